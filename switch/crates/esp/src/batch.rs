@@ -3,8 +3,7 @@
 //! So packets are encrypted and decrypted in place.
 
 use crate::counters::Drop;
-use crate::engine::MAX_OUTPUT;
-use crate::shim::PACKET;
+use crate::shim::{MAX_OUTPUT, PACKET};
 
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 64;
@@ -47,7 +46,7 @@ pub enum Outcome {
 }
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct FrameSlot {
     start: usize,
     end: usize,
     outcome: Outcome,
@@ -58,7 +57,7 @@ pub struct Batch {
     memory: Vec<u8>,
     /// Offset of the first slot, at a cache line.
     first: usize,
-    slots: [Slot; BATCH],
+    slots: [FrameSlot; BATCH],
     count: usize,
 }
 
@@ -66,7 +65,7 @@ impl Default for Batch {
     fn default() -> Self {
         let memory = vec![0; BATCH * SLOT + LINE];
         let first = memory.as_ptr().align_offset(LINE).min(LINE);
-        let empty = Slot {
+        let empty = FrameSlot {
             start: 0,
             end: 0,
             outcome: Outcome::Waiting,
@@ -130,7 +129,7 @@ impl Batch {
     /// Adds a frame of `length` bytes that the caller wrote into [`Batch::room`].
     pub fn commit(&mut self, length: usize) {
         if let Some(slot) = self.slots.get_mut(self.count) {
-            *slot = Slot {
+            *slot = FrameSlot {
                 start: HEADROOM,
                 end: HEADROOM + length.min(MAX_OUTPUT),
                 outcome: Outcome::Waiting,
@@ -140,8 +139,8 @@ impl Batch {
     }
 
     /// Returns the outcome of the frame with this index.
-    pub fn outcome(&self, place: usize) -> Outcome {
-        self.slots[..self.count][place].outcome
+    pub fn outcome(&self, index: usize) -> Outcome {
+        self.slots[..self.count][index].outcome
     }
 
     /// Iterates over the answers, in the order of their frames.
@@ -149,14 +148,14 @@ impl Batch {
         let slots = self.slots[..self.count].iter().enumerate();
         slots
             .filter(|(_, slot)| slot.outcome == Outcome::Answered)
-            .map(|(place, slot)| &self.slot(place)[slot.start..slot.end])
+            .map(|(index, slot)| &self.slot(index)[slot.start..slot.end])
     }
 
     /// Returns the frame with this index.
     #[inline]
-    pub(crate) fn frame(&mut self, place: usize) -> Frame<'_> {
-        let Slot { start, end, .. } = self.slots[place];
-        let at = self.first + place * SLOT;
+    pub(crate) fn frame(&mut self, index: usize) -> Frame<'_> {
+        let FrameSlot { start, end, .. } = self.slots[index];
+        let at = self.first + index * SLOT;
         Frame {
             slot: &mut self.memory[at..at + SLOT],
             start,
@@ -165,22 +164,22 @@ impl Batch {
     }
 
     /// Sets the end of a frame whose length has changed.
-    pub(crate) fn set_end(&mut self, place: usize, end: usize) {
-        self.slots[place].end = end;
+    pub(crate) fn set_end(&mut self, index: usize, end: usize) {
+        self.slots[index].end = end;
     }
 
     /// Records the outcome of a frame, and the range of its answer in the slot.
     #[inline]
-    pub(crate) fn settle(&mut self, place: usize, outcome: Outcome, start: usize, end: usize) {
-        self.slots[place] = Slot {
+    pub(crate) fn settle(&mut self, index: usize, outcome: Outcome, start: usize, end: usize) {
+        self.slots[index] = FrameSlot {
             start,
             end,
             outcome,
         };
     }
 
-    fn slot(&self, place: usize) -> &[u8] {
-        let at = self.first + place * SLOT;
+    fn slot(&self, index: usize) -> &[u8] {
+        let at = self.first + index * SLOT;
         &self.memory[at..at + SLOT]
     }
 }

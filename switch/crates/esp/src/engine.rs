@@ -19,12 +19,9 @@ use crate::lifetime::{Age, Nanoseconds};
 use crate::outbound::OutboundSa;
 use crate::reassembly::{Accepted, Reassembler};
 use crate::reservation::{Fingerprint, Reservations, fingerprint};
-use crate::sa_table::{Place, SaTable};
+use crate::sa_table::{SaIndex, SaTable};
 use crate::shim::{PACKET, Shim, Task};
 use crate::spec::{Direction, SaSpec};
-
-/// Size of an output buffer in bytes: room for the shim and the longest IPv6 packet.
-pub const MAX_OUTPUT: usize = PACKET + 40 + 65_535;
 
 /// The highest sequence number without ESN.
 const LAST_SHORT: u64 = u32::MAX as u64;
@@ -161,15 +158,15 @@ pub struct Engine {
 const AHEAD: usize = 4;
 
 /// Result of the SA lookup for a frame.
-type Found = Result<SaPlace, Drop>;
+type Found = Result<SaReference, Drop>;
 
 /// Reference to an SA in one of the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SaPlace {
+enum SaReference {
     /// The frame is a fragment that is kept, so it needs no SA.
     None,
-    Out(Place),
-    In(Place),
+    Out(SaIndex),
+    In(SaIndex),
 }
 
 impl Engine {
@@ -311,26 +308,26 @@ impl Engine {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         let mut last = None;
-        for place in 0..batch.len() {
-            let mut frame = batch.frame(place);
+        for position in 0..batch.len() {
+            let mut frame = batch.frame(position);
             let sa = self.find(&mut frame, &mut last, now);
             let end = frame.end;
-            batch.set_end(place, end);
+            batch.set_end(position, end);
             found.push(sa);
         }
-        for place in 0..2 * AHEAD {
-            self.prefetch(&found, place);
+        for position in 0..2 * AHEAD {
+            self.prefetch(&found, position);
         }
-        for place in 0..AHEAD {
-            self.prefetch_keys(&found, place);
+        for position in 0..AHEAD {
+            self.prefetch_keys(&found, position);
         }
-        for (place, sa) in found.iter().enumerate() {
-            self.prefetch(&found, place + 2 * AHEAD);
-            self.prefetch_keys(&found, place + AHEAD);
-            let mut frame = batch.frame(place);
+        for (position, sa) in found.iter().enumerate() {
+            self.prefetch(&found, position + 2 * AHEAD);
+            self.prefetch_keys(&found, position + AHEAD);
+            let mut frame = batch.frame(position);
             let outcome = self.serve(&mut frame, *sa, now);
             let (start, end) = (frame.start, frame.end);
-            batch.settle(place, outcome, start, end);
+            batch.settle(position, outcome, start, end);
         }
         self.found = found;
     }
@@ -378,7 +375,7 @@ impl Engine {
             Task::Encrypt => (shim.task, 0, shim.sa),
             Task::Decrypt if view.fragment => match self.reassemble(frame, &shim, &view, now)? {
                 Some(spi) => (shim.task, shim.vrf, spi),
-                None => return Ok(SaPlace::None),
+                None => return Ok(SaReference::None),
             },
             Task::Decrypt => (shim.task, shim.vrf, Sealed::find(packet, &view)?.spi),
         };
@@ -389,11 +386,11 @@ impl Engine {
         }
         let sa = match shim.task {
             Task::Encrypt => match self.outbound.find(&shim.sa) {
-                Some(place) => Ok(SaPlace::Out(place)),
+                Some(index) => Ok(SaReference::Out(index)),
                 None => Err(Drop::UnknownSa),
             },
             Task::Decrypt => match self.inbound.find(&(key.1, key.2)) {
-                Some(place) => Ok(SaPlace::In(place)),
+                Some(index) => Ok(SaReference::In(index)),
                 None => Err(Drop::UnknownSpi),
             },
         };
@@ -432,29 +429,29 @@ impl Engine {
 
     /// Prefetches the SA of a frame of the batch.
     #[inline]
-    fn prefetch(&self, found: &[Found], place: usize) {
-        match first_of_run(found, place) {
-            Some(SaPlace::Out(place)) => self.outbound.prefetch(place),
-            Some(SaPlace::In(place)) => self.inbound.prefetch(place),
-            Some(SaPlace::None) | None => {}
+    fn prefetch(&self, found: &[Found], position: usize) {
+        match first_of_run(found, position) {
+            Some(SaReference::Out(index)) => self.outbound.prefetch(index),
+            Some(SaReference::In(index)) => self.inbound.prefetch(index),
+            Some(SaReference::None) | None => {}
         }
     }
 
     /// Prefetches the keys of a frame's SA. This reads the SA, which should be in the cache already.
     #[inline]
-    fn prefetch_keys(&self, found: &[Found], place: usize) {
-        match first_of_run(found, place) {
-            Some(SaPlace::Out(place)) => {
-                if let Some(sa) = self.outbound.peek(place) {
+    fn prefetch_keys(&self, found: &[Found], position: usize) {
+        match first_of_run(found, position) {
+            Some(SaReference::Out(index)) => {
+                if let Some(sa) = self.outbound.peek(index) {
                     sa.prefetch_keys();
                 }
             }
-            Some(SaPlace::In(place)) => {
-                if let Some(sa) = self.inbound.peek(place) {
+            Some(SaReference::In(index)) => {
+                if let Some(sa) = self.inbound.peek(index) {
                     sa.prefetch_keys();
                 }
             }
-            Some(SaPlace::None) | None => {}
+            Some(SaReference::None) | None => {}
         }
     }
 
@@ -462,9 +459,9 @@ impl Engine {
     #[inline]
     fn serve(&mut self, frame: &mut Frame<'_>, sa: Found, now: Nanoseconds) -> Outcome {
         let served = match sa {
-            Ok(SaPlace::None) => return Outcome::Held,
-            Ok(SaPlace::Out(place)) => self.encrypt(frame, place, now),
-            Ok(SaPlace::In(place)) => self.decrypt(frame, place, now),
+            Ok(SaReference::None) => return Outcome::Held,
+            Ok(SaReference::Out(index)) => self.encrypt(frame, index, now),
+            Ok(SaReference::In(index)) => self.decrypt(frame, index, now),
             Err(why) => {
                 self.counters.dropped(why);
                 Err(why)
@@ -480,10 +477,10 @@ impl Engine {
     fn encrypt(
         &mut self,
         frame: &mut Frame<'_>,
-        place: Place,
+        index: SaIndex,
         now: Nanoseconds,
     ) -> Result<(), Drop> {
-        let sa = self.outbound.at(place).ok_or(Drop::UnknownSa)?;
+        let sa = self.outbound.at(index).ok_or(Drop::UnknownSa)?;
         encrypt(sa, frame, now).inspect_err(|why| sa.dropped(*why))
     }
 
@@ -491,10 +488,10 @@ impl Engine {
     fn decrypt(
         &mut self,
         frame: &mut Frame<'_>,
-        place: Place,
+        index: SaIndex,
         now: Nanoseconds,
     ) -> Result<(), Drop> {
-        let sa = self.inbound.at(place).ok_or(Drop::UnknownSpi)?;
+        let sa = self.inbound.at(index).ok_or(Drop::UnknownSpi)?;
         let peer = decrypt(sa, frame, now).inspect_err(|why| sa.dropped(*why))?;
         if let (Some((address, port)), Some(follower)) = (peer, sa.followed_by())
             && let Some(follower) = self.outbound.get(&follower)
@@ -559,9 +556,9 @@ fn decrypt(
 
 /// Returns the SA of a frame. Returns None if the frame has no SA, or the same SA as the previous frame.
 #[inline]
-fn first_of_run(found: &[Found], place: usize) -> Option<SaPlace> {
-    let sa = (*found.get(place)?).ok()?;
-    (place == 0 || found[place - 1] != Ok(sa)).then_some(sa)
+fn first_of_run(found: &[Found], position: usize) -> Option<SaReference> {
+    let sa = (*found.get(position)?).ok()?;
+    (position == 0 || found[position - 1] != Ok(sa)).then_some(sa)
 }
 
 /// The last SA lookup: its key and its result. The key has the task, the VRF of an SPI, and the SA's number or SPI.

@@ -9,19 +9,19 @@ use hashbrown::HashMap;
 use crate::prefetch::prefetch;
 
 /// Index of an SA in its table, valid until the SA is removed.
-pub(crate) type Place = u32;
+pub(crate) type SaIndex = u32;
 
 /// Table of SAs. Each SA has its own allocation, so no SA moves when others are added or removed.
 pub(crate) struct SaTable<K, S> {
-    places: HashMap<K, Place>,
+    indices: HashMap<K, SaIndex>,
     sas: Vec<Option<Box<S>>>,
-    free: Vec<Place>,
+    free: Vec<SaIndex>,
 }
 
 impl<K, S> Default for SaTable<K, S> {
     fn default() -> Self {
         Self {
-            places: HashMap::new(),
+            indices: HashMap::new(),
             sas: Vec::new(),
             free: Vec::new(),
         }
@@ -31,42 +31,42 @@ impl<K, S> Default for SaTable<K, S> {
 impl<K: Hash + Eq, S> SaTable<K, S> {
     /// Returns the number of SAs.
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.indices.len()
     }
 
     /// Returns whether the table has an SA with this key.
     pub(crate) fn contains(&self, key: &K) -> bool {
-        self.places.contains_key(key)
+        self.indices.contains_key(key)
     }
 
     /// Adds an SA, whose key must be new.
     pub(crate) fn insert(&mut self, key: K, sa: Box<S>) {
-        let place = self.free.pop().unwrap_or_else(|| {
+        let index = self.free.pop().unwrap_or_else(|| {
             self.sas.push(None);
-            (self.sas.len() - 1) as Place
+            (self.sas.len() - 1) as SaIndex
         });
-        self.sas[place as usize] = Some(sa);
-        let before = self.places.insert(key, place);
+        self.sas[index as usize] = Some(sa);
+        let before = self.indices.insert(key, index);
         debug_assert!(before.is_none());
     }
 
     /// Removes and returns an SA.
     pub(crate) fn remove(&mut self, key: &K) -> Option<Box<S>> {
-        let place = self.places.remove(key)?;
-        self.free.push(place);
-        self.sas[place as usize].take()
+        let index = self.indices.remove(key)?;
+        self.free.push(index);
+        self.sas[index as usize].take()
     }
 
     /// Returns the index of an SA.
     #[inline]
-    pub(crate) fn find(&self, key: &K) -> Option<Place> {
-        self.places.get(key).copied()
+    pub(crate) fn find(&self, key: &K) -> Option<SaIndex> {
+        self.indices.get(key).copied()
     }
 
     /// Returns the SA at an index.
     #[inline]
-    pub(crate) fn at(&mut self, place: Place) -> Option<&mut S> {
-        self.sas.get_mut(place as usize)?.as_deref_mut()
+    pub(crate) fn at(&mut self, index: SaIndex) -> Option<&mut S> {
+        self.sas.get_mut(index as usize)?.as_deref_mut()
     }
 
     /// Returns the SA with this key.
@@ -76,16 +76,16 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
 
     /// Prefetches the SA at an index.
     #[inline]
-    pub(crate) fn prefetch(&self, place: Place) {
-        if let Some(sa) = self.peek(place) {
+    pub(crate) fn prefetch(&self, index: SaIndex) {
+        if let Some(sa) = self.peek(index) {
             prefetch(sa);
         }
     }
 
     /// Returns the SA at an index, read-only.
     #[inline]
-    pub(crate) fn peek(&self, place: Place) -> Option<&S> {
-        self.sas.get(place as usize)?.as_deref()
+    pub(crate) fn peek(&self, index: SaIndex) -> Option<&S> {
+        self.sas.get(index as usize)?.as_deref()
     }
 
     /// Iterates over all SAs in unspecified order, read-only.

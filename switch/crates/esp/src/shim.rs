@@ -14,6 +14,9 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Offset of the packet in a frame: behind the Ethernet header and the shim.
 pub const PACKET: usize = ETHERNET + SHIM;
 
+/// Size of an output buffer in bytes: room for the shim and the longest IPv6 packet.
+pub const MAX_OUTPUT: usize = PACKET + 40 + 65_535;
+
 const ETHERNET: usize = 14;
 const SHIM: usize = 14;
 /// Bytes of a frame's MAC addresses.

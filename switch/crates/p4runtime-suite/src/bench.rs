@@ -19,8 +19,8 @@ use tonic::transport::{Channel, Endpoint};
 pub use client::{Client, Expected, Optional, Told};
 pub use packet::{Frame, Seen, Walk};
 
-use crate::case::{Failure, Outcome};
 use crate::entity::all_of;
+use crate::outcome::{Failure, Outcome};
 
 /// Time limit for an expected event, on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(20);

@@ -5,30 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use tonic::Status;
-
 use crate::bench::{Bench, Target};
+use crate::outcome::{Failure, Outcome};
 
 /// Time limit of a case.
 pub const LIMIT: Duration = Duration::from_secs(30);
-
-/// The reason why a case did not pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// The server violated the specification.
-    Failed(String),
-    /// The case could not be tested, for this reason.
-    Skipped(String),
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        Self::Failed(format!("{:?}: {}", status.code(), status.message()))
-    }
-}
-
-/// The outcome of a case, or of one of its steps.
-pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// The result of running a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,23 +65,5 @@ impl Case {
             outcome: steps.unwrap_or_else(|_| late()),
             took: start.elapsed(),
         }
-    }
-}
-
-/// Fails unless `found` is `expected`.
-pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -> Outcome {
-    if found == expected {
-        return Ok(());
-    }
-    let message = format!("{what}: expected {expected:?}, found {found:?}");
-    Err(Failure::Failed(message))
-}
-
-/// Fails unless `it` holds.
-pub fn holds(it: bool, what: impl Into<String>) -> Outcome {
-    if it {
-        Ok(())
-    } else {
-        Err(Failure::Failed(what.into()))
     }
 }

@@ -2,7 +2,7 @@
 //! The P4Runtime specification, version 1.5, as test cases that run against any server.
 //!
 //! * [`cases`]: the cases, one file for each section or group of sections; each case tests one sentence of it
-//! * [`case`]: a case, and running it
+//! * [`case`]: a case, and running it; [`outcome`]: outcomes of cases, and checks
 //! * [`bench`](mod@bench): the server under test and its clients, as cases use them
 //! * [`entity`]: short constructors for entities of the program, `program/suite.p4`
 //! * [`program`]: that program
@@ -20,9 +20,11 @@ pub mod bench;
 pub mod case;
 pub mod cases;
 pub mod entity;
+pub mod outcome;
 pub mod program;
 pub mod report;
 pub mod spawn;
 
 pub use bench::{Bench, Target};
-pub use case::{Case, Failure, Outcome, Verdict};
+pub use case::{Case, Verdict};
+pub use outcome::{Failure, Outcome};

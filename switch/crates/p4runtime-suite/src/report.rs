@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::case::{Case, Failure, Verdict};
+use crate::case::{Case, Verdict};
+use crate::outcome::Failure;
 
 /// The result of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -19,8 +19,6 @@ use sluice_esp_port::EnginePort;
 use sluice_metrics::Engines;
 use sluice_unix_socket::SocketFile;
 
-use crate::options::Options;
-
 /// Prefix of the names of engine ports. It has a colon, which no interface name can contain.
 const ENGINE: &str = "engine:";
 
@@ -53,8 +51,8 @@ impl Sockets {
     ///
     /// # Errors
     /// Names the obstacle and its path.
-    pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
-        if options.engine_ports.is_empty() {
+    pub(crate) fn open(requested: &[Requested]) -> anyhow::Result<Self> {
+        if requested.is_empty() {
             return Ok(Self(Vec::new()));
         }
         no_core().context("cannot switch core files off")?;
@@ -65,13 +63,8 @@ impl Sockets {
                 opened.with_context(|| format!("--engine-port {number}@{}", path.display()))?;
             Ok((*number, listener, file))
         };
-        Ok(Self(
-            options
-                .engine_ports
-                .iter()
-                .map(open)
-                .collect::<Result<_, _>>()?,
-        ))
+        let sockets: anyhow::Result<_> = requested.iter().map(open).collect();
+        Ok(Self(sockets?))
     }
 }
 
@@ -101,7 +94,11 @@ impl EnginePorts {
     ///
     /// # Errors
     /// The state directory cannot be used, or the kernel returns an error.
-    pub(crate) fn prepare(sockets: Sockets, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) fn prepare(
+        sockets: Sockets,
+        state_directory: &Path,
+        workers: u8,
+    ) -> anyhow::Result<Self> {
         let (mut prepared, mut files) = (Vec::new(), Vec::new());
         if sockets.0.is_empty() {
             return Ok(Self {
@@ -109,19 +106,17 @@ impl EnginePorts {
                 _files: files,
             });
         }
-        let directory = &options.engine_state_directory;
-        let reservations = Reservations::open(directory)
-            .with_context(|| format!("--engine-state-directory {}", directory.display()))?;
+        let reservations = Reservations::open(state_directory)
+            .with_context(|| format!("--engine-state-directory {}", state_directory.display()))?;
         let reservations = Arc::new(reservations);
         for (number, listener, file) in sockets.0 {
             let name = format!("{ENGINE}{}", file.path().display());
             let counters = Arc::default();
-            let workers = usize::from(options.workers);
             let EnginePort {
                 receiver,
                 transmitters,
                 engine,
-            } = sluice_esp_port::port(number, workers, &counters)?;
+            } = sluice_esp_port::port(number, workers.into(), &counters)?;
             let halves = transmitters.into_iter().map(|one| Box::new(one) as Box<_>);
             let port = Port::new(number, name, counters, Box::new(receiver), halves.collect());
             let admin = Arc::new(Admin {

@@ -52,7 +52,7 @@ impl Inputs {
             tls: options.tls.load()?,
             json: read(&options.json)?,
             p4info: read(&options.p4info)?,
-            engines: Sockets::open(options)?,
+            engines: Sockets::open(&options.engine_ports)?,
         })
     }
 }
@@ -66,7 +66,8 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         p4info,
         engines,
     } = inputs;
-    let mut engines = EnginePorts::prepare(engines, options)?;
+    let mut engines =
+        EnginePorts::prepare(engines, &options.engine_state_directory, options.workers)?;
     for option in options.foreign.ignored() {
         tracing::warn!(option, "this option of BMv2 has no effect");
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 pub use filter::Filter;
-pub use record::{Kind, PacketTrace, TraceLine, format_line};
+pub use record::{PacketTrace, StepKind, TraceLine, format_line};
 pub(crate) use recorder::{KnownPorts, Recorder};
 
 /// Receives traces. Methods run on worker threads, so they must not block.

@@ -3,9 +3,9 @@
 
 use std::fmt::{self, Write};
 
-/// Kind of a traced step.
+/// StepKind of a traced step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StepKind {
     /// The packet arrived, or a copy of it enters a pipeline.
     Enter,
     /// A parser state with the headers that it filled, or the end of parsing with an error.
@@ -22,7 +22,7 @@ pub enum Kind {
     Fate,
 }
 
-impl Kind {
+impl StepKind {
     /// Returns the kind's name in the output.
     pub fn name(self) -> &'static str {
         match self {
@@ -40,8 +40,8 @@ impl Kind {
 /// One step of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceLine {
-    /// Kind of the step.
-    pub kind: Kind,
+    /// StepKind of the step.
+    pub kind: StepKind,
     /// Object of the step, such as a parser state, a table or an extern.
     pub name: String,
     /// Details by name, in order. Numbers of the program are in hexadecimal.
@@ -49,7 +49,7 @@ pub struct TraceLine {
 }
 
 impl TraceLine {
-    pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
+    pub(super) fn new(kind: StepKind, name: impl Into<String>) -> Self {
         Self {
             kind,
             name: name.into(),

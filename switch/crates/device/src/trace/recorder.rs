@@ -9,7 +9,7 @@ use sluice_engine::{Extern, Fate, InstanceType, Stage, Step, Trace};
 use sluice_program::{Program, Table, TableId};
 use sluice_tables::{ActionRef, Color, KeyField, LeadsTo, Match};
 
-use super::record::{Kind, PacketTrace, TraceLine};
+use super::record::{PacketTrace, StepKind, TraceLine};
 
 /// Number of the packet's bytes that a trace shows.
 const SHOWN: usize = 64;
@@ -45,7 +45,7 @@ impl Recorder {
         self.lines.clear();
         let shown = &packet[..packet.len().min(SHOWN)];
         let more = if packet.len() > SHOWN { "..." } else { "" };
-        let line = TraceLine::new(Kind::Enter, "switch")
+        let line = TraceLine::new(StepKind::Enter, "switch")
             .with("port", port)
             .with("bytes", packet.len())
             .with("data", hex(shown) + more);
@@ -70,7 +70,7 @@ impl Recorder {
             Stage::Ingress(port) => ("ingress", port),
             Stage::Egress(port) => ("egress", port),
         };
-        let line = TraceLine::new(Kind::Enter, name).with("port", port);
+        let line = TraceLine::new(StepKind::Enter, name).with("port", port);
         line.with("as", instance_name(instance_type))
     }
 
@@ -79,7 +79,7 @@ impl Recorder {
             .lines
             .iter_mut()
             .rev()
-            .find(|line| line.kind == Kind::Parser);
+            .find(|line| line.kind == StepKind::Parser);
         let Some(state) = state else { return };
         match state
             .details
@@ -103,12 +103,12 @@ impl Recorder {
             .iter()
             .find(|(_, value)| *value == error);
         let name = known.map_or_else(|| error.to_string(), |(name, _)| name.clone());
-        TraceLine::new(Kind::Parser, "error").with("error", name)
+        TraceLine::new(StepKind::Parser, "error").with("error", name)
     }
 
     fn condition(&self, id: sluice_program::ConditionalId, value: bool) -> TraceLine {
         let conditional = self.program.conditional(id);
-        let mut line = TraceLine::new(Kind::Condition, &conditional.name).with("value", value);
+        let mut line = TraceLine::new(StepKind::Condition, &conditional.name).with("value", value);
         if let Some(source) = &conditional.source {
             line = line.with("source", source).with("text", &source.fragment);
         }
@@ -123,7 +123,7 @@ impl Recorder {
         action: Option<ActionRef<'_>>,
     ) -> TraceLine {
         let table = self.program.table(id);
-        let mut line = TraceLine::new(Kind::Table, &table.name);
+        let mut line = TraceLine::new(StepKind::Table, &table.name);
         for field in &table.key {
             let value = &key[field.offset..field.offset + field.bytes()];
             line = line.with(&format!("key.{}", field.name), number(value));
@@ -165,8 +165,8 @@ impl Recorder {
 
     fn extern_use(&self, used: Extern<'_>) -> TraceLine {
         let program = &self.program;
-        let line = |kind: &str, name: &str| TraceLine::new(Kind::Extern, kind).with("of", name);
-        let bare = |kind: &str| TraceLine::new(Kind::Extern, kind);
+        let line = |kind: &str, name: &str| TraceLine::new(StepKind::Extern, kind).with("of", name);
+        let bare = |kind: &str| TraceLine::new(StepKind::Extern, kind);
         match used {
             Extern::Count(id, index) => {
                 line("counter", &program.counter(id).name).with("index", index)
@@ -201,7 +201,7 @@ impl Recorder {
     }
 
     fn fate(&self, fate: Fate) -> TraceLine {
-        let line = |name: &str| TraceLine::new(Kind::Fate, name);
+        let line = |name: &str| TraceLine::new(StepKind::Fate, name);
         let dropped = |reason: &str| line("dropped").with("reason", reason);
         match fate {
             Fate::Transmitted { port, bytes } => {
@@ -246,13 +246,13 @@ impl Trace for Recorder {
         let line = match step {
             Step::At(_) => return,
             Step::Enter(stage, instance_type) => Self::enter(stage, instance_type),
-            Step::State(id) => TraceLine::new(Kind::Parser, &self.program.state(id).name),
+            Step::State(id) => TraceLine::new(StepKind::Parser, &self.program.state(id).name),
             Step::Extract(id) => {
                 let program = Arc::clone(&self.program);
                 return self.extracted(&program.header(id).name);
             }
             Step::ParserError(error) => self.parser_error(error),
-            Step::ChecksumError => TraceLine::new(Kind::Parser, "checksum_error"),
+            Step::ChecksumError => TraceLine::new(StepKind::Parser, "checksum_error"),
             Step::Condition(id, value) => self.condition(id, value),
             Step::Table {
                 table,
@@ -261,9 +261,9 @@ impl Trace for Recorder {
                 action,
             } => self.table(table, key, entry, action),
             Step::Extern(used) => self.extern_use(used),
-            Step::Log(text) => TraceLine::new(Kind::Log, "log_msg").with("text", text),
-            Step::AssertionFailed => TraceLine::new(Kind::Log, "assertion_failed"),
-            Step::OutOfRange => TraceLine::new(Kind::Extern, "index_out_of_range"),
+            Step::Log(text) => TraceLine::new(StepKind::Log, "log_msg").with("text", text),
+            Step::AssertionFailed => TraceLine::new(StepKind::Log, "assertion_failed"),
+            Step::OutOfRange => TraceLine::new(StepKind::Extern, "index_out_of_range"),
             Step::Fate(fate) => self.fate(fate),
         };
         self.push(line);

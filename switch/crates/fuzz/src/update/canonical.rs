@@ -2,11 +2,10 @@
 //! Computes the canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9): shortest
 //! byte strings, fields and parameters in P4Info's order, and no optional part that was not requested.
 
+use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
 
 use super::info::Info;
-
-type Kind = entity::Entity;
 
 /// Returns the shortest form of a number.
 pub(super) fn bytes(bytes: &[u8]) -> Vec<u8> {
@@ -22,18 +21,18 @@ fn shorten(value: &mut Vec<u8>) {
 }
 
 /// Returns the entity in the form in which a server returns it.
-pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
+pub(super) fn entity(info: &Info, kind: &EntityKind) -> EntityKind {
     let mut kind = kind.clone();
     match &mut kind {
-        Kind::TableEntry(entry) => table_entry(info, entry),
-        Kind::ActionProfileMember(member) => {
+        EntityKind::TableEntry(entry) => table_entry(info, entry),
+        EntityKind::ActionProfileMember(member) => {
             member
                 .action
                 .iter_mut()
                 .for_each(|action| call(info, action));
         }
-        Kind::ActionProfileGroup(group) => group.members.iter_mut().for_each(group_member),
-        Kind::PacketReplicationEngineEntry(entry) => match &mut entry.r#type {
+        EntityKind::ActionProfileGroup(group) => group.members.iter_mut().for_each(group_member),
+        EntityKind::PacketReplicationEngineEntry(entry) => match &mut entry.r#type {
             Some(packet_replication_engine_entry::Type::MulticastGroupEntry(group)) => {
                 group.replicas.iter_mut().for_each(replica);
             }
@@ -42,7 +41,7 @@ pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
             }
             None => {}
         },
-        Kind::ValueSetEntry(set) => {
+        EntityKind::ValueSetEntry(set) => {
             let fields = info
                 .value_sets
                 .iter()
@@ -61,16 +60,16 @@ pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
 }
 
 /// Converts a write of several cells to the form in which a server returns one of these cells.
-pub(super) fn cell(kind: &Kind, index: i64) -> Kind {
+pub(super) fn cell(kind: &EntityKind, index: i64) -> EntityKind {
     let mut kind = kind.clone();
     let index = Some(Index { index });
     match &mut kind {
-        Kind::CounterEntry(entry) => entry.index = index,
-        Kind::MeterEntry(entry) => {
+        EntityKind::CounterEntry(entry) => entry.index = index,
+        EntityKind::MeterEntry(entry) => {
             entry.index = index;
             entry.counter_data = None;
         }
-        Kind::RegisterEntry(entry) => {
+        EntityKind::RegisterEntry(entry) => {
             entry.index = index;
             if let Some(P4Data {
                 data: Some(p4_data::Data::Bitstring(value)),

@@ -6,7 +6,7 @@ use prost::Message;
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
 
-use super::mutation::{BAD_VALUE, Damage, INVALID, Mutation, NO_SUCH_REFERENCE, UNKNOWN_ID};
+use super::mutation_kind::{BAD_VALUE, Damage, INVALID, Mutation, NO_SUCH_REFERENCE, UNKNOWN_ID};
 use crate::choices::Choices;
 
 pub(super) fn group_damage(

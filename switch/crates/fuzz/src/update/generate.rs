@@ -2,6 +2,7 @@
 //! Generates updates from P4Info and choices. Each update alone is well formed. The updates use few different values,
 //! so that they refer to each other's entries.
 
+use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
 
 use super::info::{Array, Info, Profile, Table};
@@ -20,8 +21,6 @@ pub(super) struct Generator<'a> {
     pub(super) model: &'a Model,
 }
 
-type Kind = entity::Entity;
-
 impl Generator<'_> {
     /// Generates an update.
     pub(super) fn update(&self, choices: &mut Choices<'_>) -> Update {
@@ -34,7 +33,7 @@ impl Generator<'_> {
 
     /// Generates an entity and an operation on it. If the operation is a modification or a deletion, the entity exists
     /// in most cases.
-    fn operation(&self, choices: &mut Choices<'_>) -> (update::Type, Kind) {
+    fn operation(&self, choices: &mut Choices<'_>) -> (update::Type, EntityKind) {
         let operation = *choices.pick(&[
             update::Type::Insert,
             update::Type::Insert,
@@ -43,13 +42,13 @@ impl Generator<'_> {
         ]);
         let mut kind = self.entity(choices);
         match kind {
-            Kind::CounterEntry(_)
-            | Kind::MeterEntry(_)
-            | Kind::RegisterEntry(_)
-            | Kind::ValueSetEntry(_)
-            | Kind::DirectCounterEntry(_)
-            | Kind::DirectMeterEntry(_) => return (update::Type::Modify, kind),
-            Kind::TableEntry(ref entry) if entry.is_default_action => {
+            EntityKind::CounterEntry(_)
+            | EntityKind::MeterEntry(_)
+            | EntityKind::RegisterEntry(_)
+            | EntityKind::ValueSetEntry(_)
+            | EntityKind::DirectCounterEntry(_)
+            | EntityKind::DirectMeterEntry(_) => return (update::Type::Modify, kind),
+            EntityKind::TableEntry(ref entry) if entry.is_default_action => {
                 return (update::Type::Modify, kind);
             }
             _ => {}
@@ -61,7 +60,7 @@ impl Generator<'_> {
     }
 
     /// Replaces the entity's name by the name of an existing entity of the same kind.
-    fn adopt(&self, choices: &mut Choices<'_>, kind: &mut Kind) {
+    fn adopt(&self, choices: &mut Choices<'_>, kind: &mut EntityKind) {
         let wanted = Name::of(kind);
         let alike: Vec<_> = self
             .model
@@ -73,14 +72,14 @@ impl Generator<'_> {
         }
         let (_, existing) = *choices.pick(&alike);
         match (kind, existing) {
-            (Kind::TableEntry(entry), Kind::TableEntry(other)) => {
+            (EntityKind::TableEntry(entry), EntityKind::TableEntry(other)) => {
                 entry.r#match.clone_from(&other.r#match);
                 entry.priority = other.priority;
             }
-            (Kind::ActionProfileMember(member), Kind::ActionProfileMember(other)) => {
+            (EntityKind::ActionProfileMember(member), EntityKind::ActionProfileMember(other)) => {
                 member.member_id = other.member_id;
             }
-            (Kind::ActionProfileGroup(group), Kind::ActionProfileGroup(other)) => {
+            (EntityKind::ActionProfileGroup(group), EntityKind::ActionProfileGroup(other)) => {
                 group.group_id = other.group_id;
                 group.max_size = other.max_size;
             }
@@ -88,7 +87,7 @@ impl Generator<'_> {
         }
     }
 
-    fn entity(&self, choices: &mut Choices<'_>) -> Kind {
+    fn entity(&self, choices: &mut Choices<'_>) -> EntityKind {
         let info = self.info;
         let made = match choices.below(16) {
             8 | 9 => self.member(choices),
@@ -104,7 +103,7 @@ impl Generator<'_> {
             15 => self.direct(choices),
             _ => None,
         };
-        made.unwrap_or_else(|| Kind::TableEntry(self.table_entry(choices)))
+        made.unwrap_or_else(|| EntityKind::TableEntry(self.table_entry(choices)))
     }
 
     fn table<'b>(&'b self, choices: &mut Choices<'_>) -> &'b Table {
@@ -198,16 +197,16 @@ impl Generator<'_> {
         usable.get(chosen).copied()
     }
 
-    fn member(&self, choices: &mut Choices<'_>) -> Option<Kind> {
+    fn member(&self, choices: &mut Choices<'_>) -> Option<EntityKind> {
         let profile = self.profile(choices)?;
-        Some(Kind::ActionProfileMember(ActionProfileMember {
+        Some(EntityKind::ActionProfileMember(ActionProfileMember {
             action_profile_id: profile.id,
             member_id: 1 + choices.below(IDS) as u32,
             action: Some(self.call(choices, &profile.actions)),
         }))
     }
 
-    fn group(&self, choices: &mut Choices<'_>) -> Option<Kind> {
+    fn group(&self, choices: &mut Choices<'_>) -> Option<EntityKind> {
         let profile = self.profile(choices).filter(|profile| profile.selector)?;
         let mut members = Vec::new();
         for member_id in 1..=IDS as u32 {
@@ -220,7 +219,7 @@ impl Generator<'_> {
                 });
             }
         }
-        Some(Kind::ActionProfileGroup(ActionProfileGroup {
+        Some(EntityKind::ActionProfileGroup(ActionProfileGroup {
             action_profile_id: profile.id,
             group_id: 1 + choices.below(IDS) as u32,
             members,
@@ -229,10 +228,10 @@ impl Generator<'_> {
     }
 
     /// Generates a direct counter or meter of an entry. The entry exists in most cases.
-    fn direct(&self, choices: &mut Choices<'_>) -> Option<Kind> {
-        let mut kind = Kind::TableEntry(self.table_entry(choices));
+    fn direct(&self, choices: &mut Choices<'_>) -> Option<EntityKind> {
+        let mut kind = EntityKind::TableEntry(self.table_entry(choices));
         self.adopt(choices, &mut kind);
-        let Kind::TableEntry(entry) = kind else {
+        let EntityKind::TableEntry(entry) = kind else {
             return None;
         };
         let table = self.info.tables.get(&entry.table_id)?;
@@ -244,13 +243,13 @@ impl Generator<'_> {
             ..TableEntry::default()
         };
         if table.counter && choices.one_in(2) {
-            return Some(Kind::DirectCounterEntry(DirectCounterEntry {
+            return Some(EntityKind::DirectCounterEntry(DirectCounterEntry {
                 table_entry: Some(named),
                 data: choices.one_in(2).then(|| counter_data(choices)),
             }));
         }
         table.meter.then(|| {
-            Kind::DirectMeterEntry(DirectMeterEntry {
+            EntityKind::DirectMeterEntry(DirectMeterEntry {
                 table_entry: Some(named),
                 config: choices.one_in(2).then(|| meter_config(choices)),
                 counter_data: None,
@@ -271,7 +270,7 @@ fn port(choices: &mut Choices<'_>) -> Option<Vec<u8>> {
         .then(|| vec![choices.byte() % (LAST_PORT + 1)])
 }
 
-fn replication(choices: &mut Choices<'_>) -> Kind {
+fn replication(choices: &mut Choices<'_>) -> EntityKind {
     use packet_replication_engine_entry::Type;
     let mut replicas = Vec::new();
     for instance in 0..choices.below(4) as u32 {
@@ -297,7 +296,7 @@ fn replication(choices: &mut Choices<'_>) -> Kind {
             packet_length_bytes: choices.below(3) as i32 * 64,
         })
     };
-    Kind::PacketReplicationEngineEntry(PacketReplicationEngineEntry {
+    EntityKind::PacketReplicationEngineEntry(PacketReplicationEngineEntry {
         r#type: Some(entry),
     })
 }
@@ -306,8 +305,8 @@ fn replication(choices: &mut Choices<'_>) -> Kind {
 fn array(
     choices: &mut Choices<'_>,
     arrays: &[Array],
-    make: fn(&mut Choices<'_>, &Array, Option<Index>) -> Kind,
-) -> Option<Kind> {
+    make: fn(&mut Choices<'_>, &Array, Option<Index>) -> EntityKind,
+) -> Option<EntityKind> {
     if arrays.is_empty() {
         return None;
     }
@@ -317,16 +316,16 @@ fn array(
     Some(make(choices, array, index))
 }
 
-fn counter(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> Kind {
-    Kind::CounterEntry(CounterEntry {
+fn counter(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> EntityKind {
+    EntityKind::CounterEntry(CounterEntry {
         counter_id: array.id,
         index,
         data: choices.one_in(2).then(|| counter_data(choices)),
     })
 }
 
-fn meter(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> Kind {
-    Kind::MeterEntry(MeterEntry {
+fn meter(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> EntityKind {
+    EntityKind::MeterEntry(MeterEntry {
         meter_id: array.id,
         index,
         config: choices.one_in(2).then(|| meter_config(choices)),
@@ -334,8 +333,8 @@ fn meter(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> Kind
     })
 }
 
-fn register(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> Kind {
-    Kind::RegisterEntry(RegisterEntry {
+fn register(choices: &mut Choices<'_>, array: &Array, index: Option<Index>) -> EntityKind {
+    EntityKind::RegisterEntry(RegisterEntry {
         register_id: array.id,
         index,
         data: Some(P4Data {
@@ -362,7 +361,7 @@ fn meter_config(choices: &mut Choices<'_>) -> MeterConfig {
     }
 }
 
-fn value_set(choices: &mut Choices<'_>, info: &Info) -> Option<Kind> {
+fn value_set(choices: &mut Choices<'_>, info: &Info) -> Option<EntityKind> {
     if info.value_sets.is_empty() {
         return None;
     }
@@ -377,17 +376,17 @@ fn value_set(choices: &mut Choices<'_>, info: &Info) -> Option<Kind> {
             })
             .collect(),
     };
-    Some(Kind::ValueSetEntry(ValueSetEntry {
+    Some(EntityKind::ValueSetEntry(ValueSetEntry {
         value_set_id: *id,
         members: (0..count).map(|_| member(choices)).collect(),
     }))
 }
 
-fn digest(choices: &mut Choices<'_>, info: &Info) -> Option<Kind> {
+fn digest(choices: &mut Choices<'_>, info: &Info) -> Option<EntityKind> {
     if info.digests.is_empty() {
         return None;
     }
-    Some(Kind::DigestEntry(DigestEntry {
+    Some(EntityKind::DigestEntry(DigestEntry {
         digest_id: *choices.pick(&info.digests),
         config: Some(digest_entry::Config {
             max_timeout_ns: i64::from(choices.byte()),

@@ -23,6 +23,7 @@ mod generate;
 mod info;
 mod model;
 mod mutation;
+mod mutation_kind;
 mod name;
 mod server;
 mod values;
@@ -40,7 +41,8 @@ use crate::target::{Tally, Target};
 use generate::Generator;
 use info::Info;
 use model::Model;
-use mutation::{ALL, Damage, Mutator};
+use mutation::Mutator;
+use mutation_kind::{ALL, Damage};
 use server::{DEVICE, ELECTION, Server};
 
 /// Name of the target.

@@ -6,14 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
 
 use super::canonical;
 use super::info::{Array, Info, Table};
 use super::name::{Name, field_names};
-
-type Kind = entity::Entity;
 
 /// Codes for a selector that is used both with members and groups and with one-shot action sets. Section 9.2.3 forbids
 /// this.
@@ -22,13 +21,13 @@ const MIXED: [Code; 2] = [Code::InvalidArgument, Code::FailedPrecondition];
 /// Model of the server's content; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    initial: BTreeMap<Name, Kind>,
-    entities: BTreeMap<Name, Kind>,
+    initial: BTreeMap<Name, EntityKind>,
+    entities: BTreeMap<Name, EntityKind>,
 }
 
 impl Model {
     /// Creates a model from the entities that a new server returned.
-    pub(super) fn new(read: Vec<Kind>) -> Self {
+    pub(super) fn new(read: Vec<EntityKind>) -> Self {
         let entities = by_name(read);
         Self {
             initial: entities.clone(),
@@ -36,7 +35,7 @@ impl Model {
         }
     }
 
-    pub(super) fn entities(&self) -> impl Iterator<Item = (&Name, &Kind)> {
+    pub(super) fn entities(&self) -> impl Iterator<Item = (&Name, &EntityKind)> {
         self.entities.iter()
     }
 
@@ -44,7 +43,7 @@ impl Model {
     ///
     /// # Panics
     /// If model and server differ.
-    pub(super) fn check(&self, read: Vec<Kind>) {
+    pub(super) fn check(&self, read: Vec<EntityKind>) {
         let read = by_name(read);
         for (name, expected) in &self.entities {
             let Some(found) = read.get(name) else {
@@ -69,11 +68,15 @@ impl Model {
         let name = Name::of(kind);
         let exists = self.entities.contains_key(&name);
         let mut errors = match kind {
-            Kind::CounterEntry(_) | Kind::MeterEntry(_) | Kind::RegisterEntry(_) => return vec![],
-            Kind::ValueSetEntry(set) => return value_set_errors(info, set),
-            Kind::TableEntry(entry) => self.entry_errors(info, operation, entry, &name),
-            Kind::ActionProfileMember(_) => self.member_errors(info, operation, &name),
-            Kind::ActionProfileGroup(group) => self.group_errors(info, operation, group, &name),
+            EntityKind::CounterEntry(_)
+            | EntityKind::MeterEntry(_)
+            | EntityKind::RegisterEntry(_) => return vec![],
+            EntityKind::ValueSetEntry(set) => return value_set_errors(info, set),
+            EntityKind::TableEntry(entry) => self.entry_errors(info, operation, entry, &name),
+            EntityKind::ActionProfileMember(_) => self.member_errors(info, operation, &name),
+            EntityKind::ActionProfileGroup(group) => {
+                self.group_errors(info, operation, group, &name)
+            }
             _ => Vec::new(),
         };
         match operation {
@@ -201,7 +204,7 @@ impl Model {
         if group.members.iter().any(|member| !known(member.member_id)) {
             errors.push(Code::NotFound);
         }
-        if let Some(Kind::ActionProfileGroup(before)) = self.entities.get(name)
+        if let Some(EntityKind::ActionProfileGroup(before)) = self.entities.get(name)
             && before.max_size != group.max_size
         {
             errors.push(Code::InvalidArgument);
@@ -210,7 +213,7 @@ impl Model {
     }
 
     /// Returns whether an entry or group of the profile uses an object. `uses` tells this for a single entry or group.
-    fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&Kind) -> bool) -> bool {
+    fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&EntityKind) -> bool) -> bool {
         let concerned = |name: &Name| match name {
             Name::Entry(table, ..) => {
                 info.tables.get(table).and_then(|table| table.profile) == Some(profile)
@@ -234,28 +237,28 @@ impl Model {
             return;
         }
         match kind {
-            Kind::TableEntry(entry) => self.write_entry(info, name, entry),
-            Kind::DirectCounterEntry(entry) => {
-                if let (Some(Kind::TableEntry(held)), Some(data)) =
+            EntityKind::TableEntry(entry) => self.write_entry(info, name, entry),
+            EntityKind::DirectCounterEntry(entry) => {
+                if let (Some(EntityKind::TableEntry(held)), Some(data)) =
                     (self.entities.get_mut(&name), entry.data)
                 {
                     held.counter_data = Some(data);
                 }
             }
-            Kind::DirectMeterEntry(entry) => {
-                if let Some(Kind::TableEntry(held)) = self.entities.get_mut(&name) {
+            EntityKind::DirectMeterEntry(entry) => {
+                if let Some(EntityKind::TableEntry(held)) = self.entities.get_mut(&name) {
                     held.meter_config = entry.config;
                 }
             }
-            Kind::CounterEntry(entry) => {
+            EntityKind::CounterEntry(entry) => {
                 if entry.data.is_some() {
                     self.write_cells(&info.counters, entry.counter_id, entry.index, kind);
                 }
             }
-            Kind::MeterEntry(entry) => {
+            EntityKind::MeterEntry(entry) => {
                 self.write_cells(&info.meters, entry.meter_id, entry.index, kind);
             }
-            Kind::RegisterEntry(entry) => {
+            EntityKind::RegisterEntry(entry) => {
                 self.write_cells(&info.registers, entry.register_id, entry.index, kind);
             }
             _ => drop(self.entities.insert(name, canonical::entity(info, kind))),
@@ -266,12 +269,13 @@ impl Model {
         let Some(table) = info.tables.get(&given.table_id) else {
             return;
         };
-        let Kind::TableEntry(mut entry) = canonical::entity(info, &Kind::TableEntry(given.clone()))
+        let EntityKind::TableEntry(mut entry) =
+            canonical::entity(info, &EntityKind::TableEntry(given.clone()))
         else {
             return;
         };
         let before = match self.entities.get(&name) {
-            Some(Kind::TableEntry(before)) => Some(before.clone()),
+            Some(EntityKind::TableEntry(before)) => Some(before.clone()),
             _ => None,
         };
         if table.constant && !given.is_default_action {
@@ -290,7 +294,7 @@ impl Model {
             } else {
                 self.entities.get(&name)
             };
-            if let Some(Kind::TableEntry(source)) = source {
+            if let Some(EntityKind::TableEntry(source)) = source {
                 entry.action.clone_from(&source.action);
                 if given.is_default_action {
                     entry.controller_metadata = source.controller_metadata;
@@ -302,10 +306,10 @@ impl Model {
             let held = before.and_then(|before| before.counter_data);
             entry.counter_data = Some(held.unwrap_or_default());
         }
-        self.entities.insert(name, Kind::TableEntry(entry));
+        self.entities.insert(name, EntityKind::TableEntry(entry));
     }
 
-    fn write_cells(&mut self, arrays: &[Array], id: u32, index: Option<Index>, kind: &Kind) {
+    fn write_cells(&mut self, arrays: &[Array], id: u32, index: Option<Index>, kind: &EntityKind) {
         let Some(array) = arrays.iter().find(|array| array.id == id) else {
             return;
         };
@@ -320,7 +324,7 @@ impl Model {
     }
 }
 
-fn by_name(read: Vec<Kind>) -> BTreeMap<Name, Kind> {
+fn by_name(read: Vec<EntityKind>) -> BTreeMap<Name, EntityKind> {
     let count = read.len();
     let map: BTreeMap<_, _> = read
         .into_iter()
@@ -366,10 +370,10 @@ fn value_set_errors(info: &Info, set: &ValueSetEntry) -> Vec<Code> {
     errors
 }
 
-fn is_one_shot(kind: &Kind) -> bool {
+fn is_one_shot(kind: &EntityKind) -> bool {
     matches!(
         kind,
-        Kind::TableEntry(TableEntry {
+        EntityKind::TableEntry(TableEntry {
             action: Some(TableAction {
                 r#type: Some(table_action::Type::ActionProfileActionSet(_)),
             }),
@@ -378,10 +382,12 @@ fn is_one_shot(kind: &Kind) -> bool {
     )
 }
 
-fn uses_member(kind: &Kind, member: u32) -> bool {
+fn uses_member(kind: &EntityKind, member: u32) -> bool {
     match kind {
-        Kind::ActionProfileGroup(group) => group.members.iter().any(|m| m.member_id == member),
-        Kind::TableEntry(entry) => matches!(
+        EntityKind::ActionProfileGroup(group) => {
+            group.members.iter().any(|m| m.member_id == member)
+        }
+        EntityKind::TableEntry(entry) => matches!(
             entry.action.as_ref().and_then(|action| action.r#type.as_ref()),
             Some(table_action::Type::ActionProfileMemberId(id)) if *id == member
         ),
@@ -389,10 +395,10 @@ fn uses_member(kind: &Kind, member: u32) -> bool {
     }
 }
 
-fn uses_group(kind: &Kind, group: u32) -> bool {
+fn uses_group(kind: &EntityKind, group: u32) -> bool {
     matches!(
         kind,
-        Kind::TableEntry(TableEntry { action: Some(TableAction {
+        EntityKind::TableEntry(TableEntry { action: Some(TableAction {
             r#type: Some(table_action::Type::ActionProfileGroupId(id)),
         }), .. }) if *id == group
     )
@@ -402,20 +408,20 @@ fn uses_group(kind: &Kind, group: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn session(id: u32, length: i32) -> Kind {
+    fn session(id: u32, length: i32) -> EntityKind {
         let session = CloneSessionEntry {
             session_id: id,
             packet_length_bytes: length,
             ..CloneSessionEntry::default()
         };
-        Kind::PacketReplicationEngineEntry(PacketReplicationEngineEntry {
+        EntityKind::PacketReplicationEngineEntry(PacketReplicationEngineEntry {
             r#type: Some(packet_replication_engine_entry::Type::CloneSessionEntry(
                 session,
             )),
         })
     }
 
-    fn update(r#type: update::Type, kind: Kind) -> Update {
+    fn update(r#type: update::Type, kind: EntityKind) -> Update {
         Update {
             r#type: r#type.into(),
             entity: Some(Entity { entity: Some(kind) }),

@@ -4,6 +4,7 @@
 //! Each mutation damages an update in one way. A list states the codes with which a server may refuse the damaged
 //! update (P4Runtime 1.5, section 9). If the specification allows several codes, the list has all of them.
 
+use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
 
@@ -12,104 +13,11 @@ use super::damage::{
 };
 use super::info::{Info, MatchType};
 use super::model::Model;
+use super::mutation_kind::{BAD_VALUE, Damage, INVALID, Mutation, NO_SUCH_REFERENCE, UNKNOWN_ID};
 use super::name::Name;
 use crate::choices::Choices;
 
-type Kind = entity::Entity;
-
-/// Kind of damage to an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mutation {
-    TableId,
-    ActionId,
-    MatchFieldId,
-    MissingMatchField,
-    DuplicateMatchField,
-    MatchFieldType,
-    TableImplementation,
-    SelectorWeight,
-    DuplicateInsert,
-    NonexistingDelete,
-    Port,
-    QosQueue,
-    ReferredMember,
-    ReferredGroup,
-    WideValue,
-    EmptyValue,
-    BitsOutsideMask,
-    PrefixLength,
-    ReversedRange,
-    Priority,
-    MissingParameter,
-    DuplicateParameter,
-    ParameterId,
-    ForeignAction,
-    CellIndex,
-    NegativeCounter,
-    ReversedMeter,
-    IsConst,
-    Timeout,
-    ZeroId,
-    UpdateType,
-    NoEntity,
-    Extern,
-    Bytes,
-}
-
-pub(super) const ALL: [Mutation; 34] = [
-    Mutation::TableId,
-    Mutation::ActionId,
-    Mutation::MatchFieldId,
-    Mutation::MissingMatchField,
-    Mutation::DuplicateMatchField,
-    Mutation::MatchFieldType,
-    Mutation::TableImplementation,
-    Mutation::SelectorWeight,
-    Mutation::DuplicateInsert,
-    Mutation::NonexistingDelete,
-    Mutation::Port,
-    Mutation::QosQueue,
-    Mutation::ReferredMember,
-    Mutation::ReferredGroup,
-    Mutation::WideValue,
-    Mutation::EmptyValue,
-    Mutation::BitsOutsideMask,
-    Mutation::PrefixLength,
-    Mutation::ReversedRange,
-    Mutation::Priority,
-    Mutation::MissingParameter,
-    Mutation::DuplicateParameter,
-    Mutation::ParameterId,
-    Mutation::ForeignAction,
-    Mutation::CellIndex,
-    Mutation::NegativeCounter,
-    Mutation::ReversedMeter,
-    Mutation::IsConst,
-    Mutation::Timeout,
-    Mutation::ZeroId,
-    Mutation::UpdateType,
-    Mutation::NoEntity,
-    Mutation::Extern,
-    Mutation::Bytes,
-];
-
-/// Allowed results of a damaged update.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Damage {
-    /// The update must be refused with one of these codes.
-    Refused(&'static [Code]),
-    /// The model predicts the result, which depends on the current state.
-    Foreseen,
-    /// The update may still be valid. Any code is allowed that the specification has for updates.
-    Any,
-}
-
-pub(super) const INVALID: Damage = Damage::Refused(&[Code::InvalidArgument]);
-pub(super) const UNKNOWN_ID: Damage = Damage::Refused(&[Code::InvalidArgument, Code::NotFound]);
-pub(super) const BAD_VALUE: Damage = Damage::Refused(&[Code::OutOfRange, Code::InvalidArgument]);
-
 const NO_SUCH_ID: u32 = 0x02ff_fff7;
-pub(super) const NO_SUCH_REFERENCE: u32 = 99_999;
 
 /// Context of mutations: the program's P4Info, and the model of the server.
 pub(super) struct Mutator<'a> {
@@ -135,7 +43,7 @@ impl Mutator<'_> {
                 return Some(INVALID);
             }
             Mutation::Extern => {
-                let kind = Kind::ExternEntry(ExternEntry::default());
+                let kind = EntityKind::ExternEntry(ExternEntry::default());
                 update.entity = Some(Entity { entity: Some(kind) });
                 return Some(Damage::Refused(&[
                     Code::Unimplemented,
@@ -150,11 +58,17 @@ impl Mutator<'_> {
         let kind = update.entity.as_mut()?.entity.as_mut()?;
         let whole = operation != update::Type::Delete;
         match kind {
-            Kind::TableEntry(entry) => self.entry(choices, mutation, operation, entry),
-            Kind::ActionProfileMember(member) if whole => self.member(choices, mutation, member),
-            Kind::ActionProfileGroup(group) if whole => group_damage(choices, mutation, group),
-            Kind::PacketReplicationEngineEntry(entry) if whole => replication(mutation, entry),
-            Kind::CounterEntry(entry) => match mutation {
+            EntityKind::TableEntry(entry) => self.entry(choices, mutation, operation, entry),
+            EntityKind::ActionProfileMember(member) if whole => {
+                self.member(choices, mutation, member)
+            }
+            EntityKind::ActionProfileGroup(group) if whole => {
+                group_damage(choices, mutation, group)
+            }
+            EntityKind::PacketReplicationEngineEntry(entry) if whole => {
+                replication(mutation, entry)
+            }
+            EntityKind::CounterEntry(entry) => match mutation {
                 Mutation::CellIndex => index(choices, &mut entry.index),
                 Mutation::NegativeCounter => {
                     entry.data.as_mut()?.packet_count = -1;
@@ -162,12 +76,12 @@ impl Mutator<'_> {
                 }
                 _ => None,
             },
-            Kind::MeterEntry(entry) => match mutation {
+            EntityKind::MeterEntry(entry) => match mutation {
                 Mutation::CellIndex => index(choices, &mut entry.index),
                 Mutation::ReversedMeter => meter(entry.config.as_mut()?),
                 _ => None,
             },
-            Kind::RegisterEntry(entry) => match mutation {
+            EntityKind::RegisterEntry(entry) => match mutation {
                 Mutation::CellIndex => index(choices, &mut entry.index),
                 Mutation::EmptyValue => {
                     let data = Some(p4_data::Data::Bitstring(Vec::new()));
@@ -187,7 +101,7 @@ impl Mutator<'_> {
         }
         let (_, kind) = *choices.pick(&existing);
         let mut kind = kind.clone();
-        if let Kind::TableEntry(entry) = &mut kind {
+        if let EntityKind::TableEntry(entry) = &mut kind {
             entry.is_const = false;
         }
         *update = Update {
@@ -212,7 +126,7 @@ impl Mutator<'_> {
                 Some(UNKNOWN_ID)
             }
             Mutation::NonexistingDelete if operation == update::Type::Delete => {
-                let absent = Kind::TableEntry(entry.clone());
+                let absent = EntityKind::TableEntry(entry.clone());
                 let held = self.model.entities().any(|(n, _)| *n == Name::of(&absent));
                 (!held).then_some(Damage::Foreseen)
             }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines names of entities. A name is an entity's identity without its content.
 
+use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
 
 use super::canonical::bytes;
-
-type Kind = entity::Entity;
 
 /// Name of an entity, by the entity's kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,13 +28,13 @@ pub(super) type FieldName = (u32, Vec<u8>, Vec<u8>, i32);
 
 impl Name {
     /// Returns the name of an entity.
-    pub(super) fn of(kind: &Kind) -> Self {
+    pub(super) fn of(kind: &EntityKind) -> Self {
         let index = |index: &Option<Index>| index.as_ref().map_or(-1, |index| index.index);
         match kind {
-            Kind::TableEntry(entry) => Self::of_entry(entry),
-            Kind::ActionProfileMember(m) => Self::Member(m.action_profile_id, m.member_id),
-            Kind::ActionProfileGroup(g) => Self::Group(g.action_profile_id, g.group_id),
-            Kind::PacketReplicationEngineEntry(entry) => match &entry.r#type {
+            EntityKind::TableEntry(entry) => Self::of_entry(entry),
+            EntityKind::ActionProfileMember(m) => Self::Member(m.action_profile_id, m.member_id),
+            EntityKind::ActionProfileGroup(g) => Self::Group(g.action_profile_id, g.group_id),
+            EntityKind::PacketReplicationEngineEntry(entry) => match &entry.r#type {
                 Some(packet_replication_engine_entry::Type::MulticastGroupEntry(group)) => {
                     Self::Multicast(group.multicast_group_id)
                 }
@@ -44,16 +43,18 @@ impl Name {
                 }
                 None => Self::Nothing,
             },
-            Kind::ValueSetEntry(set) => Self::ValueSet(set.value_set_id),
-            Kind::CounterEntry(entry) => Self::Counter(entry.counter_id, index(&entry.index)),
-            Kind::MeterEntry(entry) => Self::Meter(entry.meter_id, index(&entry.index)),
-            Kind::RegisterEntry(entry) => Self::Register(entry.register_id, index(&entry.index)),
-            Kind::DigestEntry(entry) => Self::Digest(entry.digest_id),
-            Kind::DirectCounterEntry(DirectCounterEntry { table_entry, .. })
-            | Kind::DirectMeterEntry(DirectMeterEntry { table_entry, .. }) => {
+            EntityKind::ValueSetEntry(set) => Self::ValueSet(set.value_set_id),
+            EntityKind::CounterEntry(entry) => Self::Counter(entry.counter_id, index(&entry.index)),
+            EntityKind::MeterEntry(entry) => Self::Meter(entry.meter_id, index(&entry.index)),
+            EntityKind::RegisterEntry(entry) => {
+                Self::Register(entry.register_id, index(&entry.index))
+            }
+            EntityKind::DigestEntry(entry) => Self::Digest(entry.digest_id),
+            EntityKind::DirectCounterEntry(DirectCounterEntry { table_entry, .. })
+            | EntityKind::DirectMeterEntry(DirectMeterEntry { table_entry, .. }) => {
                 table_entry.as_ref().map_or(Self::Nothing, Self::of_entry)
             }
-            Kind::ExternEntry(_) => Self::Nothing,
+            EntityKind::ExternEntry(_) => Self::Nothing,
         }
     }
 
@@ -108,7 +109,7 @@ mod tests {
                     value: value.to_vec(),
                 })),
             };
-            Name::of(&Kind::TableEntry(TableEntry {
+            Name::of(&EntityKind::TableEntry(TableEntry {
                 r#match: fields.iter().map(field).collect(),
                 ..TableEntry::default()
             }))

@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::{DEADLINE, QUIET, Target, failed};
-use crate::case::{Failure, Outcome, same};
+use crate::outcome::{Failure, Outcome, same};
 
 pub use expected::{Expected, Optional};
 

@@ -3,8 +3,8 @@
 
 use sluice_p4runtime::proto::v1::{PacketIn, PacketMetadata, PacketOut};
 
-use crate::case::{Failure, Outcome};
 use crate::entity::number;
+use crate::outcome::{Failure, Outcome};
 
 /// The program's ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

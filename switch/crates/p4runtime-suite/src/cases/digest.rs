@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 use crate::bench::Client;
-use crate::case::Outcome;
+use crate::outcome::Outcome;
 
 const SECOND: i64 = 1_000_000_000;
 

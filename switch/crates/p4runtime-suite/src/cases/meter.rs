@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 use crate::bench::Client;
-use crate::case::Outcome;
+use crate::outcome::Outcome;
 
 /// Selects the meter that packets go through.
 const TWO_RATES: u16 = 0;

@@ -9,7 +9,7 @@ macro_rules! section {
             vec![$(crate::case::Case::new($title, stringify!($name), |bench| Box::pin($name(bench)))),*]
         }
         $(
-            async fn $name($bench: &mut crate::bench::Bench) -> crate::case::Outcome {
+            async fn $name($bench: &mut crate::bench::Bench) -> crate::outcome::Outcome {
                 $steps
                 Ok(())
             }
@@ -97,8 +97,8 @@ mod prelude {
     pub(super) use tonic::Code;
 
     pub(super) use crate::bench::{Frame, Optional, Walk};
-    pub(super) use crate::case::{Failure, holds, same};
     pub(super) use crate::entity::*;
+    pub(super) use crate::outcome::{Failure, holds, same};
     pub(super) use crate::program::{self, UNKNOWN_ID, id};
 
     pub(super) const OK: Code = Code::Ok;

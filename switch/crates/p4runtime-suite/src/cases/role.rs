@@ -8,7 +8,7 @@ use sluice_p4runtime::proto::role::{PacketFilter, RoleConfig};
 
 use super::prelude::*;
 use crate::bench::{Bench, Client};
-use crate::case::Outcome;
+use crate::outcome::Outcome;
 
 fn packed(config: &RoleConfig) -> prost_types::Any {
     prost_types::Any {

@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 use crate::bench::Client;
-use crate::case::Outcome;
+use crate::outcome::Outcome;
 
 /// Returns the stream error that comes before the answer to a later arbitration update.
 async fn error(c: &mut Client) -> Outcome<StreamError> {

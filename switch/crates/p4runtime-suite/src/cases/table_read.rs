@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 use crate::bench::{Bench, Client};
-use crate::case::Outcome;
+use crate::outcome::Outcome;
 
 /// Returns a primary, after inserting entries into three tables.
 async fn filled(t: &Bench) -> Outcome<Client> {

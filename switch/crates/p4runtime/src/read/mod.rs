@@ -23,7 +23,7 @@ use crate::proto::v1::{
 use crate::role::Rights;
 
 /// A reference to an entity that was read. The reference is cheap to hold until the entity's message is built.
-enum Item {
+enum EntityRef {
     Table(u32, Entry, RequestedFields),
     Default(u32, Arc<DefaultEntry>, RequestedFields),
     DirectCounter(u32, Found),
@@ -58,10 +58,10 @@ impl Found {
         }
     }
 
-    fn item(self, table: u32, requested: RequestedFields) -> Item {
+    fn item(self, table: u32, requested: RequestedFields) -> EntityRef {
         match self {
-            Self::Entry(entry) => Item::Table(table, entry, requested),
-            Self::Default(entry) => Item::Default(table, entry, requested),
+            Self::Entry(entry) => EntityRef::Table(table, entry, requested),
+            Self::Default(entry) => EntityRef::Default(table, entry, requested),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Found {
 pub struct Reading {
     pipeline: Arc<Pipeline>,
     rights: Rights,
-    items: std::vec::IntoIter<Item>,
+    items: std::vec::IntoIter<EntityRef>,
     now_us: u64,
 }
 
@@ -125,7 +125,7 @@ impl Iterator for Reading {
 }
 
 impl Reading {
-    fn encode(&self, item: Item) -> Option<Kind> {
+    fn encode(&self, item: EntityRef) -> Option<Kind> {
         let schema = &self.pipeline.schema;
         let externs = self.pipeline.store.externs();
         let context = self.pipeline.context();
@@ -149,23 +149,23 @@ impl Reading {
             })
         };
         Some(match item {
-            Item::Ready(kind) => *kind,
-            Item::Table(id, entry, requested) => {
+            EntityRef::Ready(kind) => *kind,
+            EntityRef::Table(id, entry, requested) => {
                 Kind::TableEntry(encode(id, &Found::Entry(entry), requested)?)
             }
-            Item::Default(id, entry, requested) => {
+            EntityRef::Default(id, entry, requested) => {
                 Kind::TableEntry(encode(id, &Found::Default(entry), requested)?)
             }
-            Item::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
+            EntityRef::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
                 table_entry: Some(key(id, &found)?),
                 data: Some(direct::counter_data(found.state())),
             }),
-            Item::DirectMeter(id, found, colors) => Kind::DirectMeterEntry(DirectMeterEntry {
+            EntityRef::DirectMeter(id, found, colors) => Kind::DirectMeterEntry(DirectMeterEntry {
                 table_entry: Some(key(id, &found)?),
                 config: direct::meter_config(found.meter()),
                 counter_data: direct::meter_counters(found.meter()).filter(|_| colors),
             }),
-            Item::Counter(id, index) => {
+            EntityRef::Counter(id, index) => {
                 let cell = externs.counter(schema.counters.get(&id)?.id, index)?;
                 let (packets, bytes) = cell.get();
                 Kind::CounterEntry(CounterEntry {
@@ -174,7 +174,7 @@ impl Reading {
                     data: Some(cell::encode_counter(packets, bytes)),
                 })
             }
-            Item::Meter(id, index, colors) => {
+            EntityRef::Meter(id, index, colors) => {
                 let meter = externs.meter(schema.meters.get(&id)?.0.id, index)?;
                 Kind::MeterEntry(MeterEntry {
                     meter_id: id,
@@ -183,7 +183,7 @@ impl Reading {
                     counter_data: colors.then(|| cell::encode_colors(meter)),
                 })
             }
-            Item::Register(id, index) => {
+            EntityRef::Register(id, index) => {
                 let register = schema.registers.get(&id)?;
                 let value = externs.register_read(register.array.id, index)?;
                 Kind::RegisterEntry(RegisterEntry {

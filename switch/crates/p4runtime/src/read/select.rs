@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sluice_tables::{Entry, EntryAction, EntrySpec, TableError, View};
 
-use super::{Found, Item};
+use super::{EntityRef, Found};
 use crate::entity::requested::RequestedFields;
 use crate::entity::{array, key, profile, replication, value_set};
 use crate::error::{UpdateError, UpdateResult};
@@ -38,12 +38,12 @@ fn select<'a, T>(
 pub(super) struct Reader<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) view: View<'a>,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<EntityRef>,
 }
 
 impl Reader<'_> {
     fn ready(&mut self, kind: Kind) {
-        self.items.push(Item::Ready(Box::new(kind)));
+        self.items.push(EntityRef::Ready(Box::new(kind)));
     }
 
     pub(super) fn read(&mut self, request: &Kind) -> UpdateResult {
@@ -205,7 +205,7 @@ impl Reader<'_> {
         self.items.extend(
             found
                 .into_iter()
-                .map(|(id, entry)| Item::DirectCounter(id, entry)),
+                .map(|(id, entry)| EntityRef::DirectCounter(id, entry)),
         );
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Reader<'_> {
         self.items.extend(
             found
                 .into_iter()
-                .map(|(id, entry)| Item::DirectMeter(id, entry, colors)),
+                .map(|(id, entry)| EntityRef::DirectMeter(id, entry, colors)),
         );
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Reader<'_> {
             let members = members.filter(|m| filter.member_id == 0 || m.id == filter.member_id);
             let messages =
                 members.filter_map(|member| profile::encode_member(&context, id, profile, &member));
-            let items = messages.map(|m| Item::Ready(Box::new(Kind::ActionProfileMember(m))));
+            let items = messages.map(|m| EntityRef::Ready(Box::new(Kind::ActionProfileMember(m))));
             self.items.extend(items);
         }
         Ok(())
@@ -244,7 +244,7 @@ impl Reader<'_> {
             let groups = self.view.groups(profile.id).into_iter();
             let groups = groups.filter(|g| filter.group_id == 0 || g.id == filter.group_id);
             let messages = groups.map(|group| profile::encode_group(&context, id, profile, &group));
-            let items = messages.map(|m| Item::Ready(Box::new(Kind::ActionProfileGroup(m))));
+            let items = messages.map(|m| EntityRef::Ready(Box::new(Kind::ActionProfileGroup(m))));
             self.items.extend(items);
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Reader<'_> {
         for (id, array) in select("counter", &self.pipeline.schema.counters, entry.counter_id)? {
             let cells = self.cells(array, entry.counter_id, entry.index.as_ref())?;
             self.items
-                .extend(cells.map(|index| Item::Counter(id, index)));
+                .extend(cells.map(|index| EntityRef::Counter(id, index)));
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl Reader<'_> {
         for (id, (array, _)) in select("meter", &self.pipeline.schema.meters, entry.meter_id)? {
             let cells = self.cells(array, entry.meter_id, entry.index.as_ref())?;
             self.items
-                .extend(cells.map(|index| Item::Meter(id, index, colors)));
+                .extend(cells.map(|index| EntityRef::Meter(id, index, colors)));
         }
         Ok(())
     }
@@ -274,7 +274,7 @@ impl Reader<'_> {
         for (id, register) in select("register", registers, entry.register_id)? {
             let cells = self.cells(&register.array, entry.register_id, entry.index.as_ref())?;
             self.items
-                .extend(cells.map(|index| Item::Register(id, index)));
+                .extend(cells.map(|index| EntityRef::Register(id, index)));
         }
         Ok(())
     }

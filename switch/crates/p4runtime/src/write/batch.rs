@@ -14,7 +14,7 @@ use tonic::Status;
 use super::request::{Request, malformed};
 use super::shape::{Shape, ValueSpan, ValueTarget};
 use super::value::{fits, number_of, put};
-use super::wire::{Kind, Value, each};
+use super::wire::{Occurrence, Value, each};
 use crate::entity::Operation;
 use crate::proto::v1::Update;
 use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
@@ -22,13 +22,13 @@ use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
 /// A batch of updates, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
-    items: Vec<Item<'a>>,
+    items: Vec<DecodedUpdate<'a>>,
     /// The keys of all entries, concatenated.
     keys: Vec<u8>,
     /// The parameters of all entries, concatenated.
     words: Vec<u64>,
     /// The last entry that was parsed field by field; `shape` describes its bytes.
-    last: Option<EntryItem<'a>>,
+    last: Option<DecodedEntry<'a>>,
     shape: Shape,
     /// Positions of the values in the update that is being parsed.
     spans: Vec<ValueSpan>,
@@ -36,16 +36,16 @@ pub(crate) struct Batch<'a> {
 
 /// One decoded update.
 #[derive(Debug)]
-pub(crate) enum Item<'a> {
+pub(crate) enum DecodedUpdate<'a> {
     /// An entry in the form that tables keep.
-    Entry(EntryItem<'a>),
+    Entry(DecodedEntry<'a>),
     /// Any other update, for the slow path.
     Update(Box<Update>),
 }
 
 /// A table entry; its key and parameters are stored in the batch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct EntryItem<'a> {
+pub(crate) struct DecodedEntry<'a> {
     /// The operation on the entry.
     pub operation: Operation,
     /// The entry's table.
@@ -69,11 +69,11 @@ impl<'a> Batch<'a> {
         for update in updates {
             let (keys, words) = (batch.keys.len(), batch.words.len());
             let item = match batch.entry(plans, update) {
-                Some(entry) => Item::Entry(entry),
+                Some(entry) => DecodedUpdate::Entry(entry),
                 None => {
                     batch.keys.truncate(keys);
                     batch.words.truncate(words);
-                    Item::Update(Box::new(Update::decode(update).map_err(malformed)?))
+                    DecodedUpdate::Update(Box::new(Update::decode(update).map_err(malformed)?))
                 }
             };
             batch.items.push(item);
@@ -83,7 +83,7 @@ impl<'a> Batch<'a> {
 
     /// Creates a batch from decoded updates.
     pub(crate) fn of(updates: impl Iterator<Item = Update>) -> Self {
-        let items = updates.map(|update| Item::Update(Box::new(update)));
+        let items = updates.map(|update| DecodedUpdate::Update(Box::new(update)));
         Self {
             items: items.collect(),
             ..Self::default()
@@ -91,12 +91,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns the updates.
-    pub(crate) fn items(&self) -> &[Item<'a>] {
+    pub(crate) fn items(&self) -> &[DecodedUpdate<'a>] {
         &self.items
     }
 
     /// Returns an entry's key, action and parameters.
-    pub(crate) fn compiled(&self, item: &EntryItem<'_>) -> CompiledEntry<'_> {
+    pub(crate) fn compiled(&self, item: &DecodedEntry<'_>) -> CompiledEntry<'_> {
         let (action, words) = item
             .action
             .map_or((ActionId(0), 0), |plan| (plan.action, plan.words));
@@ -112,7 +112,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Decodes an update. Returns `None` if the update needs the slow path.
-    fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
+    fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<DecodedEntry<'a>> {
         if let Some(last) = self.last
             && self.shape.is_of(update)
         {
@@ -127,7 +127,7 @@ impl<'a> Batch<'a> {
 
     /// Decodes an update that differs from `other` only in its values.
     #[inline]
-    fn alike(&mut self, other: EntryItem<'a>, update: &[u8]) -> Option<EntryItem<'a>> {
+    fn alike(&mut self, other: DecodedEntry<'a>, update: &[u8]) -> Option<DecodedEntry<'a>> {
         let (key, words) = (self.keys.len(), self.words.len());
         let (plan, action) = (other.plan, other.action);
         self.keys.resize(key + plan.key_bytes, 0);
@@ -138,7 +138,7 @@ impl<'a> Batch<'a> {
         let prefix_len = self
             .shape
             .take(update, in_key, in_words, other.prefix_len)?;
-        Some(EntryItem {
+        Some(DecodedEntry {
             key,
             prefix_len,
             words,
@@ -147,7 +147,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Parses an update field by field.
-    fn read(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
+    fn read(&mut self, plans: &'a Plans, update: &[u8]) -> Option<DecodedEntry<'a>> {
         let (mut operation, mut entity) = (None, None);
         each(update, |number, value| {
             match (number, value) {
@@ -157,13 +157,13 @@ impl<'a> Batch<'a> {
                 (2, Value::Bytes(bytes)) => entity = Some(bytes),
                 _ => return None,
             }
-            Some(Kind::Once)
+            Some(Occurrence::Once)
         })?;
         let mut entry = None;
         each(entity?, |number, value| match (number, value) {
             (2, Value::Bytes(bytes)) => {
                 entry = Some(bytes);
-                Some(Kind::Once)
+                Some(Occurrence::Once)
             }
             _ => None,
         })?;
@@ -176,7 +176,7 @@ impl<'a> Batch<'a> {
         operation: Operation,
         update: &[u8],
         entry: &[u8],
-    ) -> Option<EntryItem<'a>> {
+    ) -> Option<DecodedEntry<'a>> {
         let mut key = Key::default();
         let (start, words) = (self.keys.len(), self.words.len());
         let mut plan = None;
@@ -193,19 +193,19 @@ impl<'a> Batch<'a> {
                     let note =
                         |value: &[u8], of| self.spans.push(ValueSpan::new(update, value, of));
                     key.field(fields, field, &mut self.keys[start..], note)?;
-                    return Some(Kind::Repeated);
+                    return Some(Occurrence::Repeated);
                 }
                 (3, Value::Bytes(given)) => action = Some(self.action(plan?, update, given)?),
                 (9, Value::Varint(timeout)) => idle_timeout_ns = timeout,
                 _ => return None,
             }
-            Some(Kind::Once)
+            Some(Occurrence::Once)
         })?;
         let plan = plan?;
         let timeout_fits =
             idle_timeout_ns == 0 || plan.idle_timeout && i64::try_from(idle_timeout_ns).is_ok();
         let complete = key.is_complete(&plan.fields) && timeout_fits;
-        (complete && (action.is_some() || operation == Operation::Delete)).then_some(EntryItem {
+        (complete && (action.is_some() || operation == Operation::Delete)).then_some(DecodedEntry {
             operation,
             plan,
             key: start,
@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
         each(given, |number, value| match (number, value) {
             (1, Value::Bytes(bytes)) => {
                 call = Some(bytes);
-                Some(Kind::Once)
+                Some(Occurrence::Once)
             }
             _ => None,
         })?;
@@ -238,7 +238,7 @@ impl<'a> Batch<'a> {
                 let found = table.actions.iter().find(|plan| u64::from(plan.id) == id)?;
                 self.words.resize(start + found.words, 0);
                 plan = Some(found);
-                Some(Kind::Once)
+                Some(Occurrence::Once)
             }
             (4, Value::Bytes(param)) => {
                 let params = &plan?.params;
@@ -249,7 +249,7 @@ impl<'a> Batch<'a> {
                 self.words[start + params[at].word] = number_of(value, params[at].width)?;
                 self.spans
                     .push(ValueSpan::new(update, value, ValueTarget::Param(at)));
-                Some(Kind::Repeated)
+                Some(Occurrence::Repeated)
             }
             _ => None,
         })?;
@@ -285,7 +285,7 @@ impl Key {
                 (4, Value::Bytes(bytes)) => lpm = Some(bytes),
                 _ => return None,
             }
-            Some(Kind::Once)
+            Some(Occurrence::Once)
         })?;
         let at = position(fields, self.count, |field| field.id == id)?;
         self.seen |= once(self.seen, at)?;
@@ -298,7 +298,7 @@ impl Key {
                 each(exact, |number, bytes| match (number, bytes) {
                     (1, Value::Bytes(bytes)) => {
                         value = Some(bytes);
-                        Some(Kind::Once)
+                        Some(Occurrence::Once)
                     }
                     _ => None,
                 })?;
@@ -313,7 +313,7 @@ impl Key {
                         (2, Value::Varint(bits)) => length = bits,
                         _ => return None,
                     }
-                    Some(Kind::Once)
+                    Some(Occurrence::Once)
                 })?;
                 note(value?, ValueTarget::Field(at));
                 put(value?, field.width, place)?;
@@ -347,7 +347,7 @@ fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &
             Value::Bytes(bytes) if number == value_number => found = Some(bytes),
             _ => return None,
         }
-        Some(Kind::Once)
+        Some(Occurrence::Once)
     })?;
     Some((id, found?))
 }

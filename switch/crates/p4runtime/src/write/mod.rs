@@ -27,7 +27,7 @@ use crate::proto::v1::{DigestEntry, Update};
 use crate::role::Rights;
 use crate::schema::unknown;
 use crate::stream::digest::DigestConfigs;
-use crate::write::batch::{Batch, EntryItem, Item};
+use crate::write::batch::{Batch, DecodedEntry, DecodedUpdate};
 
 /// Applies a batch for a role. Returns the result of each update, in order.
 pub(crate) fn apply(
@@ -63,8 +63,8 @@ pub(crate) fn apply(
     for now in items.chunks(AHEAD) {
         prefetch_next(&writing);
         results.extend(now.iter().map(|item| match item {
-            Item::Entry(entry) => writing.entry(updates, entry),
-            Item::Update(update) => writing.update(update),
+            DecodedUpdate::Entry(entry) => writing.entry(updates, entry),
+            DecodedUpdate::Update(update) => writing.update(update),
         }));
     }
     let failed = results.iter().any(Result::is_err);
@@ -92,10 +92,10 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     /// Prefetches memory for writing the entries of one table, the table of the first entry.
-    fn prefetch(&self, batch: &Batch<'_>, items: &[Item<'_>]) {
+    fn prefetch(&self, batch: &Batch<'_>, items: &[DecodedUpdate<'_>]) {
         let entries = items.iter().filter_map(|item| match item {
-            Item::Entry(entry) => Some(entry),
-            Item::Update(_) => None,
+            DecodedUpdate::Entry(entry) => Some(entry),
+            DecodedUpdate::Update(_) => None,
         });
         let table = entries.clone().next().map(|entry| entry.plan.table);
         if let Some(table) = table {
@@ -106,7 +106,7 @@ impl Writing<'_> {
     }
 
     /// Writes an entry that is already in the form of the tables.
-    fn entry(&mut self, batch: &Batch<'_>, item: &EntryItem<'_>) -> UpdateResult {
+    fn entry(&mut self, batch: &Batch<'_>, item: &DecodedEntry<'_>) -> UpdateResult {
         let (schema, plan) = (self.context.schema, item.plan);
         self.rights.check_id(schema, plan.id)?;
         let (table, entry) = (plan.table, batch.compiled(item));

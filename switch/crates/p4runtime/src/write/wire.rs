@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
 #[inline]
 pub(crate) fn each<'a>(
     message: &'a [u8],
-    mut field: impl FnMut(u32, Value<'a>) -> Option<Kind>,
+    mut field: impl FnMut(u32, Value<'a>) -> Option<Occurrence>,
 ) -> Option<()> {
     let (mut reader, mut least) = (Reader::new(message), 0);
     while reader.remaining() > 0 {
@@ -83,8 +83,8 @@ pub(crate) fn each<'a>(
             return None;
         }
         least = match field(number, value)? {
-            Kind::Once => number.saturating_add(1),
-            Kind::Repeated => number,
+            Occurrence::Once => number.saturating_add(1),
+            Occurrence::Repeated => number,
         };
     }
     Some(())
@@ -92,7 +92,7 @@ pub(crate) fn each<'a>(
 
 /// Number of times that a field may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Occurrence {
     /// At most once.
     Once,
     /// Any number of times.
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn fields_twice_or_out_of_order_are_not_understood() {
         let read = |message: &[u8], kind| each(message, |_, _| Some(kind));
-        assert_eq!(read(&[0x08, 1, 0x10, 1], Kind::Once), Some(()));
-        assert_eq!(read(&[0x10, 1, 0x08, 1], Kind::Once), None);
-        assert_eq!(read(&[0x08, 1, 0x08, 1], Kind::Once), None);
-        assert_eq!(read(&[0x08, 1, 0x08, 1], Kind::Repeated), Some(()));
+        assert_eq!(read(&[0x08, 1, 0x10, 1], Occurrence::Once), Some(()));
+        assert_eq!(read(&[0x10, 1, 0x08, 1], Occurrence::Once), None);
+        assert_eq!(read(&[0x08, 1, 0x08, 1], Occurrence::Once), None);
+        assert_eq!(read(&[0x08, 1, 0x08, 1], Occurrence::Repeated), Some(()));
     }
 
     proptest! {

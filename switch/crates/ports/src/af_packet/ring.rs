@@ -21,7 +21,7 @@ const BLOCK: usize = 1 << 18;
 /// Maximum size of the ring in bytes, for any MTU. Interfaces with jumbo frames get fewer slots.
 const MAX_RING: usize = 8 << 20;
 
-/// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
+/// The mapped ring. ReceivedFrame `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
 struct Ring {
     base: *mut u8,
     slot_size: usize,
@@ -197,13 +197,13 @@ fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
 }
 
 /// Contents of a slot: the `virtio_net_hdr`, and the frame's metadata and bytes.
-struct Slot<'a> {
+struct ReceivedFrame<'a> {
     vnet: &'a [u8; VNET_HEADER],
     bytes: &'a [u8],
     vlan: Option<(u16, u16)>,
 }
 
-impl Slot<'_> {
+impl ReceivedFrame<'_> {
     /// Returns the metadata of the frame, from its `virtio_net_hdr` and the slot's header.
     fn metadata(&self, vnet: &[u8; VNET_HEADER]) -> Metadata {
         Metadata {
@@ -213,7 +213,7 @@ impl Slot<'_> {
     }
 }
 
-fn read_slot(slot: &[u8], status: u32) -> Option<Slot<'_>> {
+fn read_slot(slot: &[u8], status: u32) -> Option<ReceivedFrame<'_>> {
     debug_assert!(slot.len() >= mem::size_of::<libc::tpacket2_hdr>());
     // SAFETY: the slot begins with this plain C structure and is long enough; an unaligned read copies it.
     let header: libc::tpacket2_hdr = unsafe { ptr::read_unaligned(slot.as_ptr().cast()) };
@@ -228,7 +228,7 @@ fn read_slot(slot: &[u8], status: u32) -> Option<Slot<'_>> {
         libc::ETH_P_8021Q as u16
     };
     let vlan = (status & libc::TP_STATUS_VLAN_VALID != 0).then_some((tpid, header.tp_vlan_tci));
-    Some(Slot { vnet, bytes, vlan })
+    Some(ReceivedFrame { vnet, bytes, vlan })
 }
 
 impl Receiver for RingReceiver {

@@ -3,7 +3,7 @@
 
 use tonic::Code;
 
-use crate::case::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome};
 
 /// One code, or one of several where the specification leaves it open.
 pub trait Expected: std::fmt::Debug + Copy {

@@ -7,7 +7,7 @@ use sluice_p4runtime::proto::v1::*;
 
 use super::Client;
 use crate::bench::{Frame, Seen, Walk};
-use crate::case::{Failure, Outcome, same};
+use crate::outcome::{Failure, Outcome, same};
 
 /// The source address of marker packets, which show that all earlier packets were processed.
 const MARKER: u64 = 0x02ff_ffff_ffff;

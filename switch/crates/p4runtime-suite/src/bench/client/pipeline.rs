@@ -9,7 +9,7 @@ use tonic::Code;
 use super::Client;
 use super::expected::{Expected, check};
 use super::writes::split;
-use crate::case::Outcome;
+use crate::outcome::Outcome;
 use crate::program;
 
 impl Client {

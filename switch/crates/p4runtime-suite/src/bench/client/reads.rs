@@ -7,8 +7,8 @@ use tonic::{Code, Status};
 use super::Client;
 use super::expected::{Expected, check};
 use super::writes::details;
-use crate::case::{Failure, Outcome, same};
 use crate::entity::IntoEntity;
+use crate::outcome::{Failure, Outcome, same};
 
 impl Client {
     /// Calls the Read RPC; returns the entities, and the status that it ended with.

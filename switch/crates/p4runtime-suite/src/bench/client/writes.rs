@@ -10,8 +10,8 @@ use tonic::{Code, Status};
 use super::Client;
 use super::expected::{Expected, check};
 use crate::bench::failed;
-use crate::case::{Failure, Outcome, same};
 use crate::entity::{IntoEntity, delete, insert, modify};
+use crate::outcome::{Failure, Outcome, same};
 
 impl Client {
     /// Calls the Write RPC.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Outcomes of cases and of their steps, and checks.
+
+use tonic::Status;
+
+/// The reason why a case did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The server violated the specification.
+    Failed(String),
+    /// The case could not be tested, for this reason.
+    Skipped(String),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Failed(format!("{:?}: {}", status.code(), status.message()))
+    }
+}
+
+/// The outcome of a case, or of one of its steps.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// Fails unless `found` is `expected`.
+pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -> Outcome {
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("{what}: expected {expected:?}, found {found:?}");
+    Err(Failure::Failed(message))
+}
+
+/// Fails unless `it` holds.
+pub fn holds(it: bool, what: impl Into<String>) -> Outcome {
+    if it {
+        Ok(())
+    } else {
+        Err(Failure::Failed(what.into()))
+    }
+}
