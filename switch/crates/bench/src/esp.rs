@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures packets through the ESP engine (`esp`), shim to shim. The peer is AWS-LC's AEAD alone, over the same number
-//! of bytes.
+//! Measures the rate at which the ESP engine processes packets (`esp`), from a frame with a shim to the answer with a
+//! shim. The peer is AWS-LC's AEAD alone, over the same number of bytes.
 //!
-//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and a window of 1,024 packets. There is 1 SA, or there are
-//! 10,000 SAs and each packet uses a random one.
+//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. There is
+//! either 1 SA, or there are 10,000 SAs and each packet uses a random one.
 //!
-//! * *encrypt*, *decrypt*: frames are already in a batch. Before each pass their first bytes are rewritten, because
-//!   encryption has overwritten them. The payload is the result of the previous pass.
-//! * *copied*: whole frames are also copied into the batch.
+//! * *encrypt*, *decrypt*: the frames are already in a batch. Before each pass, the first bytes of each frame are
+//!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.
+//! * *copied*: each pass also copies the whole frames into the batch.
 //! * `aead-SIZE` seals or opens SIZE bytes in place, with the same number of keys, through aws-lc-rs.
 //! * `aead-one-key` is the same with a single key.
 
@@ -43,7 +43,7 @@ const FIRST_SPI: u32 = 256;
 /// Distance in bytes between the buffers of the AEAD alone. It equals the distance between frames in a batch.
 const STRIDE: usize = 66_880;
 
-/// Packets to send. Their sizes take turns; their SAs are random.
+/// A sequence of packets. Their sizes repeat in a cycle, and their SAs are random.
 struct Traffic {
     name: String,
     /// Name of the peer in the report.
@@ -98,7 +98,7 @@ fn key(number: u32) -> [u8; 20] {
 
 impl Engines {
     fn new(sas: usize) -> Result<Self> {
-        // Uses a tmpfs if there is one. On a disk, each SA would wait until its sequence number is written.
+        // Uses a tmpfs if one is available. On a disk, each SA would wait until its sequence number is written.
         let memory = std::path::Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -166,7 +166,7 @@ fn shim(task: Task, sa: u32) -> Shim {
     }
 }
 
-/// Frames to encrypt, one after another.
+/// Generator of the frames that are encrypted, one after the other.
 struct ToEncrypt<'a> {
     traffic: &'a Traffic,
     headers: Vec<[u8; HEADER]>,
@@ -185,7 +185,7 @@ impl<'a> ToEncrypt<'a> {
         }
     }
 
-    /// Fills a batch, either with the first bytes of each frame or with whole frames (`copied`).
+    /// Fills a batch. If `copied` is set, writes whole frames, else only the first bytes of each frame.
     #[inline]
     fn fill(&mut self, batch: &mut Batch, copied: bool) {
         batch.clear();
@@ -210,7 +210,7 @@ fn answered(batch: &Batch) -> bool {
     (0..batch.len()).all(|place| batch.outcome(place) == Outcome::Answered)
 }
 
-/// Checks that decrypting what the first engine encrypted yields the original packets.
+/// Checks that one engine encrypts packets and the other decrypts them to the original packets.
 fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     let (mut batch, mut sealed) = (Batch::default(), Batch::default());
     let mut frames = ToEncrypt::new(traffic);
@@ -265,7 +265,8 @@ fn decrypt_pass(
 /// The library's AEAD without an engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// A second copy of the keys, for opening. Like keys at a peer, they have not just been used for sealing.
+    /// A second copy of the keys, for opening. So opening does not profit from keys that sealing has just brought into
+    /// the caches, as at a peer.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -320,7 +321,7 @@ impl Aead {
         self.number
     }
 
-    /// Opens the `count` texts that were sealed last.
+    /// Opens the last `count` sealed texts.
     fn open(&mut self, traffic: &Traffic, count: usize) {
         let first = self.number - count as u64;
         for at in 0..count {
@@ -358,7 +359,7 @@ fn measure(
         setting.tell(&name, &rates);
         let mut case = Case::new(name, kind, &rates);
         if kind == "copied" {
-            // The AEAD copies nothing, so the report has no ratio of engine and AEAD here.
+            // The AEAD alone copies nothing, so the report has no ratio of engine and AEAD for this case.
             case.peers.clear();
         }
         let bits = rates[0].median() * traffic.mean_size() * 8.0;

@@ -3,11 +3,11 @@
 //!
 //! All keys that are looked up are in the table. They come in random order.
 //!
-//! * *batch*: as many lookups at a time as possible. Our table and rte_hash use bursts. hashbrown has no bursts; its
+//! * *batch*: as many lookups at a time as possible. Our table and rte_hash use bursts. hashbrown has no bursts, so its
 //!   lookups overlap only as far as the processor speculates.
-//! * *dependent*: the next key is one of the next two keys of the trace. The lowest bit of the value found selects it.
-//!   For comparison, `random-read` is a chain of reads through memory of the same size as our table, one read in each
-//!   cache line. It is a lower bound for a lookup in that table.
+//! * *dependent*: the next key is one of the next two keys of the trace. The lowest bit of the previous value selects
+//!   it. For comparison, `random-read` is a chain of reads in memory of the same size as our table, with one read in
+//!   each cache line. Its time is a lower bound of the time of a lookup in that table.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -27,7 +27,7 @@ const BURST: usize = 256;
 const SEED: u64 = 0x6578;
 /// Heap for rte_hash, in bytes.
 const HEAP_BYTES: usize = 5 << 28;
-/// Bytes of a 5-tuple: two addresses, two ports, and the protocol.
+/// Size in bytes of a 5-tuple: two addresses, two ports, and the protocol.
 const IPV4_BYTES: usize = 13;
 const IPV6_BYTES: usize = 37;
 
@@ -237,7 +237,7 @@ fn memory(name: &str, tables: &[Box<dyn ExactTable>]) -> Memory {
 /// Checks that all tables find every key.
 ///
 /// # Errors
-/// A table misses a key, which makes the measurement meaningless.
+/// Fails if a table misses a key, because the measurement would be meaningless.
 fn agree(tables: &[Box<dyn ExactTable>], keys: &Keys) -> Result<()> {
     let sample = keys.entries.len().min(1 << 16);
     for table in tables {

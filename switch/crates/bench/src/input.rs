@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides the benchmarks' input: tables, rules and traces of keys, read from a file or generated.
 //!
-//! Promises: the same seed gives the same input, on every machine.
+//! Promise: the same seed yields the same input on every machine.
 
 pub(crate) mod generate;
 pub(crate) mod mix;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables that benchmarks measure: ours and their peers.
+//! The traits of the tables that benchmarks measure, which are our own tables and those of other projects.
 
 use std::ops::Range;
 
@@ -14,19 +14,19 @@ pub(crate) trait LpmTable<A> {
     /// Returns the structure's name in the results.
     fn name(&self) -> &str;
 
-    /// Returns the values of a trace's first `count` keys; 0 means no route.
+    /// Returns the values of a trace's first `count` keys. The value 0 means "no route".
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
 
     /// Looks up some of the keys, [`BURST`] at a time. Returns a digest of the values.
     fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
 
-    /// Looks up all keys one at a time; each depends on the previous value. Returns a digest of the values.
+    /// Looks up all keys one at a time. Each key depends on the previous value. Returns a digest of the values.
     fn chain(&self, trace: &Trace<A>) -> u64;
 }
 
 /// A trace of keys, all of which are in the table.
 pub(crate) struct Keys {
-    /// Bytes of each key.
+    /// Size of each key in bytes.
     pub(crate) width: usize,
     /// The keys, concatenated.
     pub(crate) bytes: Vec<u8>,

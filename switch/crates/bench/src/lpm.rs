@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures longest-prefix match in full tables (`lpm4-full` and `lpm6-full`).
 //!
-//! There are two tables. The first is a real table if a file is given, else a generated table of the same size and mix.
-//! The second is larger and always generated. Lookups are measured in three ways:
+//! There are two tables. The first table is a real table if a file is given, else a generated table of the same size
+//! and mix. The second table is larger and always generated. Lookups are measured in three ways:
 //!
-//! * in batches, with the uniform and with the Zipf trace;
-//! * one key at a time, with the dependent trace. It has the keys of the uniform trace, with one bit of a key (the last
-//!   of IPv4's, the 64th of IPv6's) flipped if the previous value was odd. So no lookup starts before the previous one
-//!   ends.
+//! * in batches, with the uniform trace and with the Zipf trace;
+//! * one key at a time, with the dependent trace. This trace has the keys of the uniform trace, but one bit of a key is
+//!   flipped if the previous value was odd (the last bit for IPv4, the 64th bit for IPv6). So no lookup starts before
+//!   the previous lookup ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(crate) const HEAP_BYTES: usize = 3 << 29;
 
 /// Sizes of the tables and traces of a run.
 pub(crate) struct Sizes {
-    /// Number of routes of the real table, or of the generated one that replaces it.
+    /// Number of routes of the real table, or of the generated table that replaces it.
     pub(crate) real: usize,
     /// Number of routes of the larger table.
     pub(crate) larger: usize,
@@ -140,7 +140,7 @@ fn one_table<A: Net>(
     Ok(())
 }
 
-/// Creates a contender from each table and one trace, for dependent lookups or for batches.
+/// Creates a contender from each table with one trace. `kind` selects dependent lookups or batches.
 pub(crate) fn contenders<'a, A: Family>(
     tables: &'a [Box<dyn LpmTable<A>>],
     trace: &'a Trace<A>,
@@ -187,8 +187,8 @@ pub(crate) fn dpdk_names<A: Family>() -> [&'static str; 2] {
 }
 
 /// Reports the memory of our table. For IPv4, also reports the memory of DIR-24-8 (Gupta, Lin, McKeown 1998), computed
-/// from its definition: two bytes for each entry, one entry for each /24, and 256 more for each /24 with longer
-/// prefixes.
+/// from its definition. DIR-24-8 has one entry for each /24, and 256 more entries for each /24 with longer prefixes. An
+/// entry takes two bytes.
 fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memory {
     let mut peers = BTreeMap::new();
     if A::BITS == 32 {
@@ -208,7 +208,7 @@ fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memor
 /// Checks that all tables return the same values.
 ///
 /// # Errors
-/// The tables differ, which makes the measurement meaningless.
+/// Fails if the tables differ, because the measurement would be meaningless.
 pub(crate) fn agree<A: Family>(tables: &[Box<dyn LpmTable<A>>], trace: &Trace<A>) -> Result<()> {
     let expected = tables[0].values(trace, SAMPLE);
     for table in &tables[1..] {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures how well the framework chooses among algorithms, and how fast it is updated (`lpm-auto`).
+//! Measures the automatic choice of an algorithm and the rate of updates (`lpm-auto`).
 //!
-//! - *size*: compares the framework's choice with each algorithm, for one route to a million. `best-own` is the fastest
-//!   of these algorithms in each case.
-//! - *updates*: updates per second, one after the other. Next hops change, and routes are removed and added again. Both
-//!   our structure and the peer update RIB and lookup structure.
-//! - *churn*: lookups per second with nearly 10,000 updates per second. An update follows after each ten-thousandth
-//!   part of the lookups that the contender does in a second. `without-updates` is our structure without updates.
+//! - *size*: compares the automatic choice with each single algorithm, for tables of one route to a million routes.
+//!   `best-own` is the fastest of these algorithms in each case.
+//! - *updates*: measures updates per second, one after the other. Next hops are changed, and routes are removed and
+//!   added again. Our structure and the peer both update RIB and lookup structure.
+//! - *churn*: measures lookups per second with nearly 10,000 updates per second. If a contender does n lookups per
+//!   second, an update follows after every n / 10,000 lookups. `without-updates` is our structure without updates.
 
 use std::cell::Cell;
 
@@ -27,7 +27,8 @@ use crate::report::{Case, OURS, Report};
 use crate::setting::Setting;
 
 const SEED: u64 = 0x6175;
-/// Number of routes that one pass of updates changes, removes and adds.
+/// Number of routes drawn for one pass of updates. A pass changes each of these routes, then removes each of them, and
+/// then adds each of them again.
 const CHANGED: usize = 2_000;
 /// Updates per second.
 const CHURN: f64 = 10_000.0;
@@ -81,7 +82,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns a table of this size. Small tables also have short prefixes, like the table of a host or a site.
+/// Returns a table of this size. One of its prefixes is the default route, as in the table of a host or a site.
 fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     let mut prefixes = generate::table(size, SEED);
     if let Some(first) = prefixes.first_mut() {
@@ -90,7 +91,7 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Adds the fastest algorithm once more, under the name [`BEST`]. Returns which algorithm it is.
+/// Adds the rates of the fastest algorithm once more, under the name [`BEST`]. Returns the name of this algorithm.
 fn name_best(rates: &mut Vec<Rates>) -> String {
     let fastest = rates.iter().filter(|rates| rates.name != OURS);
     let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
@@ -102,10 +103,10 @@ fn name_best(rates: &mut Vec<Rates>) -> String {
     name
 }
 
-/// An update of a route: its new next hop, or `None` to remove it.
+/// An update of a route: the prefix and its new next hop, or `None` to remove the route.
 type Update<A> = (Prefix<A>, Option<u32>);
 
-/// Returns updates that together leave the table unchanged.
+/// Returns updates that, in total, leave the table unchanged.
 fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     let mut random = Random::new(SEED + 2);
     let mut some: Vec<Route<A>> = (0..CHANGED).map(|_| *random.pick(routes)).collect();
@@ -123,7 +124,7 @@ fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
 /// Applies an update to a contender.
 type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
 
-/// Measures updates alone, and lookups with updates between them.
+/// Measures updates alone, and lookups with updates between the lookups.
 fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let sizes = Sizes::of::<A>(setting.quick);
     let (prefixes, source) = lpm::real_table::<A>(setting, sizes.real)?;
@@ -183,8 +184,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Excludes a peer that refused updates, because it did less work than the others. Notes this in the report. DPDK's
-/// structures never release some of their parts, and so run out of them.
+/// Excludes peers that refused updates, because they did less work than the others. Notes this in the report. DPDK's
+/// structures refuse updates because they never release some of their parts, and run out of parts.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {

@@ -6,9 +6,9 @@
 //!
 //! - [`input`]: tables, rules and traces; [`peers`]: lookup structures of other projects
 //! - [`measure`]: runs the contenders in turn, in rounds; [`report`]: the output
-//! - [`lpm`] and the other modules: one benchmark in each module
+//! - [`lpm`] and the other modules: one benchmark per module
 //!
-//! Promises: all contenders agree on a sample of lookups before the first is measured. The same seed yields the same
+//! Promises: before contenders are measured, all of them agree on a sample of lookups. The same seed yields the same
 //! input.
 
 mod esp;

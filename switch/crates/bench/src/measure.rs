@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures several contenders at one task. They run in turn, round by round, each for about the same time.
+//! Measures several contenders at one task. In each round, the contenders run one after the other, each for about the
+//! same time.
 //!
-//! Rates are per second of processor time, so that other processes disturb them less. The order of contenders rotates
-//! from round to round. Before the first round, each contender warms up for the time of one round.
+//! Rates are per second of processor time, so that other processes disturb the results less. The order of the
+//! contenders rotates from round to round. Before the first round, each contender warms up for the time of one round.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use crate::system::thread_time;
 
-/// Number of rounds, and their length.
+/// Number and length of the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
@@ -17,10 +18,10 @@ pub(crate) struct Effort {
     pub(crate) time: Duration,
 }
 
-/// One structure with the task to be measured.
+/// One structure with the task that is measured.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
-    /// Number of operations in a pass.
+    /// Number of operations in one pass.
     operations: usize,
     pass: Pass<'a>,
 }
@@ -71,7 +72,7 @@ impl<'a> Contender<'a> {
         thread_time() - start
     }
 
-    /// Returns how many passes fit into the given time.
+    /// Returns the number of passes that fit into the given time.
     fn calibrate(&mut self, time: Duration) -> usize {
         let (mut count, mut spent) = (0, Duration::ZERO);
         while spent < time {
@@ -82,7 +83,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Rates of one contender, in operations per second, one for each round.
+/// Rates of one contender in operations per second, one rate for each round.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     pub(crate) name: String,
@@ -102,7 +103,7 @@ impl Rates {
     }
 }
 
-/// Measures all contenders. Returns their rates in the order of the contenders.
+/// Measures all contenders. Returns the rates in the order of the contenders.
 pub(crate) fn interleave(contenders: &mut [Contender<'_>], effort: Effort) -> Vec<Rates> {
     let counts: Vec<usize> = contenders
         .iter_mut()

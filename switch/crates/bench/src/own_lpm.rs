@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the project's own longest-prefix-match structures as contenders: routes with a follower, as in the switch's
-//! tables, and each algorithm alone.
+//! Provides the project's own longest-prefix-match structures as contenders. There are routes with a follower, as in
+//! the switch's tables, and each algorithm alone.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use crate::lookup_tables::{BURST, LpmTable};
 use crate::report::OURS;
 use crate::system::opaque;
 
-/// Lookup in a structure of `sluice-fib`.
+/// Lookups in a structure of `sluice-fib`.
 pub(crate) trait Structure<A> {
     /// Looks up one address. Returns [`NONE`] if there is no route.
     fn one(&self, address: A) -> u32;
@@ -27,7 +27,8 @@ pub(crate) trait Structure<A> {
 /// Routes and one follower, which selects the algorithm. The switch's tables have a second follower of the same
 /// routes, for the copy of the tables that packets do not read.
 ///
-/// Order: the follower comes first, because lookups are so short that a longer address computation is measurable.
+/// Order: the follower is the first field, because lookups are so short that a longer address computation is
+/// measurable.
 #[repr(C)]
 pub(crate) struct Followed<A: Family> {
     follower: Follower<A>,
@@ -78,8 +79,8 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
     }
 }
 
-/// Results of a batch, aligned to cache lines. In the fastest lookups, writing misaligned results would cost more than
-/// the lookup.
+/// Results of a batch, aligned to cache lines. In the fastest lookups, writes of misaligned results would cost more
+/// than the lookups.
 #[repr(align(64))]
 struct Values([u32; BURST]);
 
@@ -125,7 +126,7 @@ impl<A: Family> Own<Followed<A>> {
 }
 
 impl<A: Family> Own<Box<dyn Algorithm<A>>> {
-    /// Creates one algorithm; `None` if it cannot hold the routes.
+    /// Creates a contender of one algorithm. Returns `None` if the algorithm cannot hold the routes.
     pub(crate) fn algorithm(kind: &NamedAlgorithm<A>, rib: &Rib<A>) -> Option<Self> {
         Some(Self {
             name: kind.name.into(),
@@ -134,7 +135,7 @@ impl<A: Family> Own<Box<dyn Algorithm<A>>> {
     }
 }
 
-/// Converts a value to the form that all contenders share: 0 means no route.
+/// Converts a value to the form that all contenders share, in which 0 means "no route".
 #[inline]
 fn hop(value: u32) -> u32 {
     if value == NONE { 0 } else { value }

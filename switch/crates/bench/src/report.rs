@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Formats the benchmark's output as JSON: every round of every contender. The Python package `bench` computes medians,
-//! ratios and bars from this output, and writes all results.
+//! Formats the benchmark's output as JSON, with every round of every contender. The Python package `bench` computes
+//! medians and ratios from this output, compares them with its limits (bars), and writes all results.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) const OURS: &str = "ours";
 #[derive(Debug, Serialize)]
 pub(crate) struct Case {
     pub(crate) workload: String,
-    /// Kind of the bar that applies to this case.
+    /// Kind of the limit (bar) that applies to this case.
     pub(crate) kind: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) peers: BTreeMap<String, Vec<f64>>,
@@ -48,7 +48,7 @@ impl Case {
     }
 }
 
-/// Memory in bytes of structures that have the same content.
+/// Memory, in bytes, of structures with the same content.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) workload: String,

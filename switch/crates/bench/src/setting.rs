@@ -11,12 +11,12 @@ use crate::measure::{Effort, Rates};
 use crate::peers::dpdk::Dpdk;
 use crate::report::{OURS, Report};
 
-/// Number of fine rounds that replace one round.
+/// Number of short rounds that replace one round in a fine effort.
 const FINER: usize = 6;
 
 /// Settings of a run.
 pub(crate) struct Setting {
-    /// Whether to use tiny tables and short rounds, only to check that everything works.
+    /// Whether the run uses tiny tables and short rounds, only to check that everything works.
     pub(crate) quick: bool,
     pub(crate) rounds: usize,
     /// File with prefixes, if one is given.
@@ -55,8 +55,8 @@ impl Setting {
         }
     }
 
-    /// Returns the same total effort in more and shorter rounds, for contenders that differ little. A short disturbance
-    /// then affects few rounds, so the median round is an undisturbed one.
+    /// Returns the same total effort in more and shorter rounds, for contenders that differ little. Then a short
+    /// disturbance affects only a few rounds, and the median round is undisturbed.
     pub(crate) fn fine_effort(&self) -> Effort {
         let effort = self.effort();
         if self.quick {
@@ -78,8 +78,8 @@ impl Setting {
         report
     }
 
-    /// Starts DPDK for these peers. If DPDK is not available, the report lists them as missing. The first call sets
-    /// `heap_bytes` for all peers together.
+    /// Starts DPDK for these peers. If DPDK is not available, lists the peers as missing in the report. The first call
+    /// sets `heap_bytes` for all peers together.
     pub(crate) fn dpdk(
         &self,
         peers: &[&str],

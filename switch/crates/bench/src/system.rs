@@ -4,10 +4,11 @@
 use std::io;
 use std::time::Duration;
 
-/// Binds this thread, and threads that it starts later, to the last processor on which it may run.
+/// Binds this thread, and all threads that it starts later, to the last processor on which it may run. Returns the
+/// number of this processor.
 ///
 /// # Errors
-/// The kernel refuses the request.
+/// Fails if the kernel refuses the request.
 pub(crate) fn pin() -> io::Result<u32> {
     let size = size_of::<libc::cpu_set_t>();
     // SAFETY: a cpu_set_t is an array of bits, for which zero is a valid value.
@@ -20,7 +21,7 @@ pub(crate) fn pin() -> io::Result<u32> {
     // SAFETY: `cpu` is below CPU_SETSIZE, so it is within the set.
     let last = all.rev().find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) });
     let last = last.ok_or_else(|| io::Error::other("no processor to run on"))?;
-    // SAFETY: `last` is below CPU_SETSIZE; the kernel reads `size` bytes, the size of `set`.
+    // SAFETY: `last` is below CPU_SETSIZE. The kernel reads `size` bytes, which is the size of `set`.
     let bound = unsafe {
         libc::CPU_ZERO(&mut set);
         libc::CPU_SET(last, &mut set);
@@ -32,7 +33,7 @@ pub(crate) fn pin() -> io::Result<u32> {
     }
 }
 
-/// Returns the processor time of this thread, without that of other threads.
+/// Returns the processor time of this thread alone.
 pub(crate) fn thread_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -43,11 +44,12 @@ pub(crate) fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the value, hidden from the compiler, so that computations with it must wait until the value is known.
+/// Returns the value and hides it from the compiler. So computations with the result must wait until the value is known
+/// at run time.
 #[inline(always)]
 pub(crate) fn opaque(value: u32) -> u32 {
     let mut word = u64::from(value);
-    // SAFETY: the block has no instruction; the value stays in its register.
+    // SAFETY: the block has no instruction, so the value stays in its register.
     unsafe {
         std::arch::asm!(
             "/* {0} */",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures how fast the first of many overlapping rules is found that matches a packet (`ternary`), with ten to a
-//! hundred thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol.
-//! Their shapes are those of access lists, firewalls and packet filter chains. The classifier generates the trace:
-//! packets inside of random rules, often at the corners of these rules.
+//! Measures the search for the first of many overlapping rules that matches a packet (`ternary`), with ten to a hundred
+//! thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. They
+//! resemble the rules of access lists, firewalls and packet filter chains. The crate `classifier` generates the trace.
+//! Its packets match random rules, and often lie at the bounds of these rules.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -34,7 +34,7 @@ impl Own {
                 value: &value,
                 bounds: &bounds,
             };
-            // Each rule has a priority of its own, as rte_acl requires.
+            // Each rule has a different priority, because rte_acl requires this.
             let precedence = Precedence {
                 priority: -(number as i32),
                 sequence: 0,
@@ -44,7 +44,7 @@ impl Own {
         Self(classifier)
     }
 
-    /// Returns the rule that matches each key, or 0 for none.
+    /// Returns for each key the number of the rule that matches, or 0 if no rule matches.
     fn values(&self, keys: &[u8]) -> Vec<u32> {
         let mut found = vec![0; keys.len() / KEY_BYTES];
         self.0.lookup_batch(keys, &mut found);
@@ -69,7 +69,7 @@ impl Own {
     }
 }
 
-/// Measures all numbers and shapes of rules.
+/// Measures rule sets of all sizes and shapes.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core");
     let list = Shape::AccessList;
@@ -141,10 +141,10 @@ fn one_set(
     Ok(())
 }
 
-/// Checks both classifiers against the rules (for some keys) and against each other (for all keys).
+/// Compares both classifiers with the rules for some keys, and with each other for all keys.
 ///
 /// # Errors
-/// The results differ, which makes the measurement meaningless.
+/// Fails if the results differ, because the measurement would be meaningless.
 fn agree(
     rules: &[FiveTuple],
     trace: &[[u8; KEY_BYTES]],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs every benchmark quickly and without DPDK. Checks that all contenders agree and that the report is complete.
+//! Runs every benchmark in its quick form, without DPDK. Checks that all contenders agree and that the report is
+//! complete.
 
 use super::*;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use sluice_classifier::sample::{self, KEY_BYTES, Shape};
 use sluice_classifier::{Classifier, Precedence, Rule};
 
-/// Packets in a trace, and in a batch.
+/// `PACKETS` is the number of packets in a trace, and `BATCH` the number of packets in a batch.
 const PACKETS: usize = 1 << 16;
 const BATCH: usize = 256;
 const ROUNDS: usize = 15;
@@ -71,7 +71,7 @@ fn measure(shape: Shape, count: usize) {
     );
 }
 
-/// Returns the least time of several rounds over the trace, in nanoseconds a packet.
+/// Returns the shortest time of several rounds over the trace, in nanoseconds per packet.
 fn least(mut round: impl FnMut()) -> f64 {
     let times = (0..ROUNDS).map(|_| {
         let start = Instant::now();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a tree: blocks of whole cache lines in one vector. A block is named by the number of its first line. Freed
-//! blocks are reused for blocks of the same size class.
+//! Memory of a tree. It consists of blocks of whole cache lines in one vector. A block is identified by the number of
+//! its first line. Freed blocks are reused for blocks of the same size class.
 
-/// Words of a cache line.
+/// Number of words in a cache line.
 pub(crate) const LINE: usize = 8;
 
 /// A cache line.
@@ -29,8 +29,8 @@ impl Arena {
         }
     }
 
-    /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, sizes are exact;
-    /// above, they are powers of two.
+    /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, the number of lines
+    /// is exact. Above 64 lines, it is a power of two.
     fn size(words: usize) -> (usize, usize) {
         let lines = words.div_ceil(LINE).max(1);
         if lines <= 64 {
@@ -44,7 +44,7 @@ impl Arena {
     /// Allocates a block of at least `words` words, all 0.
     ///
     /// # Panics
-    /// Panics past 2^31 lines, which are 128 GB.
+    /// Panics if the arena would exceed 2^31 lines, which are 128 GiB.
     pub(crate) fn allocate(&mut self, words: usize) -> u32 {
         let (class, lines) = Self::size(words);
         if let Some(block) = self.free.get_mut(class).and_then(Vec::pop) {
@@ -75,11 +75,11 @@ impl Arena {
         &self.flat()[start..start + count]
     }
 
-    /// Returns the first `count` words of a block, to write.
+    /// Returns the first `count` words of a block for writing.
     pub(crate) fn words_mut(&mut self, block: u32, count: usize) -> &mut [u64] {
         let start = block as usize * LINE;
         let lines = self.lines.len() * LINE;
-        // SAFETY: a `Line` is `repr(C)`, holds eight words, and its size equals its alignment, so adjacent lines are
+        // SAFETY: a `Line` is `repr(C)` and holds eight words. Its size equals its alignment, so adjacent lines are
         // adjacent words. The borrow is that of `self.lines`.
         let flat = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), lines) };
         &mut flat[start..start + count]
@@ -91,7 +91,7 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
     }
 
-    /// Returns the bytes held.
+    /// Returns the number of allocated bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classifier: a decision tree with the search kernel that the processor supports.
+//! The classifier, which is a decision tree and the best search kernel that the processor supports.
 
 use std::ops::Range;
 
@@ -10,23 +10,23 @@ use crate::kernel::Portable;
 use crate::layout::{Layout, MAX_KEY_BYTES, Precedence, Rule};
 use crate::tree::Tree;
 
-/// Result of a lookup that no rule matches.
+/// Result of a lookup if no rule matches.
 pub const NONE: u32 = u32::MAX;
 
-/// Greatest value of a rule.
+/// Maximum value of a rule.
 pub const MAX_VALUE: u32 = (1 << 28) - 2;
 
-/// An ordered list of rules. See the crate documentation.
+/// An ordered list of rules that finds the first match for a key. See the crate documentation.
 #[derive(Debug)]
 pub struct Classifier {
-    /// The tree. Handles in the tree are values plus one, because handle 0 means none.
+    /// The tree. A handle in the tree is a rule's value plus one, because the handle 0 stands for no rule.
     tree: Tree,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<Avx2>,
 }
 
 impl Classifier {
-    /// Creates a classifier without rules, for keys of `key_bytes` bytes. `ranges` are the byte ranges of the fields
+    /// Creates a classifier without rules, for keys of `key_bytes` bytes. `ranges` has the byte ranges of the fields
     /// that rules match by range. All other bytes are matched under a mask.
     ///
     /// # Panics
@@ -45,9 +45,9 @@ impl Classifier {
         }
     }
 
-    /// Adds a rule. Lookups return `value`, which is at most [`MAX_VALUE`] and differs from those of all other rules.
-    /// Memory grows with the greatest value. Replaces a rule with equal fields and equal priority, and returns the old
-    /// rule's value.
+    /// Adds a rule. Lookups that match it return `value`, which is at most [`MAX_VALUE`] and differs from the values of
+    /// all other rules. Memory grows with the greatest value. If there is a rule with equal fields and equal priority,
+    /// replaces it and returns its value.
     ///
     /// # Panics
     /// Panics if the rule's length is not the key length, or if `value` is too great.
@@ -59,7 +59,7 @@ impl Classifier {
             .map(|handle| handle - 1)
     }
 
-    /// Removes the rule with equal fields and equal priority, and returns its value. Ignores the sequence of
+    /// Removes the rule that has equal fields and equal priority, and returns its value. Ignores the sequence number in
     /// `precedence`.
     ///
     /// # Panics
@@ -77,7 +77,7 @@ impl Classifier {
         );
     }
 
-    /// Returns the value of the first rule that matches.
+    /// Returns the value of the first rule that matches a key.
     #[inline]
     pub fn lookup(&self, key: &[u8]) -> Option<u32> {
         self.search(key).checked_sub(1)
@@ -86,7 +86,7 @@ impl Classifier {
     fn search(&self, key: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if let Some(machine) = self.avx2 {
-            // SAFETY: an `Avx2` exists only where these features were detected.
+            // SAFETY: an `Avx2` exists only if these features were detected.
             return unsafe { self.search_avx2(machine, key) };
         }
         self.tree.search(Portable, key)
@@ -98,12 +98,12 @@ impl Classifier {
         self.tree.search(machine, key)
     }
 
-    /// Looks up consecutive keys and writes their values to `found`, [`NONE`] where no rule matches. Stops at the end
-    /// of the shorter slice.
+    /// Looks up consecutive keys and writes their values to `found`. Writes [`NONE`] if no rule matches. Stops at the
+    /// end of the shorter slice.
     pub fn lookup_batch(&self, keys: &[u8], found: &mut [u32]) {
         #[cfg(target_arch = "x86_64")]
         if let Some(machine) = self.avx2 {
-            // SAFETY: an `Avx2` exists only where these features were detected.
+            // SAFETY: an `Avx2` exists only if these features were detected.
             return unsafe { self.lookup_batch_avx2(machine, keys, found) };
         }
         self.tree.search_batch(Portable, keys, found);
@@ -115,7 +115,7 @@ impl Classifier {
         self.tree.search_batch(machine, keys, found);
     }
 
-    /// Rebuilds the whole tree, as if all rules were added at once.
+    /// Rebuilds the whole tree from all rules.
     pub fn rebuild(&mut self) {
         self.tree.rebuild();
     }
@@ -125,17 +125,17 @@ impl Classifier {
         self.tree.rules
     }
 
-    /// Returns whether there is no rule.
+    /// Returns whether the classifier has no rules.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the effort of looking up `key`.
+    /// Returns the effort of a lookup of `key`.
     pub fn effort(&self, key: &[u8]) -> Effort {
         self.tree.effort(key)
     }
 
-    /// Returns the bytes held.
+    /// Returns the number of allocated bytes.
     pub fn memory_bytes(&self) -> usize {
         self.tree.arena.bytes() + self.tree.sequences.capacity() * size_of::<u64>()
     }

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of rules in leaves: groups of [`LANES`] rules, column by column, so that one pass of SIMD comparisons finds
-//! the matching rules of a group.
+//! Layout of rules in leaves. Rules are in groups of [`LANES`] rules, and a group is stored column by column. So one
+//! pass of SIMD comparisons finds the matching rules of a group.
 //!
 //! A column covers two bytes of the key and has two rows of [`LANES`] numbers:
 //! - A masked column has a row of values and a row of masks.
-//! - A range column has a row of least and a row of greatest numbers. Columns of one field are adjacent, its last bytes
-//!   first. In a field of at most two bytes, the second row holds greatest minus least instead.
+//! - A range column has a row of least numbers and a row of greatest numbers. The columns of one field are adjacent,
+//!   and the column of the last bytes is first. In a field of at most two bytes, the second row holds the differences
+//!   between greatest and least number.
 //!
-//! The rules' last words follow the columns. Lanes fill from the first; unused lanes are all zeros. A word of a row
-//! holds four numbers, the first in the lowest bits.
+//! The rules' last words follow the columns. Rules occupy the first lanes; unused lanes are all zeros. A word of a row
+//! holds four numbers, and the first number is in the lowest bits.
 
 use std::ops::Range;
 
-/// Rules in a group.
+/// Number of rules in a group.
 pub(crate) const LANES: usize = 16;
 
-/// Words in a row.
+/// Number of words in a row.
 pub(crate) const ROW: usize = LANES / 4;
 
-/// Masked column: two bytes compared under a mask.
+/// Masked column, which compares two bytes under a mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Masked {
     /// Offset of the two bytes in the key. They are read as a little-endian number.
     pub(crate) at: u16,
-    /// Bits that belong to this column and not to another column or a range field.
+    /// Mask of the bits that belong to this column, and not to another column or to a range field.
     own: u16,
 }
 
-/// Range column: one or two bytes of a range field.
+/// Range column, which has one or two bytes of a range field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Offset of two bytes in the key. Their big-endian number is shifted right and masked.
+    /// Offset of two bytes in the key. They are read as a big-endian number, which is shifted right and masked.
     at: u16,
     shift: u8,
     mask: u16,
@@ -45,13 +46,13 @@ pub(crate) struct Columns {
     pub(crate) masked: Vec<Masked>,
     /// Range fields of at most two bytes.
     pub(crate) short: Vec<Part>,
-    /// Longer range fields, each with its columns, the last bytes first.
+    /// Longer range fields. Each has its columns, with that of the last bytes first.
     pub(crate) long: Vec<Vec<Part>>,
 }
 
 /// A key that lookups read without bounds checks.
 ///
-/// Invariant: at least as many bytes are readable as keys have, and at least eight.
+/// Invariant: all bytes of a key are readable, and at least eight bytes are readable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyBytes(pub(crate) *const u8);
 
@@ -69,7 +70,7 @@ impl KeyBytes {
     /// Reads eight bytes as a little-endian number.
     ///
     /// # Safety
-    /// The same as for [`pair`](Self::pair), for all eight bytes.
+    /// The same as for [`pair`](Self::pair), but for all eight bytes.
     #[inline(always)]
     pub(crate) unsafe fn window(self, at: usize) -> u64 {
         // SAFETY: guaranteed by the caller.
@@ -90,7 +91,7 @@ impl Part {
         }
     }
 
-    /// Returns the column's number in a key.
+    /// Returns the number that a key has in this column.
     ///
     /// # Safety
     /// `key` must be a key of the layout.
@@ -147,7 +148,7 @@ fn put_lane(row: &mut [u64], lane: usize, number: u16) {
 }
 
 impl Columns {
-    /// Creates the columns for keys of `key_bytes` bytes with these range fields.
+    /// Creates the columns for keys of `key_bytes` bytes with the range fields `ranges`.
     pub(crate) fn new(key_bytes: usize, ranges: &[Range<usize>]) -> Self {
         let room = key_bytes.max(8);
         let masked_byte =
@@ -185,7 +186,7 @@ impl Columns {
         columns
     }
 
-    /// Returns the number of rows of a group. The last words are not counted.
+    /// Returns the number of rows of a group, not counting the last words.
     fn rows(&self) -> usize {
         let parts: usize = self.long.iter().map(Vec::len).sum();
         2 * (self.masked.len() + self.short.len() + parts)
@@ -205,7 +206,7 @@ impl Columns {
         self.long.iter().flatten().copied()
     }
 
-    /// Writes a rule into a lane of a group: its values, masks, least and greatest numbers, and its last word.
+    /// Writes a rule to a lane of a group: its values, masks, least and greatest numbers, and its last word.
     pub(crate) fn put(&self, group: &mut [u64], lane: usize, rule: Parts<'_>) {
         let mut at = 0;
         let mut put = |first: u16, second: u16| {
@@ -227,7 +228,7 @@ impl Columns {
         group[self.lasts() + lane] = rule.last;
     }
 
-    /// Reads the rule in a lane back into `parts`, which must be zeroed. Returns the last word. Values and masks of
+    /// Reads the rule in a lane into `parts`, which must be zeroed. Returns the rule's last word. Values and masks of
     /// range fields stay 0.
     pub(crate) fn take(&self, group: &[u64], lane: usize, parts: PartsMut<'_>) -> u64 {
         let mut rows = group.chunks_exact(2 * ROW).map(|rows| {
@@ -254,7 +255,7 @@ impl Columns {
         group[self.lasts() + lane]
     }
 
-    /// Copies lane `from` to lane `to` of the same leaf. Lanes are counted across all groups.
+    /// Copies lane `from` to lane `to` of the same leaf. Lanes are numbered across all groups of the leaf.
     pub(crate) fn copy(&self, leaf: &mut [u64], from: usize, to: usize) {
         let words = self.group_words();
         let (from_group, to_group) = (from / LANES * words, to / LANES * words);
@@ -276,7 +277,7 @@ impl Columns {
     }
 }
 
-/// Parts of a rule: words that hold the bytes of a key, and the last word.
+/// The parts of a rule. A part is a sequence of words that hold as many bytes as a key; the last word is separate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) values: &'a [u64],
@@ -286,7 +287,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) last: u64,
 }
 
-/// Writable parts of a rule, without the last word.
+/// The writable parts of a rule, without the last word.
 #[derive(Debug)]
 pub(crate) struct PartsMut<'a> {
     pub(crate) values: &'a mut [u64],

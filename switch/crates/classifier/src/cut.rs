@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts: how a node selects the child for a key, and which children a rule belongs to.
+//! Cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs.
 
 use crate::last_word::copies_of;
 use crate::layout::Layout;
 
-/// Base-2 logarithm of the most copies that a rule may have in the whole tree.
+/// Base-2 logarithm of the maximum number of copies of a rule in the whole tree.
 const MOST_COPIES_LOG2: u32 = 3;
 
-/// Base-2 logarithm of the most children into which one node may copy a rule.
+/// Base-2 logarithm of the maximum number of children of one node to which a rule is copied.
 const MOST_CHILDREN_LOG2: u32 = 2;
 
-/// Returns how many selected bits of one more cut a rule may wildcard. `last` is the rule's last word.
+/// Returns the number of selected bits that a rule may wildcard in one more cut. `last` is the rule's last word.
 pub(crate) fn spare(last: u64) -> u8 {
     MOST_CHILDREN_LOG2.min(MOST_COPIES_LOG2 - copies_of(last)) as u8
 }
 
-/// Thresholds in a node.
+/// Number of thresholds in a node.
 pub(crate) const THRESHOLDS: usize = 7;
 
-/// How a node selects the child for a key.
+/// The method by which a node selects the child for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// Selects bits of the eight bytes at `offset`. They form the child's index.
@@ -28,25 +28,25 @@ pub(crate) enum Cut {
         /// The selected bits, in the little-endian word.
         mask: u64,
     },
-    /// Counts the thresholds that a range field's number exceeds. The count is the child's index.
+    /// Counts the thresholds that the number of a range field exceeds. The count is the child's index.
     Thresholds {
         /// Index of the range field in the layout.
         number: u8,
-        /// Thresholds, ascending. Unused ones are the greatest number, which nothing exceeds.
+        /// Thresholds in ascending order. An unused threshold is the greatest number, which no number exceeds.
         at: [u32; THRESHOLDS],
     },
 }
 
-/// Children to which a rule belongs.
+/// The children to which a rule belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Children {
-    /// All indices made of `base` and any combination of the bits of `open`.
+    /// All indices that are the union of `base` and any subset of the bits of `open`.
     Combinations { base: u32, open: u32 },
     /// All indices from `first` to `last`, both included.
     Span { first: u32, last: u32 },
 }
 
-/// Gathers the bits of `value` that `mask` selects, the lowest first (as PEXT does).
+/// Gathers the bits of `value` that `mask` selects into the low bits of the result, as the instruction PEXT does.
 pub(crate) fn gather(value: u64, mut mask: u64) -> u32 {
     let (mut gathered, mut place) = (0, 0);
     while mask != 0 {
@@ -67,7 +67,8 @@ impl Cut {
     }
 
     /// Returns the children to which a rule belongs, and the base-2 logarithm of their number, rounded up. Returns
-    /// `None` if the rule belongs to the rest. `copies` is the sum of these logarithms over the cuts above.
+    /// `None` if the rule belongs to the rest. `copies` is the sum of these logarithms for the cuts on the path to this
+    /// node.
     pub(crate) fn children(
         &self,
         layout: &Layout,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The effort of a lookup, for measurements.
 
-/// Effort of a lookup, in counts that do not depend on the machine.
+/// Effort of a lookup, as counts that do not depend on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Nodes visited.
+    /// Number of visited nodes.
     pub nodes: usize,
-    /// Leaves compared.
+    /// Number of leaves whose rules were compared.
     pub leaves: usize,
-    /// Rules in these leaves.
+    /// Number of rules in these leaves.
     pub rules: usize,
 }

@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects the cut of a node by an estimate of the lookup time below it.
+//! Selects the cut of a node by an estimate of the lookup time below the node.
 //!
 //! The estimate assumes that packets hit all rules equally often. Bits are selected greedily: each step adds the bit
-//! with the lowest estimate. The best of all steps is kept, so a choice that pays only after three bits is found. Many
-//! rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the rest. So
-//! several limits are tried on the share of rules that may wildcard a bit.
+//! with the lowest estimate. The best of all steps is kept, so a choice is found even if it pays only after three bits.
+//! Many rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the rest.
+//! So the selection is tried with several limits on the share of rules that may wildcard a bit.
 
 use crate::columns::LANES;
 use crate::cut::{Cut, THRESHOLDS, spare};
 use crate::layout::Layout;
 
-/// Rules sampled in a node. More would not change the choice.
+/// Number of rules that are sampled in a node. A larger sample would hardly change the choice.
 const SAMPLE: usize = 512;
 
-/// Most bits that one node selects.
+/// Maximum number of bits that one node selects.
 const MOST_BITS: usize = 9;
 
-/// Candidate bits of a window: those that divide the rules best.
+/// Number of candidate bits of a window. They are the bits that divide the rules best.
 const CANDIDATES: usize = 14;
 
-/// Penalty for one more copy of each rule: copies take memory and so cause cache misses. In cycles, as [`Costs`].
+/// Penalty for one more copy of each rule, in the unit of [`Costs`]. Copies take memory, and so cause cache misses.
 const COPY: f32 = 10.0;
 
-/// Units that one rule counts when it moves to the rest. Each of its copies counts this, shifted right by the number of
-/// bits that the rule wildcards.
+/// Number of units that a rule counts when it moves to the rest. Each copy of the rule counts this number, shifted
+/// right by the number of bits that the rule wildcards.
 const QUARTERS: u32 = 4;
 
-/// From this number of rules on, windows overlap and all limits are tried.
+/// Number of rules from which on windows overlap and all limits are tried.
 const OVERLAPPING: usize = 64;
 
-/// Greedy steps without improvement before the walk ends.
+/// Number of greedy steps without improvement after which the selection ends.
 const PATIENCE: usize = 3;
 
-/// Share of the rules that may wildcard a bit, in sixteenths.
+/// Limits on the share of rules that may wildcard a bit, in sixteenths.
 const OPEN_LIMITS: [usize; 4] = [1, 4, 9, 16];
 
-/// Estimated costs of a search in a leaf or tree, by its number of sampled rules. A unit is about a cycle.
+/// Estimated costs of a search in a leaf or tree, by its number of sampled rules. The unit is about one processor
+/// cycle.
 #[derive(Debug)]
 struct Costs {
     scale: f32,
@@ -57,7 +58,7 @@ fn cost(rules: f32) -> f32 {
 impl Costs {
     fn new(rules: usize, sample: usize) -> Self {
         let scale = rules as f32 / sample as f32;
-        // Copies can make a child larger than the node.
+        // A child may have more rules than the node, because rules are copied.
         let table = (0..=4 * sample).map(|n| cost(n as f32 * scale)).collect();
         Self { scale, table }
     }
@@ -69,8 +70,8 @@ impl Costs {
             .unwrap_or_else(|| cost(sampled as f32 * self.scale))
     }
 
-    /// Returns the cost of a rest. It is less than that of a tree, since a lookup skips the rest if the match found so
-    /// far ranks before all its rules.
+    /// Returns the cost of a rest. It is lower than the cost of a tree, because a lookup skips the rest if the match
+    /// found so far ranks before all rules of the rest.
     fn rest(&self, sampled: u32) -> f32 {
         if sampled == 0 {
             0.0
@@ -80,16 +81,16 @@ impl Costs {
     }
 }
 
-/// Sample of a node's rules.
+/// A sample of a node's rules.
 struct Sample<'a> {
     layout: &'a Layout,
     records: Vec<&'a [u64]>,
-    /// For each rule, the selected bits that it may wildcard in the cut.
+    /// For each rule, the number of selected bits that it may wildcard in the cut.
     spare: Vec<u8>,
     costs: Costs,
 }
 
-/// Returns the best cut for consecutive records, or `None` if a leaf is at least as good.
+/// Returns the best cut for some records, or `None` if a leaf is at least as good.
 pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     let stride = layout.stride();
     let count = records.len() / stride;
@@ -107,7 +108,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // Overlapping windows find adjacent bits together. They do not pay for few rules, nor for long keys.
+    // With overlapping windows, more pairs of adjacent bits are in one window. This does not pay for few rules or for
+    // long keys.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -122,15 +124,15 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     best.1
 }
 
-/// State of the greedy selection: rules of the sample in their children while bits are added.
+/// State of the greedy selection. It has the rules of the sample in their children, while bits are added.
 struct Greedy<'a> {
-    /// Value and mask of the window, for each rule.
+    /// For each rule, its value and mask in the window.
     window: &'a [(u64, u64)],
-    /// Pairs of rule and child. A rule may have several.
+    /// Pairs of rule and child. A rule may be in several pairs.
     items: Vec<(u32, u32)>,
-    /// For each rule, the selected bits that it wildcards.
+    /// For each rule, the number of selected bits that it wildcards.
     stars: Vec<u8>,
-    /// For each rule, the selected bits that it may wildcard.
+    /// For each rule, the number of selected bits that it may wildcard.
     spare: &'a [u8],
     rest: u32,
     mask: u64,
@@ -222,7 +224,7 @@ impl Sample<'_> {
             .iter()
             .map(|record| self.layout.range(record, number))
             .collect();
-        // A child begins at the start of a range, or just past the end of one.
+        // A child begins at the start of a range, or directly after the end of a range.
         let begins = ranges.iter().filter_map(|(low, _)| low.checked_sub(1));
         let ends = ranges
             .iter()
@@ -270,7 +272,7 @@ impl Costs {
             weight += *size as f32;
             sum += *size as f32 * self.of(*size);
         }
-        // A cut gains nothing if all rules stay together.
+        // A cut is useless if all rules stay together.
         let largest = sizes.iter().copied().max().unwrap_or(0).max(rest);
         if largest as usize >= rules {
             return f32::INFINITY;
@@ -281,7 +283,7 @@ impl Costs {
 }
 
 impl Greedy<'_> {
-    /// Returns the bit with the lowest cost, and that cost.
+    /// Returns the bit with the lowest cost, and its cost.
     fn best_bit(&self, candidates: u64, costs: &Costs) -> Option<(f32, u32)> {
         let mut best: Option<(f32, u32)> = None;
         let mut left = candidates & !self.mask;
@@ -299,7 +301,8 @@ impl Greedy<'_> {
         best
     }
 
-    /// Writes the sizes of the children with `bit` added to `sizes`. Returns the size of the rest.
+    /// Computes the division after `bit` is added. Writes the sizes of the children to `sizes`, and returns the size of
+    /// the rest.
     fn sizes_with(&self, bit: u32, sizes: &mut [u32]) -> u32 {
         let mut leaving = 0;
         for (rule, child) in &self.items {
@@ -332,7 +335,7 @@ impl Greedy<'_> {
             }
         }
         for (index, (_, mask)) in self.window.iter().enumerate() {
-            // One more than `spare` marks a rule that is in the rest.
+            // The value `spare` plus one marks a rule that is in the rest.
             self.stars[index] +=
                 u8::from(mask >> bit & 1 == 0 && self.stars[index] <= self.spare[index]);
         }
@@ -343,7 +346,8 @@ impl Greedy<'_> {
     }
 }
 
-/// Returns how evenly a bit divides the rules: the smaller of the numbers of rules that require 0 and that require 1.
+/// Returns a measure of how evenly a bit divides the rules. It is the number of rules that require 0 or the number of
+/// rules that require 1, whichever is smaller.
 fn divides(window: &[(u64, u64)], bit: u32) -> usize {
     let (mut zeros, mut ones) = (0, 0);
     for (value, mask) in window {

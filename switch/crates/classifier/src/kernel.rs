@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Search kernels: comparing a key with a group of rules, gathering bits, counting thresholds. Every kernel returns the
-//! same results as [`Portable`].
+//! Search kernels. A kernel compares a key with a group of rules, gathers bits, and counts thresholds. Every kernel
+//! returns the same results as [`Portable`].
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -10,18 +10,19 @@ use crate::columns::{Columns, KeyBytes, LANES, ROW};
 use crate::columns::{Masked, Part};
 use crate::cut::gather;
 
-/// Operations for which a processor may have special instructions.
+/// The operations for which a processor may have special instructions.
 pub(crate) trait Machine: Copy {
-    /// Returns a bit for each lane of a group whose rule the key matches. Bits of unused lanes are arbitrary.
+    /// Returns a bit for each lane of a group. It is set if the key matches the lane's rule. Bits of unused lanes are
+    /// arbitrary.
     ///
     /// # Safety
-    /// `group` must point to a group of `columns`, and `key` must be one of their keys.
+    /// `group` must point to a group with these columns, and `key` must be a key of the same layout.
     unsafe fn matching(self, columns: &Columns, group: *const u64, key: KeyBytes) -> u32;
 
-    /// Gathers the bits of `value` that `mask` selects, the lowest first.
+    /// Gathers the bits of `value` that `mask` selects into the low bits of the result.
     fn gather(self, value: u64, mask: u64) -> u32;
 
-    /// Returns how many of eight numbers, two to a word, `number` exceeds.
+    /// Returns how many of eight numbers `number` exceeds. Each word holds two of the eight numbers.
     ///
     /// # Safety
     /// `at` must point to four words.
@@ -37,7 +38,7 @@ const fn spread(number: u16) -> u64 {
     number as u64 * 0x0001_0001_0001_0001
 }
 
-/// Returns a bit for each lane whose two numbers fulfil a condition.
+/// Returns a bit for each lane. It is set if the lane's two numbers fulfil a condition.
 fn lanes(first: &[u64; ROW], second: &[u64; ROW], holds: impl Fn(u16, u16) -> bool) -> u32 {
     let number = |row: &[u64; ROW], lane: usize| (row[lane / 4] >> (16 * (lane % 4))) as u16;
     (0..LANES).fold(0, |bits, lane| {
@@ -49,7 +50,7 @@ impl Machine for Portable {
     #[inline]
     unsafe fn matching(self, columns: &Columns, group: *const u64, key: KeyBytes) -> u32 {
         let mut next = group.cast::<[u64; ROW]>();
-        // SAFETY: a group has two rows for each column; the key has all of the columns' bytes.
+        // SAFETY: a group has two rows for each column, and the key has all bytes of the columns.
         let mut rows = || unsafe {
             let rows = (&*next, &*next.add(1));
             next = next.add(2);
@@ -73,7 +74,8 @@ impl Machine for Portable {
             inside &= lanes(low, span, |low, span| number.wrapping_sub(low) <= span);
         }
         for field in &columns.long {
-            // Lanes whose bytes so far are at least the least number, and at most the greatest.
+            // `above` has the lanes whose bytes compared so far are at least the least number. `below` has those whose
+            // bytes are at most the greatest number.
             let (mut above, mut below) = (u32::MAX, u32::MAX);
             for part in field {
                 // SAFETY: as above.
@@ -104,7 +106,7 @@ impl Machine for Portable {
     }
 }
 
-/// Kernel for AVX2, BMI1, BMI2 and POPCNT. A value exists only where these were detected.
+/// Kernel for AVX2, BMI1, BMI2 and POPCNT. Invariant: a value exists only if these features were detected.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2(());
@@ -122,13 +124,13 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Returns the differing bits of a masked column, whose two rows begin at `rows`.
+    /// Returns the differing bits of a masked column. Its two rows begin at `rows`.
     ///
     /// # Safety
-    /// The same as for [`matching`](Machine::matching). The rows must be those of `column`.
+    /// The same as for [`matching`](Machine::matching). `rows` must be the rows of `column`.
     #[inline(always)]
     unsafe fn differing(self, column: &Masked, rows: *const __m256i, key: KeyBytes) -> __m256i {
-        // SAFETY: an `Avx2` exists only where the processor has these instructions. Rows have 32 bytes, and groups are
+        // SAFETY: an `Avx2` exists only if the processor has these instructions. Rows have 32 bytes, and groups are
         // aligned to cache lines.
         unsafe {
             let pair = key.pair(usize::from(column.at));
@@ -138,7 +140,7 @@ impl Avx2 {
         }
     }
 
-    /// Returns all ones in lanes whose range contains the number of a short field.
+    /// Returns all ones in each lane whose range contains the number of a short field.
     ///
     /// # Safety
     /// The same as for [`differing`](Self::differing).
@@ -159,11 +161,11 @@ impl Machine for Avx2 {
     #[inline(always)]
     unsafe fn matching(self, columns: &Columns, group: *const u64, key: KeyBytes) -> u32 {
         let mut rows = group.cast::<__m256i>();
-        // SAFETY: an `Avx2` exists only where the processor has these instructions. A group has two rows of 32 bytes
-        // for each column and is aligned to a cache line. The key has all bytes of the columns.
+        // SAFETY: an `Avx2` exists only if the processor has these instructions. A group has two rows of 32 bytes for
+        // each column, and is aligned to a cache line. The key has all bytes of the columns.
         unsafe {
-            // Special case for access lists: addresses and protocol, and ranges of both ports. It has no loops, whose
-            // branches could be mispredicted.
+            // Special case for access lists, which have addresses, a protocol, and ranges of both ports. This code has
+            // no loops, whose branches could be mispredicted.
             let Columns {
                 masked,
                 short,
@@ -197,7 +199,8 @@ impl Machine for Avx2 {
                     let number = _mm256_set1_epi16(part.of(key) as i16);
                     let (low, high) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
                     rows = rows.add(2);
-                    // Compares the number with the bounds. If they are equal, the result for the bytes behind decides.
+                    // Compares the number with the bounds. If number and bound are equal, the result for the following
+                    // bytes decides.
                     let least = _mm256_cmpeq_epi16(_mm256_max_epu16(number, low), number);
                     let most = _mm256_cmpeq_epi16(_mm256_min_epu16(number, high), number);
                     let (low, high) = (
@@ -209,20 +212,20 @@ impl Machine for Avx2 {
                 }
                 inside = _mm256_and_si256(inside, _mm256_and_si256(above, below));
             }
-            // `movemask` gives two bits for each lane; keep one.
+            // `movemask` yields two equal bits for each lane. Only one of them is kept.
             _pext_u32(_mm256_movemask_epi8(inside) as u32, 0x5555_5555)
         }
     }
 
     #[inline(always)]
     fn gather(self, value: u64, mask: u64) -> u32 {
-        // SAFETY: an `Avx2` exists only where the processor has BMI2.
+        // SAFETY: an `Avx2` exists only if the processor has BMI2.
         unsafe { std::arch::x86_64::_pext_u64(value, mask) as u32 }
     }
 
     #[inline(always)]
     unsafe fn exceeded(self, at: *const u64, number: u32) -> u32 {
-        // SAFETY: an `Avx2` exists only where the processor has these instructions. The caller guarantees 32 bytes.
+        // SAFETY: an `Avx2` exists only if the processor has these instructions. The caller guarantees 32 bytes.
         unsafe {
             let at = _mm256_loadu_si256(at.cast());
             let greatest = _mm256_max_epu32(at, _mm256_set1_epi32(number as i32));
@@ -238,7 +241,7 @@ mod tests {
     use crate::layout::{Layout, Precedence, Rule};
     use crate::sample::Random;
 
-    /// Returns bytes of few values, so that rules match, including the extremes of a byte.
+    /// Returns random bytes with few different values, so that rules match. The values include the extremes of a byte.
     fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
         let byte = |_| [0, 1, 0x7f, 0x80, 0xff][random.below(5)];
         (0..count).map(byte).collect()
@@ -286,7 +289,7 @@ mod tests {
                     let mut key = bytes(random, length);
                     key.resize(length.max(8), 0);
                     let key = KeyBytes(key.as_ptr());
-                    // SAFETY: the group is one of these columns, and the key is one of their layout.
+                    // SAFETY: the group has these columns, and the key is one of the same layout.
                     let found = unsafe {
                         let wanted = Portable.matching(columns, group, key);
                         assert_eq!(

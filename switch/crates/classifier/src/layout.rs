@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of keys and rules: bytes that are matched under a mask, and range fields.
+//! Layout of keys and rules. A key has bytes that are matched under a mask, and range fields.
 //!
 //! While a tree is built, a rule is a *record* of words:
-//! - values and masks of all bytes,
-//! - if there are range fields, the least and the greatest number of each (at its bytes' offset, 0 elsewhere),
-//! - a last word of priority, copies and handle.
+//! - the values and masks of all bytes,
+//! - if there are range fields, the least and the greatest number of each field, at the offset of the field's bytes,
+//! - a last word with priority, copies and handle.
 //!
 //! Words are little-endian, so that bytes keep their order in memory. For a range field, values and masks hold the
-//! leading bits that all its numbers have in common. Cuts by bits use only these. In leaves, records are stored in
-//! [`Columns`].
+//! leading bits that all numbers of the range have in common. Cuts by bits use only values and masks. In leaves,
+//! records are stored in [`Columns`].
 
 use std::ops::Range;
 
 use crate::columns::{Columns, KeyBytes, Parts, PartsMut, byte_of, put_byte};
 
-/// Greatest key length, in bytes.
+/// Maximum length of a key, in bytes.
 pub const MAX_KEY_BYTES: usize = 512;
 
-/// A rule: the values and bounds that a key must match. Both slices have the key's length.
+/// A rule: the values and bounds that a key must match. Each of the two slices has the key's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<'a> {
     /// Values. For range fields, the least number in network byte order.
     pub value: &'a [u8],
-    /// Masks (a 1 for each bit that must equal `value`). For range fields, the greatest number.
+    /// Masks, which have a 1 for each bit that must equal `value`. For range fields, the greatest number in network
+    /// byte order.
     pub bounds: &'a [u8],
 }
 
-/// Order of rules: the higher priority comes first, then the lower sequence. No two rules of one classifier have equal
-/// ranks.
+/// Rank of a rule in the order of rules. The rule with the higher priority comes first. Of rules with equal priorities,
+/// the one with the lower sequence number comes first. No two rules of one classifier have equal ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precedence {
-    /// Higher wins.
+    /// Priority of the rule; the highest priority wins.
     pub priority: i32,
-    /// Among equal priorities, lower wins.
+    /// Sequence number; of rules with equal priorities, the one with the lowest number wins.
     pub sequence: u64,
 }
 
-/// A range field, and how to read its number: the first four bytes of the field, or all if it is shorter.
+/// A range field. Its number is read from the first four bytes of the field, or from all bytes if the field is shorter.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeField {
     /// Bytes of the field in the key.
     bytes: Range<usize>,
-    /// Offset of eight bytes in the key. Their big-endian number is shifted right and masked.
+    /// Offset of eight bytes in the key. They are read as a big-endian number, which is shifted right and masked.
     load: usize,
     shift: u32,
     mask: u32,
@@ -51,7 +52,7 @@ pub(crate) struct RangeField {
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) key_bytes: usize,
-    /// Words that hold a key.
+    /// Number of words that hold a key.
     words: usize,
     pub(crate) ranges: Vec<RangeField>,
     pub(crate) columns: Columns,
@@ -88,8 +89,8 @@ impl Layout {
         if self.ranges.is_empty() { 2 } else { 4 }
     }
 
-    /// Returns offsets of the eight-byte windows for cuts, `step` bytes apart. The last one covers the key's last
-    /// bytes.
+    /// Returns the offsets of the eight-byte windows for cuts, `step` bytes apart. The last window covers the key's
+    /// last bytes.
     pub(crate) fn windows(&self, step: usize) -> impl Iterator<Item = usize> + use<> {
         let last = self.key_bytes.max(8) - 8;
         (0..last).step_by(step).chain([last])
@@ -120,7 +121,7 @@ impl Layout {
         record
     }
 
-    /// Writes the common leading bits of ranges into values and masks, and clears the bits of values that masks
+    /// Writes the common leading bits of each range to values and masks. Clears the bits of values that the masks
     /// wildcard.
     fn complete(&self, record: &mut [u64]) {
         let words = self.words;
@@ -146,7 +147,7 @@ impl Layout {
         masked.for_each(|(value, mask)| *value &= *mask);
     }
 
-    /// Writes a record into a lane of a group.
+    /// Writes a record to a lane of a group.
     pub(crate) fn put(&self, group: &mut [u64], lane: usize, record: &[u64]) {
         let words = self.words;
         let part = |index: usize| record.get(index * words..(index + 1) * words);
@@ -182,7 +183,7 @@ impl Layout {
         record[self.stride() - 1] = last;
     }
 
-    /// Returns value and mask of a record in the eight bytes at `offset`, as cuts by bits use them.
+    /// Returns the value and the mask that a record has in the eight bytes at `offset`, for cuts by bits.
     #[inline]
     pub(crate) fn bits(&self, record: &[u64], offset: usize) -> (u64, u64) {
         (
@@ -202,7 +203,7 @@ impl Layout {
         (of(2), of(3))
     }
 
-    /// Returns a key's number for a range field.
+    /// Returns the number that a key has in a range field.
     ///
     /// # Safety
     /// `key` must be a key of this layout.
@@ -211,7 +212,7 @@ impl Layout {
         let Some(field) = self.ranges.get(number) else {
             return 0;
         };
-        // SAFETY: `load` is at least eight bytes before the key's end, or is 0.
+        // SAFETY: `load` is at least eight bytes before the key's end, or is 0, and at least eight bytes are readable.
         field.number(unsafe { key.window(field.load) })
     }
 }
@@ -275,7 +276,7 @@ mod tests {
         let number = |bytes: usize, range: Range<usize>| {
             let key: Vec<u8> = (1..=bytes.max(8) as u8).collect();
             let layout = Layout::new(bytes, &[range]);
-            // SAFETY: the key has all bytes of the layout, and eight.
+            // SAFETY: the key has all bytes of the layout, and at least eight bytes.
             unsafe { layout.number(KeyBytes(key.as_ptr()), 0) }
         };
         assert_eq!(number(13, 0..2), 0x0102);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leaves in the arena: consecutive groups of rules in [`Columns`], the rules in their order. The last word of a
-//! group's last lane tells whether another group follows.
+//! Leaves in the arena. A leaf has consecutive groups of rules, stored in [`Columns`], with the rules in their order.
+//! The last word of a group's last lane says whether another group follows.
 
 use crate::arena::Arena;
 use crate::columns::{Columns, LANES};
@@ -8,7 +8,7 @@ use crate::last_word::{MORE, handle_of, without_more};
 use crate::layout::Layout;
 use crate::node::Ref;
 
-/// A leaf of the arena.
+/// A leaf in the arena.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaf {
     block: u32,
@@ -36,7 +36,7 @@ impl Leaf {
         arena.words(self.block, self.words(columns))
     }
 
-    /// Builds a leaf of consecutive records, which are in order. Returns [`Ref::NONE`] if there are none.
+    /// Builds a leaf from records, which must be in order. Returns [`Ref::NONE`] if there are no records.
     pub(crate) fn build(layout: &Layout, arena: &mut Arena, records: &[u64]) -> Ref {
         let (columns, stride) = (&layout.columns, layout.stride());
         if records.is_empty() {
@@ -90,7 +90,7 @@ impl Leaf {
             .for_each(|index| self.take(layout, arena, index, records));
     }
 
-    /// Inserts a rule at `index`. Returns the leaf, which may have moved.
+    /// Inserts a rule at `index`. Returns a reference to the leaf, which may have moved.
     pub(crate) fn insert(
         self,
         layout: &Layout,
@@ -114,7 +114,8 @@ impl Leaf {
         Ref::leaf(leaf.block)
     }
 
-    /// Removes the rule at `index`. Returns the leaf, which may have moved, or [`Ref::NONE`] if it is now empty.
+    /// Removes the rule at `index`. Returns a reference to the leaf, which may have moved, or [`Ref::NONE`] if the leaf
+    /// is now empty.
     pub(crate) fn remove(self, columns: &Columns, arena: &mut Arena, index: usize) -> Ref {
         let count = self.count(columns, arena);
         if count == 1 {
@@ -149,7 +150,7 @@ impl Leaf {
     }
 }
 
-/// Sets [`MORE`] in all groups but the last.
+/// Sets [`MORE`] in all groups except the last one.
 fn mark(columns: &Columns, leaf: &mut [u64]) {
     let groups = leaf.len() / columns.group_words();
     for (index, group) in leaf.chunks_exact_mut(columns.group_words()).enumerate() {

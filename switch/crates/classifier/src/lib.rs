@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packet classification: finds the first of many overlapping rules that matches a key.
 //!
-//! A rule has for each bit of the key a value or "any", for some fields a range, and a [`Precedence`]:
-//! the highest priority wins, among equal ones the lowest sequence. Rules are added and removed one by one.
-//! The lookup time of [`Classifier`] hardly depends on the number of rules, as long as they differ in their bits.
-//! There is no linear scan.
+//! For each bit of the key, a rule has a value or "any". For some fields it has a range instead. Each rule has a
+//! [`Precedence`]: the highest priority wins, and of equal priorities the lowest sequence number. Rules are added and
+//! removed one by one. The lookup time of [`Classifier`] hardly depends on the number of rules, as long as rules differ
+//! in their bits. A lookup never scans all rules.
 //!
-//! **Structure.** A decision tree. A node either *selects bits* in a window of 64, which index its children, or
-//! compares a range field with *thresholds*. A rule that wildcards selected bits is copied into the matching
-//! children if they are few. Otherwise it goes to the node's *rest*, a separate tree. A lookup skips the rest if
-//! the match found so far ranks before all rules in it. So trees partition the rules automatically, as CutSplit
-//! (Li et al., INFOCOM 2018) and related work do by hand. Unlike in HiCuts, the copies of a rule are bounded (8).
-//! Leaves hold their rules in order and by column, so that SIMD instructions compare sixteen in one pass. An
-//! estimate of the lookup time selects each node's cut, which suits access lists, policies over ranges and tables
-//! with a few exact fields.
+//! **Structure.** The classifier is a decision tree. A node either *selects bits* of a window of 64 bits, which are the
+//! index of a child, or compares a range field with *thresholds*. A rule that wildcards selected bits is copied to all
+//! matching children if these are few. Otherwise the rule goes to the node's *rest*, a separate tree. A lookup skips
+//! the rest if the match found so far ranks before all rules of the rest. So the trees partition the rules
+//! automatically, as CutSplit (Li et al., INFOCOM 2018) and related work do by hand. Unlike in HiCuts, the number of
+//! copies of a rule is bounded (8). Leaves hold their rules in order and column by column, so that SIMD instructions
+//! compare sixteen rules in one pass. The cut of each node is selected by an estimate of the lookup time. This suits
+//! access lists, policies over ranges and tables with a few exact fields.
 //!
-//! **Changes.** A rule is added to the leaves where it belongs; a leaf that grows too long becomes a node. A node
-//! whose tree has changed as often as it had rules is rebuilt with its subtree: at once if it is small, else
-//! incrementally beside the old one, a part with each change. So a change costs an amortised O(log n) of building,
-//! n changes never cost O(n²), and no single change pauses for a whole rebuild.
+//! **Changes.** A rule is added to the leaves to which it belongs. A leaf that grows too long becomes a node. When a
+//! subtree has had as many changes as it had rules when it was built, it is rebuilt. A small subtree is rebuilt
+//! immediately. A large one is rebuilt incrementally beside the old one, a part with each change. So a change costs an
+//! amortised O(log n) of building, n changes never cost O(n²), and no single change waits for a whole rebuild.
 //!
-//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not allocate and do not
-//! panic on any key. The crate depends on nothing and can be used alone:
+//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not panic on any key. They do not
+//! allocate for keys of the right length. The crate depends only on `random`, for [`sample`], and can be used alone:
 //!
 //! ```
 //! use sluice_classifier::{Classifier, Precedence, Rule, NONE};

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes in the arena, and references to nodes and leaves.
+//! Nodes in the arena, and references to nodes and leaves. A node has these words:
 //!
 //! | word | content |
 //! |---|---|
 //! | 0 | kind of cut, and the window's offset or the index of the range field |
 //! | 1 | the selected bits |
-//! | 2 | the rest, and the highest priority in it |
-//! | 3 | number of rules when the node was built, and of changes since |
-//! | 4.. | thresholds (4 words) if it has them, then children, two to a word |
+//! | 2 | the rest, and an upper bound of the priorities in the rest |
+//! | 3 | number of rules when the node was built, and number of changes since then |
+//! | 4.. | thresholds (4 words, only in a node with thresholds), then children, two in each word |
 
 use crate::arena::Arena;
 use crate::cut::{Cut, THRESHOLDS};
 
-/// Reference to a node, a leaf or nothing: the block number shifted left by one, and a low bit that is set for a leaf.
+/// Reference to a node, to a leaf or to nothing. It is the block number, shifted left by one. The lowest bit is set for
+/// a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ref(pub(crate) u32);
 
@@ -44,9 +45,9 @@ impl Ref {
     }
 }
 
-/// Words before a node's thresholds or children.
+/// Number of words before a node's thresholds or children.
 pub(crate) const NODE_HEAD: usize = 4;
-/// Words of thresholds in a node.
+/// Number of words of thresholds in a node.
 pub(crate) const THRESHOLD_WORDS: usize = THRESHOLDS.div_ceil(2);
 
 const KIND_BITS: u64 = 0;
@@ -87,7 +88,7 @@ fn half(words: &[u64], index: usize) -> u32 {
     (words[index / 2] >> (32 * (index % 2))) as u32
 }
 
-/// Allocates a node without children. `rules` is the number of rules that it is built for.
+/// Allocates a node without children. `rules` is the number of rules for which the node is built.
 pub(crate) fn new_node(arena: &mut Arena, cut: &Cut, rules: usize) -> Ref {
     let count = node_words(cut);
     let block = arena.allocate(count);
@@ -109,7 +110,7 @@ pub(crate) fn new_node(arena: &mut Arena, cut: &Cut, rules: usize) -> Ref {
     Ref::node(block)
 }
 
-/// A view of a node.
+/// Access to a node in the arena.
 pub(crate) struct Node {
     block: u32,
     pub(crate) cut: Cut,
@@ -160,7 +161,8 @@ impl Node {
         Ref(arena.words(self.block, 3)[2] as u32)
     }
 
-    /// Sets the rest, and raises the bound of its priorities to `priority`. A node without a rest has no bound yet.
+    /// Sets the rest, and raises the upper bound of the priorities in the rest to at least `priority`. A node without a
+    /// rest has no bound yet.
     pub(crate) fn set_rest(&self, arena: &mut Arena, rest: Ref, priority: u32) {
         let word = &mut arena.words_mut(self.block, 3)[2];
         let priority = if *word as u32 == 0 {
@@ -171,7 +173,8 @@ impl Node {
         *word = u64::from(priority) << 32 | u64::from(rest.0);
     }
 
-    /// Counts a change. Returns true once there were more changes than rules at the time the node was built, plus 16.
+    /// Counts a change. Returns true if the number of changes exceeds the node's number of rules when it was built,
+    /// plus 16.
     pub(crate) fn changed(&self, arena: &mut Arena) -> bool {
         arena.words_mut(self.block, NODE_HEAD)[3] += 1 << 32;
         let (rules, changes) = self.rules_and_changes(arena);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Incremental rebuild of large trees, without a pause. The new tree is built beside the old one, one piece with each
-//! change of the rules. Changes of the old tree are queued and applied to the new tree once it is built. When the queue
-//! is empty, the new tree replaces the old one.
+//! change of the rules. Changes of the old tree are queued, and are applied to the new tree when it is built. When the
+//! queue is empty, the new tree replaces the old one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -13,18 +13,19 @@ use crate::node::{Node, Ref};
 use crate::renewal::{Attachment, Change, Renewal, Sorting, Task};
 use crate::tree::{Division, Tree};
 
-/// Work per change, in units of about one rule built.
+/// Work per change. The unit is about the cost of building one rule into a tree.
 const PIECE: usize = 64;
 
-/// Costs of selecting a cut and of applying a change, in the units of [`PIECE`].
+/// Cost of selecting a cut (`CHOICE`) and of applying a change (`CHANGE`), in the unit of [`PIECE`].
 const CHOICE: usize = 256;
 const CHANGE: usize = 16;
 
-/// Rules that are sorted in one step, and the cost of that step in the units of [`PIECE`].
+/// `RUN` is the number of rules that are sorted in one step. `RUN_SORTED` is the cost of this step, in the unit of
+/// [`PIECE`].
 const RUN: usize = 256;
 const RUN_SORTED: usize = 16;
 
-/// With at most this many changes queued, all are applied at once, so that the rebuild ends.
+/// Number of queued changes up to which all of them are applied at once, so that the rebuild ends.
 const LAST: usize = 8;
 
 impl Tree {
@@ -60,7 +61,7 @@ impl Tree {
     }
 
     /// Queues a change of the node that is being rebuilt. If the new tree is built and few changes are queued, applies
-    /// them all, releases the old tree and returns the new root.
+    /// all changes, releases the old tree and returns the new root.
     pub(crate) fn note_change(&mut self, change: Change) -> Option<Ref> {
         let renewal = self.renewal.as_mut()?;
         renewal.changes.push_back(change);
@@ -112,7 +113,8 @@ impl Tree {
         self.renewal = Some(renewal);
     }
 
-    /// Sorts a run, or merges as many rules from all runs. Returns whether all rules are in order.
+    /// Sorts a run. When all runs are sorted, merges the same number of rules from the runs instead. Returns whether
+    /// all rules are in order.
     fn sort(&self, sorting: &mut Sorting) -> bool {
         if let Some(run) = sorting.keys.chunks_mut(RUN).nth(sorting.runs) {
             run.sort_unstable();
@@ -138,7 +140,7 @@ impl Tree {
         false
     }
 
-    /// Builds a node or a small tree. Returns the cost in the units of [`PIECE`].
+    /// Builds a node or a small tree. Returns the cost in the unit of [`PIECE`].
     fn perform(&mut self, renewal: &mut Renewal, task: Task) -> usize {
         let count = task.records.len() / self.layout.stride();
         let (built, cost) = if count <= 2 * LANES {
@@ -192,7 +194,7 @@ impl Tree {
         };
     }
 
-    /// Abandons the rebuild in progress, if any.
+    /// Abandons the rebuild, if one is in progress.
     pub(crate) fn abandon_renewal(&mut self) {
         if let Some(renewal) = self.renewal.take() {
             self.release(renewal.root);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of an incremental rebuild of a large tree; [`renew`](crate::renew) performs the steps.
+//! State of an incremental rebuild of a large tree. The module [`renew`](crate::renew) performs the steps.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -7,23 +7,23 @@ use std::collections::binary_heap::BinaryHeap;
 
 use crate::node::Ref;
 
-/// A node with at most this many rules is rebuilt at once.
+/// Maximum number of rules of a node that is rebuilt immediately, not incrementally.
 pub(crate) const AT_ONCE: usize = 512;
 
-/// Sort key of a rule: descending priority, ascending sequence, handle as a tie-break, then the rule's index among the
-/// rules to sort.
+/// Sort key of a rule. The order is by descending priority, ascending sequence number, and handle as a tie-break. The
+/// last number is the rule's index among the rules that are sorted.
 pub(crate) type SortKey = (u32, u64, u32, u32);
 
-/// A change of a node's rules. The record's copies are those it has at the node.
+/// A change of a node's rules. The record has the number of copies that the rule has at the node.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Adds a rule with this sequence.
+    /// Adds a rule with this sequence number.
     Insert(Vec<u64>, u64),
     /// Removes a rule.
     Remove(Vec<u64>),
 }
 
-/// Incremental merge sort of rules: sorts runs of them, then merges all runs.
+/// Incremental merge sort of rules. It sorts runs of rules, and then merges all runs.
 #[derive(Debug)]
 pub(crate) struct Sorting {
     pub(crate) records: Vec<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Sorting {
     pub(crate) sorted: Vec<u64>,
 }
 
-/// The reference that will lead to a tree that is still to be built.
+/// The reference that will point to a tree that is not built yet.
 #[derive(Debug)]
 pub(crate) enum Attachment {
     Root,
@@ -43,7 +43,7 @@ pub(crate) enum Attachment {
     Rest(Ref),
 }
 
-/// A tree that is still to be built.
+/// A tree that is not built yet.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) records: Vec<u64>,
@@ -58,11 +58,11 @@ pub(crate) struct Renewal {
     pub(crate) of: Ref,
     pub(crate) level: usize,
     pub(crate) root: Ref,
-    /// Sort in progress. It ends before the first task exists.
+    /// The sort, while it is in progress. It ends before the first task exists.
     pub(crate) sorting: Option<Sorting>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) changes: VecDeque<Change>,
-    /// Copy of the tree's `sequences` as of the last change applied to the new tree. It is needed because a handle may
-    /// have been reused for another rule since.
+    /// Copy of the tree's `sequences` as of the last change that was applied to the new tree. It is needed because a
+    /// handle may have been reused for another rule since then.
     pub(crate) sequences: Vec<u64>,
 }

@@ -2,24 +2,24 @@
 //! Generates rule sets that resemble access lists, and packets that match them, for tests and benchmarks.
 //!
 //! The mixes follow the findings of "ClassBench: A Packet Classification Benchmark" (Taylor and Turner, INFOCOM 2005)
-//! on real lists. Addresses are nested prefixes of few sites. Source ports are mostly any, destination ports mostly one
-//! well-known port. Firewalls have many rules that wildcard one address. The most specific rules come first, so that
-//! few are shadowed. All results are functions of the seed.
+//! about real lists. Addresses are nested prefixes of a few sites. Most rules match any source port, and one well-known
+//! destination port. Firewalls have many rules that wildcard one address. The most specific rules come first, so that
+//! few rules are shadowed. All results depend only on the seed and the arguments.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-/// Bytes of a key: source and destination address, source and destination port, protocol.
+/// Size of a key in bytes. A key has source and destination address, source and destination port, and protocol.
 pub const KEY_BYTES: usize = 13;
 
-/// Kind of list.
+/// Kind of rule list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// An access list: both addresses specific, destination ports.
+    /// An access list. Both addresses are specific, and rules match destination ports.
     AccessList,
-    /// A firewall: one address is often a wildcard, with ranges on both ports.
+    /// A firewall. One address is often a wildcard, and both ports have ranges.
     Firewall,
-    /// A chain of a host's packet filter: a mix between the other two.
+    /// A chain of a host's packet filter, which is a mix of the other two kinds.
     Chain,
 }
 
@@ -34,12 +34,12 @@ pub struct FiveTuple {
     pub source_ports: RangeInclusive<u16>,
     /// Destination ports.
     pub destination_ports: RangeInclusive<u16>,
-    /// The protocol; `None` for any.
+    /// The protocol, or `None` if any protocol matches.
     pub protocol: Option<u8>,
 }
 
 impl FiveTuple {
-    /// Returns whether the rule matches a key, by the definition.
+    /// Returns whether the rule matches a key. This is the reference for the classifier.
     pub fn matches(&self, key: &[u8; KEY_BYTES]) -> bool {
         let address =
             |at: usize| u32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
@@ -53,7 +53,8 @@ impl FiveTuple {
             && self.protocol.is_none_or(|protocol| protocol == key[12])
     }
 
-    /// Returns value and bounds of a [`crate::Rule`]: values and least ports, masks and greatest ports.
+    /// Returns the value and the bounds of a [`crate::Rule`]. The value has the values and the lowest ports, the bounds
+    /// have the masks and the highest ports.
     pub fn parts(&self) -> ([u8; KEY_BYTES], [u8; KEY_BYTES]) {
         let (from, to) = (&self.source_ports, &self.destination_ports);
         let protocol = self.protocol.unwrap_or(0);
@@ -76,7 +77,7 @@ impl FiveTuple {
         )
     }
 
-    /// Returns roughly the number of bits that the rule wildcards.
+    /// Returns the approximate number of bits that the rule wildcards.
     fn openness(&self) -> u32 {
         let ports = |range: &RangeInclusive<u16>| {
             (range.end() - range.start())
@@ -96,7 +97,7 @@ pub fn mask(length: u32) -> u32 {
     u32::MAX.checked_shl(32 - length).unwrap_or(0)
 }
 
-/// Random choices for samples.
+/// Generator of random choices for samples.
 #[derive(Clone, Debug)]
 pub struct Random(sluice_random::Random);
 
@@ -120,7 +121,7 @@ impl Random {
         low + self.below(usize::from(high - low) + 1) as u16
     }
 
-    /// Returns a random index into weights that add up to 100.
+    /// Returns a random index. `weights` has the probability of each index in percent; their sum must be 100.
     fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut point = self.below(100) as u32;
         for (index, weight) in weights.iter().enumerate() {
@@ -133,10 +134,10 @@ impl Random {
     }
 }
 
-/// Pool of prefixes: sites, their subnets and hosts.
+/// Pool of prefixes, which are those of sites, subnets and hosts.
 struct Addresses {
     sites: Vec<u32>,
-    /// Weights of prefix lengths: any, 8 to 16, 17 to 23, 24, 25 to 31, 32.
+    /// Weights of the prefix lengths 0, 8 to 16, 17 to 23, 24, 25 to 31, and 32.
     lengths: [u32; 6],
 }
 
@@ -155,7 +156,7 @@ impl Addresses {
             4 => u32::from(random.between(25, 31)),
             _ => 32,
         };
-        // A site is a /16. Subnets and hosts in it are random; low subnet numbers are more frequent.
+        // A site is a /16. Its subnets and hosts are random. Low subnet numbers are more frequent.
         let site = self.sites[random.below(self.sites.len())] & mask(16);
         let (subnet, host) = (random.below(256), random.below(256));
         let subnet = subnet * random.below(256) / 256;
@@ -168,7 +169,8 @@ const WELL_KNOWN: [u16; 16] = [
     80, 443, 53, 25, 22, 21, 23, 110, 123, 135, 139, 143, 161, 389, 445, 1521,
 ];
 
-/// Returns random ports. Weights: any, one port, the ephemeral ports, the reserved ports, another range.
+/// Returns a random range of ports. The weights are those of any port, one port, the ephemeral ports, the reserved
+/// ports, and another range.
 fn ports(random: &mut Random, weights: &[u32; 5]) -> RangeInclusive<u16> {
     match random.weighted(weights) {
         0 => 0..=u16::MAX,
@@ -211,7 +213,7 @@ fn draw(shape: Shape, random: &mut Random, pools: &[Addresses; 2]) -> FiveTuple 
     rule
 }
 
-/// Returns `count` different rules, of which earlier ones win.
+/// Returns `count` different rules. Earlier rules win.
 pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     let random = &mut Random::new(seed);
     let sites = (count / 24).clamp(4, 2_000);
@@ -228,7 +230,7 @@ pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     let mut rules = Vec::with_capacity(count);
     while rules.len() < count {
         let rule = draw(shape, random, &pools);
-        // Real lists seldom hold more than a few rules between whole networks.
+        // Real lists seldom have more than a few rules between whole networks.
         let broad = rule.source.1 < 16 && rule.destination.1 < 16;
         if (!broad || random.below(count) < 40) && known.insert(rule.clone()) {
             rules.push((rule.openness() * 4 + random.below(24) as u32, rule));
@@ -238,7 +240,8 @@ pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
-/// Returns a key that a rule matches. Each field is the lowest, the highest or any number of its range.
+/// Returns a random key that a rule matches. Each field has the lowest, the highest or a random number of the rule's
+/// range.
 pub fn inside(rule: &FiveTuple, random: &mut Random) -> [u8; KEY_BYTES] {
     let mut pick = |low: u64, high: u64| match random.below(4) {
         0 => low,
@@ -255,7 +258,7 @@ pub fn inside(rule: &FiveTuple, random: &mut Random) -> [u8; KEY_BYTES] {
     key(source, destination, from, to, protocol)
 }
 
-/// Returns a key of the five-tuple: its fields in network byte order.
+/// Returns the key for a five-tuple, with its fields in network byte order.
 pub fn key(source: u32, destination: u32, from: u16, to: u16, protocol: u8) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
     key[0..4].copy_from_slice(&source.to_be_bytes());
@@ -266,8 +269,8 @@ pub fn key(source: u32, destination: u32, from: u16, to: u16, protocol: u8) -> [
     key
 }
 
-/// Returns keys of packets. Nine of ten match a rule that is drawn uniformly. The others mix the addresses of two
-/// rules.
+/// Returns random keys of packets. Nine of ten keys match a rule that is drawn uniformly. The others mix the addresses
+/// of two rules.
 pub fn trace(rules: &[FiveTuple], count: usize, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     let random = &mut Random::new(seed);
     (0..count)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups, one by one or interleaved in a batch.
+//! Lookups. They are processed one by one, or interleaved in a batch.
 //!
-//! A lookup descends to a leaf, then searches the rests of the nodes on its path, the last first. It skips a rest if
-//! the match found so far ranks before all its rules. In a batch in a large tree, lookups are interleaved: those at
-//! nodes descend one step each and prefetch the next node, then those at leaves compare, and so on. A lookup is
-//! assigned to its next list by arithmetic, without a branch.
+//! A lookup descends to a leaf. Then it searches the rests of the nodes on its path, beginning with the last node. It
+//! skips a rest if the match found so far ranks before all rules of the rest. In a large tree, the lookups of a batch
+//! are interleaved. First all lookups at nodes descend one step and prefetch the next node, then all lookups at leaves
+//! compare, and so on. A lookup is assigned to its next list by arithmetic, without a branch.
 //!
-//! **Invariant for the unchecked reads.** Every [`Ref`] in the arena names a block in use: `tree.rs` writes a block
-//! before the reference to it, and clears or overwrites the reference when it releases the block. A block's length
-//! follows from its first words, or from the marks of its groups. A child's index is below the fan-out: it consists of
-//! the bits that the node selects, or is a count of thresholds.
+//! **Invariant for the unchecked reads.** Every [`Ref`] in the arena refers to a block in use. For this, `tree.rs`
+//! writes a block before the reference to the block, and clears or overwrites the reference when it releases the block.
+//! A block's length follows from its first words, or from the marks of its groups. A child's index is below the node's
+//! number of children, because it consists of the bits that the node selects, or is a count of thresholds.
 
 use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
@@ -23,18 +23,19 @@ use crate::leaf::Leaf;
 use crate::node::{Head, NODE_HEAD, Ref, THRESHOLD_WORDS};
 use crate::tree::{MOST_LEVELS, Tree};
 
-/// Lookups that are interleaved.
+/// Number of lookups that are interleaved.
 const ABREAST: usize = 32;
 
-/// Lookups in a resident tree whose descents from the root run in one loop, so that a later misprediction in one of
-/// them does not discard this step of the lookups behind it.
+/// Number of lookups in a resident tree whose first steps, from the root, run in one loop. So a later misprediction in
+/// one lookup does not discard the first steps of the following lookups.
 const TOGETHER: usize = 16;
 
-/// A tree of at most this many bytes stays in or near a core's caches under load. There, consecutive lookups overlap
-/// without help. Measured: interleaving costs a seventh, while from some 100,000 rules on it gains twice as much.
+/// Size in bytes up to which a tree is resident: it stays in or near a core's caches under load. In a resident tree,
+/// consecutive lookups overlap without interleaving. By measurement, interleaving costs a seventh of the rate there,
+/// and gains twice as much from some 100,000 rules on.
 const RESIDENT: usize = 4 << 20;
 
-/// Words of a tree, read without bounds checks.
+/// The words of a tree, read without bounds checks.
 #[derive(Clone, Copy)]
 struct Words(*const u64);
 
@@ -42,11 +43,11 @@ impl Words {
     /// Reads the word at `index`.
     #[inline(always)]
     fn at(self, index: usize) -> u64 {
-        // SAFETY: the module's invariant: callers read words of blocks in use.
+        // SAFETY: by the module's invariant, callers read only words of blocks in use.
         unsafe { *self.0.add(index) }
     }
 
-    /// Reads half word `index` behind the word `base`.
+    /// Reads a half word. `index` counts half words from the word `base` on.
     #[inline(always)]
     fn half(self, base: usize, index: usize) -> u32 {
         // SAFETY: as for `at`. The lower half of a word comes first in memory.
@@ -75,10 +76,10 @@ impl Words {
 struct Lane {
     key: KeyBytes,
     at: Ref,
-    /// Last word of the best match so far, 0 for none.
+    /// Last word of the best match so far, or 0 if there is no match yet.
     best: u64,
     pending: usize,
-    /// Stack of rests to search. The upper half of each is the highest priority in it.
+    /// Stack of rests that must be searched. The upper half of each element is the highest priority in the rest.
     rests: [MaybeUninit<u64>; MOST_LEVELS],
 }
 
@@ -87,7 +88,8 @@ impl Tree {
         Words(self.arena.flat().as_ptr())
     }
 
-    /// Returns the handle of the first rule that matches, 0 for none. Missing bytes of a short key count as 0.
+    /// Returns the handle of the first rule that matches, or 0 if no rule matches. Missing bytes of a short key count
+    /// as 0.
     #[inline(always)]
     pub(crate) fn search(&self, machine: impl Machine, key: &[u8]) -> u32 {
         let length = self.layout.key_bytes;
@@ -108,7 +110,7 @@ impl Tree {
         self.search(Portable, &self.filled(key))
     }
 
-    /// Pads a key with zeros to the key length, and to at least eight bytes.
+    /// Pads a key with zeros to the layout's key length, and to at least eight bytes.
     fn filled(&self, key: &[u8]) -> Vec<u8> {
         let length = self.layout.key_bytes;
         let mut filled = key[..length.min(key.len())].to_vec();
@@ -144,12 +146,13 @@ impl Tree {
         effort
     }
 
-    /// Looks up consecutive keys. Results are handles minus one; no match wraps to the greatest number.
+    /// Looks up consecutive keys. A result is a handle minus one. If no rule matches, the handle 0 wraps to the
+    /// greatest number.
     #[inline(always)]
     pub(crate) fn search_batch(&self, machine: impl Machine, keys: &[u8], found: &mut [u32]) {
         let length = self.layout.key_bytes;
         if length < 8 {
-            // The keys are too short to be read in place.
+            // The keys are too short for reads of eight bytes, so each key is copied.
             let count = keys.len().checked_div(length).unwrap_or(found.len());
             for (index, found) in found.iter_mut().enumerate().take(count) {
                 let key = &keys[index * length..][..length];
@@ -259,7 +262,7 @@ impl Tree {
         }
     }
 
-    /// Processes one node or leaf. At the end of a path, continues with the next rest.
+    /// Processes one node or leaf. After a leaf, continues with the next rest.
     #[inline(always)]
     fn step(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         if lane.at.is_leaf() {
@@ -272,20 +275,20 @@ impl Tree {
         }
     }
 
-    /// Descends from a node to its child, and saves the rest for later.
+    /// Descends from a node to its child, and pushes the node's rest to the stack.
     #[inline(always)]
     fn descend(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         let base = lane.at.block() as usize * LINE;
         let head = Head(words.at(base));
         let (child, children) = if head.is_thresholds() {
-            // SAFETY: a lane's key is one of the layout, and a node with thresholds has four words of them.
+            // SAFETY: a lane's key is one of the layout, and a node with thresholds has four words of thresholds.
             let child = unsafe {
                 let number = self.layout.number(lane.key, head.operand());
                 machine.exceeded(words.0.add(base + NODE_HEAD), number)
             };
             (child, base + NODE_HEAD + THRESHOLD_WORDS)
         } else {
-            // SAFETY: as above. A node's window is one of the layout's.
+            // SAFETY: as above. A node's window is one of the layout's windows.
             let window = unsafe { lane.key.window(head.operand()) };
             (machine.gather(window, words.at(base + 1)), base + NODE_HEAD)
         };
@@ -304,11 +307,11 @@ impl Tree {
         let lasts = columns.lasts();
         let mut group = lane.at.block() as usize * LINE;
         loop {
-            // SAFETY: the lane is at a leaf, whose groups are consecutive. Its key is one of the layout's.
+            // SAFETY: the lane is at a leaf, whose groups are consecutive. The lane's key is one of the layout.
             let hits = unsafe { machine.matching(columns, words.0.add(group), lane.key) };
             let first = (hits | 1 << (LANES - 1)).trailing_zeros() as usize;
             let last = words.at(group + lasts + first) & !MORE;
-            // Lanes behind the last rule are all zeros.
+            // Lanes after the last rule are all zeros.
             let better = hits != 0 && last != 0 && self.comes_first(last, lane.best);
             lane.best = select_unpredictable(better, last, lane.best);
             let more = words.at(group + lasts + LANES - 1) & MORE != 0;
@@ -352,7 +355,7 @@ impl Lane {
         self.pending = 0;
     }
 
-    /// Continues with the last rest that may have a rule before the best match.
+    /// Continues with the topmost rest of the stack that may have a rule before the best match.
     #[inline(always)]
     fn next_rest(&mut self) {
         self.at = Ref::NONE;
@@ -376,9 +379,9 @@ impl Lane {
     }
 }
 
-/// Lanes whose next step is of the same kind.
+/// A list of lanes whose next step is of the same kind.
 struct List {
-    /// One more element than lanes, since `push_if` writes before it tests.
+    /// The lanes. The array has one more element than there are lanes, because `push_if` writes before it tests.
     lanes: [u8; ABREAST + 1],
     count: usize,
 }
@@ -394,7 +397,7 @@ impl Default for List {
 }
 
 impl List {
-    /// Appends a lane if `wanted`, without a branch.
+    /// Appends a lane if `wanted` is set, without a branch.
     #[inline(always)]
     fn push_if(&mut self, lane: usize, wanted: bool) {
         self.lanes[self.count] = lane as u8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The decision tree: adds and removes rules, and builds subtrees.
+//! The decision tree. Adds and removes rules, and builds subtrees.
 
 use crate::arena::Arena;
 use crate::columns::LANES;
@@ -11,7 +11,7 @@ use crate::leaf::Leaf;
 use crate::node::{Node, Ref, new_node};
 use crate::renewal::{AT_ONCE, Change, Renewal, SortKey};
 
-/// Greatest depth of a path from the root. Below it, rules stay in one leaf.
+/// Maximum number of nodes on a path from the root. After these, all remaining rules are in one leaf.
 pub(crate) const MOST_LEVELS: usize = 40;
 
 /// A decision tree.
@@ -20,24 +20,24 @@ pub(crate) struct Tree {
     pub(crate) layout: Layout,
     pub(crate) arena: Arena,
     pub(crate) root: Ref,
-    /// Sequence of each rule, by handle.
+    /// Sequence number of each rule, by handle.
     pub(crate) sequences: Vec<u64>,
     pub(crate) rules: usize,
-    /// Rebuild of a large subtree, if one is in progress.
+    /// The rebuild of a large subtree, if one is in progress.
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// Set while the rebuild performs a piece.
+    /// Whether the rebuild is performing a piece at this time.
     pub(crate) renewing: bool,
 }
 
-/// Rules collected from a tree.
+/// Rules that were collected from a tree.
 struct Collected {
     records: Vec<u64>,
-    /// Bit set of handles.
+    /// Bit set of the handles of these rules.
     seen: Vec<u64>,
 }
 
 impl Collected {
-    /// Marks a handle. Returns whether it was unmarked.
+    /// Marks a handle. Returns whether it was unmarked before.
     fn is_first(&mut self, handle: u32) -> bool {
         let word = &mut self.seen[handle as usize / 64];
         let before = *word;
@@ -46,11 +46,11 @@ impl Collected {
     }
 }
 
-/// Result of dividing rules by a cut.
+/// Result of an attempt to divide rules by a cut.
 pub(crate) enum Division {
-    /// No cut improves on this leaf.
+    /// A leaf, because no cut is better.
     Leaf(Ref),
-    /// A node without children yet, the rules of each child, and those of the rest.
+    /// A node that has no children yet, the rules of each child, and the rules of the rest.
     Node(Ref, Vec<Vec<u64>>, Vec<u64>),
 }
 
@@ -84,7 +84,7 @@ impl Tree {
         known
     }
 
-    /// Removes the rule with equal fields and equal priority. Returns its handle.
+    /// Removes the rule that has equal fields and equal priority. Returns its handle.
     pub(crate) fn remove(&mut self, rule: Rule<'_>, precedence: Precedence) -> Option<u32> {
         let mut record = self.layout.record(rule, precedence);
         let known = self.find(&record)?;
@@ -110,7 +110,7 @@ impl Tree {
         self.sequences[index] = sequence;
     }
 
-    /// Returns the order of a rule: descending priority, then ascending sequence.
+    /// Returns a rule's position in the order: by descending priority, then by ascending sequence number.
     fn order(&self, last: u64) -> (u32, u64) {
         (!priority_of(last), self.sequences[handle_of(last) as usize])
     }
@@ -119,14 +119,15 @@ impl Tree {
         Leaf::at(&self.layout.columns, &self.arena, at)
     }
 
-    /// Returns the index of a rule in a leaf, or the index at which it would be inserted.
+    /// Returns the index of a rule in a leaf. If the leaf does not have the rule, returns the index at which it would
+    /// be inserted.
     fn index_in(&self, leaf: Leaf, record: &[u64]) -> usize {
         let order = self.order(record[record.len() - 1]);
         let lasts = leaf.lasts(&self.layout.columns, &self.arena);
         lasts.take_while(|last| self.order(*last) < order).count()
     }
 
-    /// Returns the handle of the rule in a leaf with equal fields and equal priority.
+    /// Returns the handle of the rule in a leaf that has equal fields and equal priority.
     fn find_in(&self, leaf: Leaf, record: &[u64]) -> Option<u32> {
         let (looks, last) = record.split_at(record.len() - 1);
         let mut known = Vec::with_capacity(record.len());
@@ -142,7 +143,7 @@ impl Tree {
         None
     }
 
-    /// Returns the handle of the rule with equal fields and equal priority.
+    /// Returns the handle of the rule that has equal fields and equal priority.
     fn find(&self, record: &[u64]) -> Option<u32> {
         let (mut at, mut copies) = (self.root, 0);
         while !at.is_none() {
@@ -267,7 +268,7 @@ impl Tree {
         at
     }
 
-    /// Releases a tree and returns its rules, in order.
+    /// Releases a tree. Returns the tree's rules in order.
     fn collected(&mut self, at: Ref) -> Vec<u64> {
         let records = self.collect(at);
         self.release(at);
@@ -290,7 +291,7 @@ impl Tree {
         node.release(&mut self.arena);
     }
 
-    /// Returns the rules of a tree, each once, with the copies that they have at its root.
+    /// Returns each rule of a tree once, with the number of copies that the rule has at the tree's root.
     pub(crate) fn collect(&self, at: Ref) -> Vec<u64> {
         let mut collected = Collected {
             records: Vec::new(),
@@ -300,7 +301,7 @@ impl Tree {
         collected.records
     }
 
-    /// Collects the rules below `at`. `path` holds the cuts above, which copied rules.
+    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`, which copied rules.
     fn collect_below(&self, at: Ref, path: &mut Vec<Cut>, collected: &mut Collected) {
         if at.is_none() {
             return;
@@ -360,7 +361,7 @@ impl Tree {
         sorted
     }
 
-    /// Builds a tree of records that are in order.
+    /// Builds a tree from records, which must be in order.
     pub(crate) fn build(&mut self, records: &[u64], level: usize) -> Ref {
         let (at, children, rest) = match self.divided(records, level) {
             Division::Leaf(leaf) => return leaf,
@@ -385,7 +386,7 @@ impl Tree {
         priority_of(records[self.layout.stride() - 1])
     }
 
-    /// Divides records that are in order, if a node is better than a leaf.
+    /// Divides records, which must be in order, if a node is better than a leaf.
     pub(crate) fn divided(&mut self, records: &[u64], level: usize) -> Division {
         let count = records.len() / self.layout.stride();
         let cut = if count <= LANES || level >= MOST_LEVELS {
@@ -396,7 +397,7 @@ impl Tree {
         if let Some(cut) = cut {
             let (children, rest) = self.divide(&cut, records);
             let largest = children.iter().map(Vec::len).max().unwrap_or(0);
-            // Otherwise the sample misled: the cut does not divide all the rules.
+            // Otherwise the sample was misleading: the cut does not divide the complete set of rules.
             if largest.max(rest.len()) < records.len() {
                 let at = new_node(&mut self.arena, &cut, count);
                 return Division::Node(at, children, rest);
@@ -405,7 +406,7 @@ impl Tree {
         Division::Leaf(Leaf::build(&self.layout, &mut self.arena, records))
     }
 
-    /// Returns the records of each child, and those of the rest.
+    /// Returns the records of each child, and the records of the rest.
     fn divide(&self, cut: &Cut, records: &[u64]) -> (Vec<Vec<u64>>, Vec<u64>) {
         let mut children: Vec<Vec<u64>> = vec![Vec::new(); cut.fan_out()];
         let mut rest = Vec::new();
@@ -423,7 +424,7 @@ impl Tree {
     }
 }
 
-/// Returns whether a leaf of `count` rules should be tried as a node. That is the case when it first needs one group
+/// Returns whether a leaf of `count` rules should be tried as a node. This is so when the leaf first needs one group
 /// more than 1, 2, 4, 8, ... groups.
 fn splits(count: usize) -> bool {
     count % LANES == 1 && count > 1 && (count / LANES).is_power_of_two()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the classifier with its definition: a scan of all rules in their order.
+//! Compares the classifier with a scan of all rules in their order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl Owned {
     }
 }
 
-/// The definition: rules by descending priority, then sequence.
+/// The reference, which is a list of rules by descending priority and then ascending sequence number.
 #[derive(Default)]
 struct Scan(BTreeMap<(std::cmp::Reverse<i32>, u64), (Owned, u32)>);
 
@@ -49,7 +49,7 @@ impl Scan {
     }
 }
 
-/// Layouts of keys: the number of bytes, and the range fields (first byte, end).
+/// Layouts of keys. Each has the number of bytes and the range fields, as first byte and end.
 const LAYOUTS: [(usize, &[(usize, usize)]); 13] = [
     (1, &[]),
     (2, &[(0, 2)]),
@@ -80,13 +80,13 @@ const LAYOUTS: [(usize, &[(usize, usize)]); 13] = [
     (500, &[(490, 492)]),
 ];
 
-/// Returns one of few values, so that rules overlap and keys meet their corners.
+/// Returns a random byte of few values, so that rules overlap and keys lie at the bounds of rules.
 fn byte(random: &mut Random) -> u8 {
     [0, 1, 2, 0x7f, 0x80, 0xfe, 0xff, random.number() as u8][random.below(8)]
 }
 
 fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owned {
-    // Most rules match on few bytes. Otherwise none would match.
+    // Most rules match only a few bytes. Otherwise no rule would match.
     let known = random.below(8);
     let mut value: Vec<u8> = (0..bytes).map(|_| byte(random)).collect();
     let mut bounds: Vec<u8> = (0..bytes)
@@ -116,7 +116,7 @@ fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owne
     Owned { value, bounds }
 }
 
-/// Returns a key at or next to a corner of a rule, or anywhere.
+/// Returns a random key at or next to the bounds of a rule, or anywhere.
 fn draw_key(
     random: &mut Random,
     rule: Option<&Owned>,
@@ -151,7 +151,7 @@ fn draw_key(
     key
 }
 
-/// Adds and removes rules, and compares lookups after the changes.
+/// Adds and removes rules, and compares lookups after every sixteenth step.
 fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u64) {
     let (bytes, fields) = LAYOUTS[layout];
     let ranges: Vec<Range<usize>> = fields.iter().map(|(start, end)| *start..*end).collect();
@@ -178,7 +178,7 @@ fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u
             let rule = draw_rule(random, bytes, ranges);
             let priority = random.below(priorities) as i32 - priorities as i32 / 2;
             let value = free.pop().expect("as many as steps");
-            // Sequences come in any order, since a rollback may restore an old one.
+            // Sequence numbers come in any order, because a rollback may restore an old number.
             let precedence = Precedence {
                 priority,
                 sequence: random.number(),
@@ -265,7 +265,7 @@ fn lists_of_access_list_shape() {
     for shape in [Shape::AccessList, Shape::Firewall, Shape::Chain] {
         let rules = sample::rules(shape, 3_000, 5);
         let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
-        // Every third rule is added last, and every fifth is removed again.
+        // Every third rule is added last, and every fifth rule is removed again.
         let order = (0..rules.len())
             .filter(|n| n % 3 != 0)
             .chain((0..rules.len()).step_by(3));
@@ -312,7 +312,7 @@ fn lists_of_access_list_shape() {
     }
 }
 
-/// Large trees are rebuilt incrementally while rules are added and removed. Values are reused at once, and many rules
+/// Adds and removes rules while large trees are rebuilt incrementally. Values are reused immediately, and many rules
 /// have the same priority.
 #[test]
 fn rules_that_come_and_go_while_the_tree_is_built_anew() {
@@ -330,7 +330,7 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
             bounds: &bounds,
         };
         if let Some((precedence, value)) = known[index].take() {
-            // At first, one of three candidates is removed. Later in the test, two of three are.
+            // At first, one of three candidates is removed. Later in the test, two of three candidates are removed.
             if random.below(3) < 1 + step / 12_000 {
                 assert_eq!(list.remove(rule, precedence), Some(value));
                 free.push(value);
@@ -426,7 +426,7 @@ fn keys_of_no_bytes_and_short_slices() {
     assert_eq!(found, [3, 9, 9]);
 }
 
-/// Lookups are not a scan: their effort hardly grows with the number of rules.
+/// Checks that lookups do not scan the rules: their effort hardly grows with the number of rules.
 #[test]
 fn a_look_up_compares_with_few_rules() {
     for shape in [Shape::AccessList, Shape::Firewall, Shape::Chain] {
@@ -458,7 +458,7 @@ fn a_look_up_compares_with_few_rules() {
     }
 }
 
-/// Only thresholds can separate these ranges.
+/// Checks ranges that only thresholds can separate.
 #[test]
 fn disjoint_ranges_are_searched_not_scanned() {
     let mut list = Classifier::new(4, std::slice::from_ref(&(0..4)));
@@ -489,7 +489,7 @@ fn disjoint_ranges_are_searched_not_scanned() {
     }
 }
 
-/// Memory is bounded even for rules with random wildcard bits, which cannot be divided well.
+/// Checks that memory is bounded even for rules with random wildcard bits, which cannot be divided well.
 #[test]
 fn random_masks_do_not_explode() {
     let random = &mut Random::new(9);

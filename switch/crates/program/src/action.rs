@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines actions: their parameters, and the list of their operations.
+//! Defines actions, with their parameters and their operations.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ pub struct Action {
     pub name: String,
     /// Parameters of the action, in order.
     pub params: Vec<Param>,
-    /// 64-bit words that hold the parameters of one call.
+    /// Number of 64-bit words that hold the parameters of one call.
     pub param_words: usize,
     /// Operations of the action.
     pub ops: Vec<Op>,
@@ -72,7 +72,7 @@ pub enum LValue {
     HeaderField(HeaderRef, Slot),
 }
 
-/// Header whose `varbit` field is meant.
+/// Reference to a header, which stands for the header's `varbit` field.
 pub type VarbitRef = HeaderRef;
 
 /// A part of a log message.
@@ -88,7 +88,7 @@ pub enum LogPart {
 /// operation ends the action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// `target = value`, where the value is taken modulo 2^width.
+    /// `target = value`. The value is taken modulo 2^width of the target.
     Assign(LValue, Arith),
     /// Copies bits between two slots of equal width.
     Move {
@@ -101,7 +101,7 @@ pub enum Op {
     AssignVarbit(VarbitRef, VarbitRef),
     /// Copies a header and its validity.
     AssignHeader(HeaderRef, HeaderRef),
-    /// Copies a union and the validity of its members.
+    /// Copies a union, with the validity of its members.
     AssignUnion(UnionRef, UnionRef),
     /// Copies a stack.
     AssignStack(StackId, StackId),
@@ -126,12 +126,12 @@ pub enum Op {
     /// `exit`: ends the action and the pipeline.
     Exit,
     /// `mark_to_drop`: sets egress_spec to the drop port and the multicast group to 0. `None` changes the standard
-    /// metadata. Slots name these two fields in a copy of the standard metadata; p4c makes a copy for an action with an
-    /// `inout` parameter.
+    /// metadata itself. Slots give the two fields in a copy of the standard metadata. p4c makes such a copy for an
+    /// action with an `inout` parameter.
     MarkToDrop(Option<(Slot, Option<Slot>)>),
     /// Counts the packet in a cell of an indirect counter.
     Count(CounterId, Arith),
-    /// Executes a cell of an indirect meter and stores the colour.
+    /// Executes a cell of an indirect meter and stores the colour in the target.
     ExecuteMeter(MeterId, Arith, LValue),
     /// Reads a register cell.
     RegisterRead(LValue, RegisterId, Arith),
@@ -141,19 +141,19 @@ pub enum Op {
     Hash {
         /// Destination.
         target: LValue,
-        /// Added to the result.
+        /// Number that is added to the hash.
         base: Arith,
         /// The algorithm, with its input.
         calculation: CalculationId,
-        /// Modulus; 0 is treated as 1.
+        /// Modulus of the hash; 0 is treated as 1.
         max: Arith,
     },
     /// Assigns a uniformly distributed value between two bounds, both included.
     Random(LValue, Arith, Arith),
-    /// Sends a digest at the end of ingress. If there are several calls, only the last one counts.
+    /// Sends a digest at the end of ingress. If there are several such calls, only the last one has an effect.
     Digest(DigestId),
-    /// Clones the packet to a session. If there are several calls, only the last one counts. The pipeline that runs the
-    /// action determines whether the clone is an ingress or egress clone.
+    /// Clones the packet to a session. If there are several such calls, only the last one has an effect. The clone is
+    /// an ingress or an egress clone, depending on the pipeline that runs the action.
     Clone {
         /// The clone session.
         session: Arith,
@@ -168,6 +168,6 @@ pub enum Op {
     Truncate(Arith),
     /// Logs a message.
     Log(Vec<LogPart>, Vec<Arith>),
-    /// `assert` or `assume`: if the condition is false, this is counted and logged.
+    /// `assert` or `assume`: counts and logs a failure if the condition is false.
     Assert(Bool),
 }

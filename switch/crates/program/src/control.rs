@@ -7,7 +7,7 @@ use crate::externs::HashAlgorithm;
 use crate::ids::{ActionId, ConditionalId, CounterId, HeaderId, MeterId, ProfileId, TableId};
 use crate::layout::Slot;
 
-/// The next step of a pipeline; `None` ends the pipeline.
+/// The next step of a pipeline. `None` ends the pipeline.
 pub type Next = Option<Node>;
 
 /// A step of a pipeline.
@@ -107,7 +107,7 @@ pub struct TableDefault {
     pub params: Vec<Vec<u8>>,
     /// Whether the control plane cannot set another action.
     pub const_action: bool,
-    /// Whether the control plane cannot change the parameters either.
+    /// Whether the control plane cannot change the action's parameters either.
     pub const_entry: bool,
 }
 
@@ -152,9 +152,9 @@ pub struct Table {
     pub kind: MatchKind,
     /// Actions that entries may have.
     pub actions: Vec<ActionId>,
-    /// Replaces actions of other tables by this table's own copies. p4c makes a copy of an action for each table that
-    /// uses the action. A member of an action profile that tables share names one copy, which can be the copy of
-    /// another table.
+    /// Pairs that map another table's copy of an action to this table's own copy. p4c makes a copy of an action for
+    /// each table that uses the action. If tables share an action profile, a member of the profile names one of these
+    /// copies, which may be the copy of another table.
     pub copies: Vec<(ActionId, ActionId)>,
     /// The action profile or selector, if entries refer to members or groups.
     pub profile: Option<ProfileId>,
@@ -162,7 +162,7 @@ pub struct Table {
     pub max_size: usize,
     /// The direct counter of the table, if it has one.
     pub counter: Option<CounterId>,
-    /// Value of `with_counters` in the JSON.
+    /// Value of `with_counters` in the JSON: whether the table's entries count packets.
     pub with_counters: bool,
     /// Whether entries may have idle timeouts.
     pub support_timeout: bool,
@@ -176,13 +176,13 @@ pub struct Table {
     pub const_entries: bool,
     /// Next step for each action. Used if `next_any`, `on_hit` and `on_miss` do not apply.
     pub next: Vec<(ActionId, Next)>,
-    /// Next step after every action, if all actions have the same.
+    /// Next step after every action, if it is the same for all actions.
     pub next_any: Option<Next>,
     /// Next step after a hit, for every action.
     pub on_hit: Option<Next>,
     /// Next step after a miss, for every action.
     pub on_miss: Option<Next>,
-    /// Next step after a miss without a default action, and after an action that no other field covers.
+    /// Next step after a miss if there is no default action, and after an action that no other field covers.
     pub base_default: Next,
     /// Whether the table belongs to the ingress pipeline.
     pub ingress: bool,
@@ -222,7 +222,7 @@ impl Table {
     }
 }
 
-/// How a member of a group is selected.
+/// The method by which a member of a group is selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// The hash algorithm.
@@ -236,8 +236,8 @@ pub struct Selector {
 pub struct Profile {
     /// Name, equal to the name in P4Info.
     pub name: String,
-    /// Declared number of members, or of member slots for a selector.
+    /// Declared number of members. For a selector, the declared number of member slots.
     pub max_size: usize,
-    /// How members of groups are selected. `None` for a profile without groups.
+    /// The method by which members of groups are selected. `None` for a profile without groups.
     pub selector: Option<Selector>,
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines the error for a program that is refused: the reason, and its location in the JSON and in the P4 source.
+//! Defines the error for a program that is refused. The error has the reason, and the location in the JSON and in the
+//! P4 source.
 
 use std::fmt;
 use std::sync::Arc;

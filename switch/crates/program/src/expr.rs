@@ -3,9 +3,9 @@
 //!
 //! BMv2's arithmetic has unlimited precision; p4c adds the masks and casts that P4's fixed widths require. Evaluating
 //! with big integers would be correct but slow. So each arithmetic expression has the narrowest [`NumberClass`] in
-//! which no intermediate value can overflow. This class is found by bounding each node (see [`Data::bounds`]). The
-//! engine evaluates the expression in its class. The result is the same, and for values up to 255 bits nothing is
-//! allocated.
+//! which no intermediate value can overflow. The loader finds this class from the bounds of each node (see
+//! [`Data::bounds`]). The engine evaluates the expression in its class. The result is the same as with big integers,
+//! and for values up to 255 bits no memory is allocated.
 
 pub mod simplify;
 
@@ -16,8 +16,8 @@ use crate::action::ParamSlot;
 use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
 use crate::layout::Slot;
 
-/// Shift counts of at least this size shift out all bits. The result is 0, or -1 for a right shift of a negative
-/// number. No field is as wide as this, so the result is exact modulo 2^width.
+/// Shift count from which on a shift drops all bits. The result is then 0, or -1 for a right shift of a negative
+/// number. Every field is narrower than this number, so the result is exact modulo 2^width.
 pub const MAX_SHIFT: u32 = 1 << 16;
 
 /// Machine representation in which an expression cannot overflow.
@@ -147,7 +147,7 @@ pub enum Data {
     Param(ParamSlot),
     /// A cell of a register: the register, the index, and the cell's width in bits.
     Register(RegisterId, Box<Arith>, u16),
-    /// Index of the last element that the parser extracted into the stack; -1 if there is none.
+    /// Index of the last element that the parser extracted into the stack, or -1 if the stack is empty.
     LastIndex(StackId),
     /// Number of elements in the stack.
     StackSize(StackId),
@@ -155,7 +155,7 @@ pub enum Data {
     Complement(Box<Data>),
     /// Arithmetic with two operands.
     Arith(ArithOp, Box<(Data, Data)>),
-    /// `(left << right) mod 2^width`, p4c's masked left shift. It needs no wide intermediate value.
+    /// `(left << right) mod 2^width`, p4c's masked left shift. Its evaluation needs no wide intermediate value.
     ShlMod(Box<(Data, Arith)>, u32),
     /// A cast to a width in bits.
     Cast(CastOp, Box<Data>, u32),
@@ -174,7 +174,7 @@ pub enum Bool {
     Valid(HeaderRef),
     /// Whether any member of a union is valid.
     ValidUnion(UnionRef),
-    /// A comparison, with a class in which both operands fit.
+    /// A comparison. Both operands fit in its number class.
     Cmp(CmpOp, NumberClass, Box<(Data, Data)>),
     /// Equality of headers: both are valid with equal fields, or both are invalid.
     HeaderEq(Box<(HeaderRef, HeaderRef)>),
@@ -196,8 +196,8 @@ pub enum Bool {
     Choose(Box<(Bool, Bool, Bool)>),
 }
 
-/// A header, fixed or selected at run time. Reading at an index that is out of range returns an invalid header; writing
-/// there has no effect (P4_16 section 8.18).
+/// A header, fixed or selected at run time. If the index is out of range, a read returns an invalid header, and a write
+/// has no effect (P4_16 section 8.18).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderRef {
     /// A fixed header.
@@ -303,7 +303,7 @@ impl Data {
         Self::Const(Constant::Small(value))
     }
 
-    /// Returns the narrowest class in which neither this node nor any node below it overflows.
+    /// Returns the narrowest class in which neither this node nor any of its descendants overflows.
     pub fn class(&self) -> NumberClass {
         self.analyse().1
     }
@@ -342,7 +342,7 @@ impl Data {
                     left_class.max(right_class),
                 )
             }
-            // Bits that would be shifted out are masked off before the shift, so no wide intermediate value arises.
+            // Bits that would be shifted out are masked off before the shift. So there is no wide intermediate value.
             Self::ShlMod(operands, width) => {
                 let (_, class) = operands.0.analyse();
                 (Bounds::unsigned(*width), class)
@@ -391,7 +391,7 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
         }
         ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
         ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
-        // If one operand is not negative, it bounds the result, whatever the other operand is.
+        // An operand that is never negative bounds the result, independently of the other operand.
         ArithOp::And if right.below.is_none() && left.below.is_none() => {
             Bounds::unsigned(left.above.min(right.above))
         }

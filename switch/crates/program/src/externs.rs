@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines externs that store or compute: counters, meters, registers, hashes, checksums, digests.
+//! Defines externs that store or compute: counters, meters, registers, hashes, checksums and digests.
 
 use crate::expr::Bool;
 use crate::ids::{CalculationId, HeaderId, TableId};
@@ -12,7 +12,7 @@ pub struct Counter {
     pub name: String,
     /// Number of cells; 0 for a direct counter.
     pub size: usize,
-    /// Table of a direct counter; `None` for an indirect counter.
+    /// Table to which a direct counter belongs. `None` for an indirect counter.
     pub table: Option<TableId>,
 }
 
@@ -21,7 +21,7 @@ pub struct Counter {
 pub enum MeterUnit {
     /// Packets.
     Packets,
-    /// Bytes of the packet, counted as it arrived.
+    /// Bytes of the packet as it arrived.
     Bytes,
 }
 
@@ -34,7 +34,7 @@ pub struct Meter {
     pub unit: MeterUnit,
     /// Number of cells; 0 for a direct meter.
     pub size: usize,
-    /// Table of a direct meter; `None` for an indirect meter.
+    /// Table to which a direct meter belongs. `None` for an indirect meter.
     pub table: Option<TableId>,
 }
 
@@ -76,14 +76,14 @@ pub enum HashAlgorithm {
     Identity,
     /// xxHash with 64 bits and seed 0.
     Xxh64,
-    /// A random number, independent of the input. With it, a selector balances packets instead of flows.
+    /// A random number, independent of the input. With this algorithm, a selector balances packets instead of flows.
     Random,
 }
 
 impl HashAlgorithm {
-    /// Returns whether the algorithm promises no more than to spread flows evenly, as a CRC or xxHash does. XOR, sums
-    /// and identity give some flows the same value, for example both directions of a connection; a program may rely on
-    /// this.
+    /// Returns whether the algorithm only promises to spread flows evenly, like a CRC or xxHash. XOR, sums and identity
+    /// promise more. They give some flows the same value, for example both directions of a connection, and a program
+    /// may rely on this.
     pub fn only_spreads(self) -> bool {
         match self {
             Self::Crc8Custom
@@ -123,8 +123,8 @@ pub struct Calculation {
     pub algorithm: HashAlgorithm,
     /// Inputs of the algorithm, in order.
     pub input: Vec<CalculationInput>,
-    /// Whether another hash that spreads evenly may replace the algorithm. True if the value only selects a member of a
-    /// group, and the algorithm promises no more than to spread evenly.
+    /// Whether another hash that spreads evenly may replace the algorithm. True if the program uses the value only to
+    /// select a member of a group, and the algorithm only promises to spread evenly.
     pub unseen: bool,
 }
 
@@ -137,9 +137,9 @@ pub struct Checksum {
     pub header: HeaderId,
     /// The checksum field.
     pub target: Slot,
-    /// The calculation that gives the checksum's value.
+    /// The calculation that yields the checksum's value.
     pub calculation: CalculationId,
-    /// Condition under which the checksum is verified and updated; `None` for always.
+    /// Condition under which the checksum is verified and updated. `None` if this is done always.
     pub condition: Option<Bool>,
     /// Whether the checksum is verified after the parser.
     pub verify: bool,

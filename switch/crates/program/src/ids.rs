@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines index newtypes. An id of one kind cannot be used for another kind. Invariant: ids are in range.
+//! Defines a newtype of indices for each kind of object, so an id of one kind cannot be used for another kind.
+//! Invariant: ids are in range.
 
 macro_rules! index {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

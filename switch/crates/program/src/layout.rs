@@ -3,11 +3,11 @@
 //!
 //! The PHV is one byte buffer. A packet header has the same bytes in the PHV as on the wire, so extracting and emitting
 //! are plain copies. Each field of a packet header is a run of bits. Metadata is never on the wire, so each metadata
-//! field starts at a byte boundary. A header with a `varbit` field reserves the maximum length of this field.
+//! field can have whole bytes of its own. A header with a `varbit` field reserves the maximum length of this field.
 
 use crate::ids::{HeaderId, HeaderTypeId, UnionId};
 
-/// Bytes behind the last header, so that every field can be read with one wide load.
+/// Number of spare bytes after the last header. With them, every field can be read with one wide load.
 pub const SLACK: usize = 32;
 
 /// Maximum width of a field in bits. Programs with wider fields are refused at load.
@@ -44,7 +44,7 @@ impl Slot {
         self.byte as usize * 8 + self.lead as usize
     }
 
-    /// Returns the number of bytes that hold the value alone: (width + 7) / 8.
+    /// Returns the number of bytes that the value alone needs: (width + 7) / 8.
     pub fn bytes(&self) -> usize {
         usize::from(self.width).div_ceil(8)
     }
@@ -58,8 +58,8 @@ impl Slot {
         }
     }
 
-    /// Returns an unsigned slot of `width` bits whose lowest bit is `low` bits above the least significant bit. Returns
-    /// `None` if it would not lie inside this slot.
+    /// Returns an unsigned slot of `width` bits. Its lowest bit is `low` bits above this slot's least significant bit.
+    /// Returns `None` if the result would not lie inside this slot.
     pub fn slice(&self, low: u32, width: u32) -> Option<Self> {
         let all = u32::from(self.width);
         if width == 0 || low.checked_add(width)? > all {
@@ -123,7 +123,7 @@ pub struct Header {
     pub bytes: u32,
     /// Slots of metadata fields, relative to `offset`. Packet headers use the slots of their type instead.
     pub metadata_slots: Vec<Slot>,
-    /// The union that the header is a member of.
+    /// The union of which the header is a member, if any.
     pub union: Option<UnionId>,
 }
 

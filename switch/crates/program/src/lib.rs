@@ -3,7 +3,7 @@
 //!
 //! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype ([`TableId`],
 //! [`ActionId`], ...), and determines all widths. It refuses constructs that the switch cannot run, and reports their
-//! name and source location. Later stages use neither JSON nor names.
+//! name and source location. After loading, neither JSON nor names are used.
 //!
 //! * [`layout`]: layout of headers and fields in the packet header vector (PHV);
 //! * [`expr`]: expressions over unbounded integers, each with its number class;

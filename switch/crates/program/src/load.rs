@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads BMv2 JSON. Each submodule reads one part. [`Loader`] holds the objects that later parts refer to.
+//! Reads BMv2 JSON. Each submodule reads one part of a program. [`Loader`] holds the objects to which later parts
+//! refer.
 
 mod actions;
 mod cursor;
@@ -30,10 +31,10 @@ const MAX_MINOR_VERSION: u32 = 24;
 /// Maximum nesting depth of JSON values.
 const MAX_NESTING: usize = 800;
 
-/// Upper limit (exclusive) for error values; p4c counts errors from 0.
+/// Upper limit (exclusive) for the values of errors. p4c counts errors from 0.
 const MAX_ERROR: u32 = 1 << 16;
 
-/// Objects that were already read, by their names and ids in the JSON.
+/// The objects that were already read, by their names and ids in the JSON.
 struct Loader {
     headers: Headers,
     counters: HashMap<String, CounterId>,
@@ -221,8 +222,8 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
         .collect()
 }
 
-/// Returns the program's values for the core library's errors. A program cannot see an error that it does not declare.
-/// Such an error gets a value that no declared error has.
+/// Returns the program's values for the core library's errors. A program cannot see an error that it does not declare,
+/// so such an error gets a value that no declared error has.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     let mut unused = errors
         .iter()

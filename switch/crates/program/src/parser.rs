@@ -55,7 +55,7 @@ pub enum ParserOp {
     ExtractVarbit(ExtractTo, Arith),
     /// Runs one operation of an action, such as an assignment or `setValid`.
     Run(Box<Op>),
-    /// Assigns bits ahead of the current position without extracting them.
+    /// Assigns bits after the current position to a field, without extracting them.
     Lookahead {
         /// Destination.
         target: Slot,
@@ -79,7 +79,7 @@ pub enum KeyPart {
     StackLast(StackId, Slot),
     /// A field of a member of the last extracted element of a union stack.
     UnionStackLast(UnionStackId, usize, Slot),
-    /// Bits ahead: offset of the first bit from the current position, and number of bits.
+    /// Bits after the current position: the offset of the first bit from this position, and the number of bits.
     Lookahead(u32, u32),
 }
 
@@ -101,7 +101,7 @@ pub enum Target {
     State(StateId),
 }
 
-/// How a case compares the transition key.
+/// The comparison of a case with the transition key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionMatch {
     /// Matches if `key & mask == value`. Each has `key_bytes` bytes.

@@ -12,7 +12,8 @@ use crate::layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
 use crate::load;
 use crate::parser::{Deparser, Parser, State};
 
-/// Fields of `standard_metadata` that the architecture reads or writes. A field is optional if programs may lack it.
+/// The fields of `standard_metadata` that the architecture reads or writes. A field is optional if a program may lack
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandardMetadata {
     /// Port on which the packet arrived.
@@ -23,7 +24,7 @@ pub struct StandardMetadata {
     pub egress_port: Slot,
     /// Length of the packet in bytes.
     pub packet_length: Slot,
-    /// Why the packet is processed: normal, clone, recirculated, ...
+    /// The origin of the packet: received, cloned, recirculated, ...
     pub instance_type: Slot,
     /// Multicast group.
     pub mcast_grp: Option<Slot>,
@@ -47,7 +48,8 @@ pub struct StandardMetadata {
     pub deq_qdepth: Option<Slot>,
     /// Number of the queue in which the packet waited.
     pub qid: Option<Slot>,
-    /// Priority that selects the queue. `None` also if the program never writes the field, because it is then always 0.
+    /// Priority that selects the queue. `None` also if the program never writes the field, because the priority is then
+    /// always 0.
     pub priority: Option<Slot>,
 }
 
@@ -70,7 +72,7 @@ pub struct CoreErrors {
     pub parser_invalid_argument: u32,
 }
 
-/// A program that can be run. Invariant: every id in it is a valid index into the vector of its kind.
+/// A program that can be run. Invariant: every id in a program is a valid index into the vector of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Name of the file that p4c compiled, for log and error messages.
@@ -93,7 +95,7 @@ pub struct Program {
     pub errors: Vec<(String, u32)>,
     /// Values of the core library's errors.
     pub core_errors: CoreErrors,
-    /// First parser of the file; this is the parser that runs.
+    /// The first parser of the file, which is the parser that runs.
     pub parser: Parser,
     /// Parser states.
     pub states: Vec<State>,
@@ -176,8 +178,8 @@ impl Program {
         field_list, field_list_by_name, field_lists, FieldListId, FieldList;
     }
 
-    /// Returns the table's own copy of an action. `action` may be the copy of another table: p4c makes a copy with the
-    /// same name for each table that uses the action. Returns None if the table has no such action.
+    /// Returns the table's own copy of an action. `action` may be the copy of another table, because p4c makes a copy
+    /// with the same name for each table that uses the action. Returns `None` if the table has no such action.
     pub fn action_for(&self, table: &Table, action: ActionId) -> Option<ActionId> {
         if table.actions.contains(&action) {
             return Some(action);

@@ -7,7 +7,7 @@ use sluice_program::action::LValue;
 use sluice_program::expr::{Arith, ArithOp, Bool, Data, NumberClass};
 use sluice_program::{LoadError, Op, Program, Slot};
 
-/// Returns the smallest v1model program: one header, one action, one table.
+/// Returns the smallest v1model program, with one header, one action and one table.
 fn minimal() -> Value {
     json!({
         "__meta__": {"version": [2, 23]},
@@ -105,7 +105,7 @@ fn a_packet_header_keeps_its_bits_and_metadata_gets_whole_bytes() {
         program.slot_by_name("h", "s"),
         Some(Slot::at(start + 48, 16, true))
     );
-    // The field has nine bits, right-aligned in two bytes.
+    // The field has nine bits, which are right-aligned in two bytes.
     assert_eq!(
         program.standard_metadata.ingress_port,
         Slot::at(7, 9, false)
@@ -362,7 +362,7 @@ fn a_log_message_may_have_no_arguments() {
     assert!(log(json!({"type": "field"})).is_err());
 }
 
-// Cases that fuzzing found: these programs loaded, and then made the switch panic.
+// Cases that fuzzing found: these programs were accepted, and then made the switch panic.
 
 #[test]
 fn fuzz_a_field_of_the_architecture_is_no_wider_than_it_can_set() {

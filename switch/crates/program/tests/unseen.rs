@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests which hashes are marked as unobservable: only hashes that nothing but a selector uses.
+//! Checks that a hash is marked as unobservable if and only if nothing except selectors uses it.
 
 use serde_json::{Value, json};
 use sluice_program::Program;
@@ -74,7 +74,7 @@ fn assign(header: &str, name: &str, value: Value) -> Value {
     json!({"op": "assign", "parameters": [field(header, name), value]})
 }
 
-/// Changes the program; returns whether its calculation is then marked as unseen.
+/// Changes the program. Returns whether its calculation is then marked as unseen.
 fn unseen(change: impl FnOnce(&mut Value)) -> bool {
     let mut json = balanced();
     change(&mut json);
@@ -118,7 +118,7 @@ fn what_operations_take_from_the_field_is_seen() {
         json!({"op": "truncate", "parameters": [field("m", "hash")]}),
         json!({"op": "log_msg", "parameters": [
             {"type": "string", "value": "{}"}, {"type": "parameters_vector", "value": [field("m", "hash")]}]}),
-        // Use the same calculation for a field of a packet header, and for a field that no selector uses.
+        // These use the same calculation for a field of a packet header, and for a field that no selector uses.
         hash_to("h", "mark"),
         hash_to("m", "copy"),
     ];

@@ -13,7 +13,7 @@ use super::routes::Family;
 /// Number of failed attempts to find a new prefix after which the prefix may lie anywhere.
 const ATTEMPTS: u32 = 64;
 
-/// The parameters of a family's tables.
+/// The parameters of the tables of an address family.
 pub(crate) trait Space: Family {
     /// Shares of the prefix lengths.
     const MIX: &'static [Share];
@@ -62,7 +62,7 @@ impl<A: Space> Table<A> {
     }
 
     /// Generates a new prefix with the length of `share`. The first `shorter` prefixes of the table are shorter than
-    /// it.
+    /// this length.
     fn prefix(&mut self, share: &Share, shorter: usize) -> Prefix<A> {
         for _ in 0..ATTEMPTS {
             let last = self

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines the distribution of prefix lengths, and the shares of nested and adjacent prefixes, in a full Internet
-//! table. They were counted in one real table with 901,899 IPv4 and 160,147 IPv6 prefixes.
+//! Defines the distribution of prefix lengths in a full Internet table, and the shares of nested and of adjacent
+//! prefixes. These numbers were counted in one real table with 901,899 IPv4 and 160,147 IPv6 prefixes.
 
 /// The prefixes of one length.
 #[derive(Clone, Copy)]
@@ -23,7 +23,7 @@ const fn share(length: u32, count: u32, nested: u8, adjacent: u8) -> Share {
     }
 }
 
-/// Shares for IPv4, by ascending length.
+/// Shares for IPv4, in ascending order of length.
 pub(crate) const IPV4: &[Share] = &[
     share(8, 16, 0, 5),
     share(9, 13, 10, 10),
@@ -46,7 +46,7 @@ pub(crate) const IPV4: &[Share] = &[
     share(32, 886, 99, 25),
 ];
 
-/// Shares for IPv6, by ascending length.
+/// Shares for IPv6, in ascending order of length.
 pub(crate) const IPV6: &[Share] = &[
     share(20, 20, 0, 10),
     share(24, 25, 0, 10),
@@ -75,7 +75,7 @@ pub(crate) const IPV6: &[Share] = &[
     share(128, 80, 95, 20),
 ];
 
-/// The first 16 bits of the registries' IPv6 prefixes.
+/// The first 16 bits of the IPv6 prefixes that registries assign.
 pub(crate) const IPV6_REGIONS: &[u16] = &[
     0x2804, 0x2001, 0x2a02, 0x2401, 0x2400, 0x2402, 0x2600, 0x2620, 0x2a00, 0x2602, 0x2a03, 0x2606,
     0x2408, 0x2604, 0x2a06, 0x2803, 0x2a0e, 0x2806, 0x2a01, 0x2607, 0x2403, 0x2404, 0x2405, 0x2406,

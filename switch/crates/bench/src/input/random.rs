@@ -5,7 +5,7 @@
 pub(crate) struct Random(sluice_random::Random);
 
 impl Random {
-    /// Starts the stream that belongs to a seed.
+    /// Creates the stream for a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(sluice_random::Random::new(seed))
     }
@@ -25,7 +25,7 @@ impl Random {
         u128::from(self.word()) << 64 | u128::from(self.word())
     }
 
-    /// Returns a number in [0, 1).
+    /// Returns a number that is at least 0 and less than 1.
     pub(crate) fn unit(&mut self) -> f64 {
         self.0.unit()
     }
@@ -38,7 +38,7 @@ impl Random {
     /// Picks an element, with equal probabilities.
     ///
     /// # Panics
-    /// If `from` is empty.
+    /// Panics if `from` is empty.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
@@ -57,7 +57,7 @@ pub(crate) struct Zipf {
 }
 
 impl Zipf {
-    /// Creates the distribution over this number of ranks.
+    /// Creates the distribution over `ranks` ranks.
     pub(crate) fn new(ranks: usize) -> Self {
         let mut sum = 0.0;
         let weights = (1..=ranks).map(|rank| {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides routes, which are prefixes with next hops.
 //!
-//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`]. This is the hardest case
-//! for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that peers with small
-//! next-hop fields can store them; 0 means "no route".
+//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. This is the
+//! hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that peers
+//! with small next-hop fields can store them. The value 0 means "no route".
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -28,7 +28,7 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// `IPv4` or `IPv6`.
     const NAME: &'static str;
 
-    /// Returns the first address behind the prefix that has this length and starts at `self`.
+    /// Returns the first address after the prefix that begins at `self` and has this length.
     fn following(self, length: u32) -> Option<Self>;
 
     /// Returns a random address of a prefix.
@@ -40,14 +40,14 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// Returns the number of addresses from `self` to `later`. The result is exact for IPv4.
     fn distance(self, later: Self) -> f64;
 
-    /// Returns the address at this distance from `self`.
+    /// Returns the address at this distance after `self`.
     fn plus(self, distance: f64) -> Self;
 
-    /// If `flip` is 1, flips bit 32 (IPv4) or bit 64 (IPv6), counted from the top; `flip` must be 0 or 1. Every lookup
-    /// depends on the part of the address that contains this bit.
+    /// If `flip` is 1, flips the 32nd bit (IPv4) or the 64th bit (IPv6), counted from the top. `flip` must be 0 or 1.
+    /// Every lookup depends on the part of the address that contains this bit.
     fn flipped(self, flip: u32) -> Self;
 
-    /// Returns the address in network order, in the last bytes of 16.
+    /// Returns the address in network order, right-aligned in 16 bytes.
     fn bytes(self) -> [u8; 16];
 
     /// Returns the address if it belongs to this family.
@@ -124,7 +124,7 @@ pub(crate) fn with_next_hops<A: Family>(mut prefixes: Vec<Prefix<A>>) -> Vec<Rou
 /// it.
 ///
 /// # Errors
-/// The file cannot be read, or a line is not a prefix.
+/// Fails if the file cannot be read, or if a line is not a prefix.
 pub(crate) fn read<A: Family>(path: &Path) -> Result<Vec<Prefix<A>>> {
     let text = contents(path).with_context(|| format!("reading {}", path.display()))?;
     let mut prefixes = Vec::new();

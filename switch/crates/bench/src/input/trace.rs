@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Draws traces of addresses to look up.
+//! Draws traces of addresses, which the benchmarks look up.
 //!
-//! - *uniform*: each announced address has the same probability. For IPv4 only, because nine in ten of IPv6's announced
-//!   addresses lie in a few short prefixes.
-//! - *prefixes*: each prefix has the same probability, and each address in a prefix has the same probability. For IPv6
-//!   this trace is used as the uniform trace.
-//! - *zipf*: a million destinations drawn in this way. The probability of the n-th is proportional to 1/n.
+//! - *uniform*: each announced address has the same probability. This trace is used only for IPv4: nine in ten
+//!   announced addresses of IPv6 lie in a few short prefixes.
+//! - *prefixes*: each prefix has the same probability, and each address in a prefix has the same probability. For IPv6,
+//!   this trace replaces the uniform trace.
+//! - *zipf*: the keys are chosen from a million destinations of the uniform trace. The probability of the n-th
+//!   destination is proportional to 1/n.
 
 use sluice_fib::Prefix;
 
@@ -21,7 +22,7 @@ pub(crate) struct Trace<A> {
 }
 
 impl<A: Family> Trace<A> {
-    /// Makes a trace of these keys.
+    /// Creates a trace of these keys.
     pub(crate) fn new(name: &'static str, keys: Vec<A>) -> Self {
         let bytes = if A::BITS > 32 {
             keys.iter().map(|key| key.bytes()).collect()
@@ -35,7 +36,7 @@ impl<A: Family> Trace<A> {
 /// The union of all prefixes, as disjoint intervals of addresses.
 struct Announced<A> {
     first: Vec<A>,
-    /// Number of addresses in this interval and all intervals before it.
+    /// For each interval, the number of addresses in it and in all earlier intervals.
     until: Vec<f64>,
 }
 
@@ -69,7 +70,8 @@ impl<A: Family> Announced<A> {
     }
 }
 
-/// Draws a trace of `count` keys: uniform over the announced addresses or, for IPv6, over the prefixes.
+/// Draws a trace of `count` keys. The distribution is uniform over the announced addresses or, for IPv6, over the
+/// prefixes.
 pub(crate) fn uniform<A: Family>(routes: &[Route<A>], count: usize, seed: u64) -> Trace<A> {
     let random = &mut Random::new(seed);
     if A::BITS > 32 {
@@ -82,7 +84,7 @@ pub(crate) fn uniform<A: Family>(routes: &[Route<A>], count: usize, seed: u64) -
     }
 }
 
-/// Draws a trace of `count` keys with Zipf's distribution over `destinations` of the uniform trace.
+/// Draws a trace of `count` keys with Zipf's distribution over `destinations` keys of the uniform trace.
 pub(crate) fn zipf<A: Family>(
     routes: &[Route<A>],
     destinations: usize,

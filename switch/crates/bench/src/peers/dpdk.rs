@@ -17,11 +17,11 @@ pub(crate) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Loads the library and starts EAL on one processor. All structures share a heap of `heap_bytes`. Can be called
-    /// only once in a process.
+    /// Loads the library and starts EAL on one processor. All structures share a heap of `heap_bytes` bytes. This can
+    /// be called only once in a process.
     ///
     /// # Errors
-    /// The library or DPDK cannot be loaded, or EAL does not start.
+    /// Fails if the library or DPDK cannot be loaded, or if EAL does not start.
     pub(crate) fn start(path: &Path, processor: u32, heap_bytes: usize) -> Result<Self> {
         // SAFETY: the library is compiled from bench/peers/dpdk.c, and has only DPDK's initializers. It is never
         // unloaded, because EAL cannot be unloaded.
@@ -46,7 +46,7 @@ impl Dpdk {
     /// Returns DPDK's version.
     ///
     /// # Errors
-    /// The library is not the expected one.
+    /// Fails if the library is not the expected one.
     pub(crate) fn version(self) -> Result<String> {
         type Version = unsafe extern "C" fn() -> *const c_char;
         // SAFETY: `peer_version` has the type `Version` and returns a constant string.
@@ -60,7 +60,7 @@ impl Dpdk {
     /// `F` must be the function pointer type of the function with this name.
     ///
     /// # Errors
-    /// The function does not exist.
+    /// Fails if the library has no function with this name.
     pub(super) unsafe fn function<F: Copy>(self, name: &str) -> Result<F> {
         // SAFETY: the caller ensures that `F` is the function's type.
         let symbol = unsafe { self.library.get::<F>(name.as_bytes()) };

@@ -42,7 +42,7 @@ type Tune = unsafe extern "C" fn(Handle, *const Tuple, usize) -> c_int;
 type Values = unsafe extern "C" fn(Handle, *const Tuple, usize, *mut u32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// Classifier with its rules, and the trace in the library's form.
+/// A classifier with its rules, and the trace in the library's form.
 pub(crate) struct DpdkAcl {
     table: Handle,
     trace: Vec<Tuple>,
@@ -79,10 +79,10 @@ fn tuple(key: &[u8; KEY_BYTES]) -> Tuple {
 }
 
 impl DpdkAcl {
-    /// Builds the classifier for these rules and for this trace. The first matching rule wins.
+    /// Builds the classifier for these rules and this trace. The first matching rule wins.
     ///
     /// # Errors
-    /// The classifier cannot be built.
+    /// Fails if the classifier cannot be built.
     pub(crate) fn new(dpdk: Dpdk, rules: &[FiveTuple], trace: &[[u8; KEY_BYTES]]) -> Result<Self> {
         // SAFETY: these types are those of the functions in dpdk.c.
         let (new, tune, lookup, values, free) = unsafe {
@@ -130,7 +130,7 @@ impl DpdkAcl {
         }
     }
 
-    /// Returns for each key of the trace the rule that matches, or 0 for none.
+    /// Returns for each key of the trace the number of the rule that matches, or 0 if no rule matches.
     pub(crate) fn values(&self) -> Vec<u32> {
         let mut values = vec![0; self.trace.len()];
         // SAFETY: the table exists, the passed length is that of the trace, and `values` has the same length.

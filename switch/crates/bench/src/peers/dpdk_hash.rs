@@ -18,12 +18,12 @@ type Run = unsafe extern "C" fn(Handle, *const u8, u32, usize) -> u64;
 type Values = unsafe extern "C" fn(Handle, *const u8, u32, usize, *mut i32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// Table with its entries, and the keys of the trace in the library's form.
+/// A table with its entries, and the keys of the trace in the library's form.
 pub(crate) struct DpdkHash {
     table: Handle,
     width: usize,
     trace: Vec<u8>,
-    /// Entry number at each position.
+    /// For each position, the number of the entry.
     entries: Vec<u32>,
     lookup: Run,
     chain: Run,
@@ -44,7 +44,7 @@ impl DpdkHash {
     /// Builds the table with these keys, for the given trace.
     ///
     /// # Errors
-    /// The table cannot store all keys.
+    /// Fails if the table cannot store all keys.
     pub(crate) fn new(dpdk: Dpdk, table: &[u8], keys: &Keys) -> Result<Self> {
         // SAFETY: these types are those of the functions in dpdk.c.
         let (new, lookup, chain, values, free) = unsafe {

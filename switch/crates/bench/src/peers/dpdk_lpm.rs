@@ -18,7 +18,7 @@ type Values = unsafe extern "C" fn(Handle, *const c_void, usize, *mut u32);
 type Tune = unsafe extern "C" fn(Handle, *const c_void, usize) -> c_int;
 type Free = unsafe extern "C" fn(Handle);
 
-/// Kind of DPDK's structure.
+/// Kind of a DPDK structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Fib,
@@ -37,7 +37,8 @@ pub(crate) struct DpdkLpm<A> {
     family: PhantomData<A>,
 }
 
-/// Returns the keys of a trace in the library's form: host order for IPv4, 16 bytes in network order for IPv6.
+/// Returns the keys of a trace in the library's form. IPv4 keys are in host order, IPv6 keys are 16 bytes in network
+/// order.
 fn keys<A: Family>(trace: &Trace<A>) -> *const c_void {
     from(trace, &(0..trace.keys.len()))
 }
@@ -51,11 +52,11 @@ fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
 }
 
 impl<A: Family> DpdkLpm<A> {
-    /// Builds the structure with these routes, shortest first. It has room for some more routes. `sample` is used to
-    /// select the fastest of its lookup functions.
+    /// Builds the structure with these routes, shortest first, and with room for some more routes. Selects the fastest
+    /// of the structure's lookup functions by a measurement with `sample`.
     ///
     /// # Errors
-    /// The structure cannot store all routes.
+    /// Fails if the structure cannot store all routes.
     pub(crate) fn new(
         dpdk: Dpdk,
         kind: Kind,
@@ -151,7 +152,7 @@ impl<A: Family> LpmTable<A> for DpdkLpm<A> {
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32> {
         let count = count.min(trace.keys.len());
         let mut values = vec![0; count];
-        // SAFETY: the table exists; the call reads `count` keys and writes `count` values.
+        // SAFETY: the table exists. The call reads `count` keys and writes `count` values.
         unsafe { (self.values)(self.table, keys(trace), count, values.as_mut_ptr()) };
         values
     }

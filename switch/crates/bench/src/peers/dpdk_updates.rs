@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Adds routes to rte_fib and rte_fib6, and removes them.
+//! Adds routes to rte_fib and rte_fib6, and removes routes from them.
 
 use std::ffi::c_int;
 
@@ -25,10 +25,10 @@ impl Updater {
     /// Returns the update functions of a family.
     ///
     /// # Errors
-    /// The library does not have these functions.
+    /// Fails if the library does not have these functions.
     pub(crate) fn new<A: Family>(dpdk: Dpdk) -> Result<Self> {
-        // SAFETY: these types are those of the functions in dpdk.c. IPv4's take the address by value, IPv6's by pointer
-        // to 16 bytes.
+        // SAFETY: these types are those of the functions in dpdk.c. The functions for IPv4 take the address by value,
+        // those for IPv6 take a pointer to 16 bytes.
         unsafe {
             Ok(match A::BITS {
                 32 => Self::Four(
@@ -43,7 +43,8 @@ impl Updater {
         }
     }
 
-    /// Adds a route or changes its next hop (`Some`), or removes it (`None`). Returns whether this succeeded.
+    /// Adds a route or changes its next hop if `hop` is `Some`, and else removes the route. Returns whether this
+    /// succeeded.
     pub(crate) fn update<A: Family>(
         &self,
         fib: &DpdkLpm<A>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the crate hashbrown, with the faster of two keyed hashes: foldhash and ahash. The hash key is secret, so an
-//! attacker who chooses table keys cannot choose their buckets.
+//! Wraps the crate hashbrown, with the faster of two keyed hashes, foldhash and ahash. The key of the hash is secret.
+//! So an attacker who chooses keys of the table cannot choose their buckets.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -12,7 +12,7 @@ use crate::system::thread_time;
 /// Number of entries in the trial that selects the faster hash.
 const TRIAL: usize = 100_000;
 
-/// A key. Its hash covers only its bytes.
+/// A key of the table. Its hash covers only its bytes, without a length.
 #[derive(PartialEq, Eq)]
 struct Key<const N: usize>([u8; N]);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the crate prefix-trie, a map of prefixes, with its longest-prefix match.
+//! Wraps the longest-prefix match of the crate prefix-trie, a map of prefixes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(crate) trait Net: Family {
 
     fn net(prefix: Prefix<Self>) -> Self::Net;
 
-    /// Returns the prefix that contains only this address. The crate takes it as the key of a lookup.
+    /// Returns the prefix that contains only this address. The crate takes such a prefix as the key of a lookup.
     fn host(self) -> Self::Net;
 }
 

@@ -62,7 +62,7 @@ impl<A: Address> Naive<A> {
 /// Returns the previous address, if there is one.
 fn before<A: Address>(address: A) -> Option<A> {
     (address != A::default()).then(|| {
-        // Finds, bit by bit, the number of bits before the trailing zeros.
+        // Finds the lowest bit that is set. The previous address has 0 in this bit and 1 in all lower bits.
         let mut bits = A::BITS;
         while address.truncate(bits - 1) == address {
             bits -= 1;

@@ -27,7 +27,7 @@ fn binary(op: ArithOp, left: Data, right: Data) -> Data {
     Data::Arith(op, Box::new((left, right)))
 }
 
-/// Builds `value & (2^bits - 1)`; `mask` is the constant 2^bits - 1.
+/// Builds `value & (2^bits - 1)`. `mask` is the constant 2^bits - 1.
 fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     let Bounds { below, above } = value.bounds();
     if below.is_none() && above <= bits {
@@ -51,7 +51,7 @@ fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     }
 }
 
-/// Builds `value >> count`; `right` is `count` as a constant.
+/// Builds `value >> count`. `right` is `count` as a constant.
 fn shift_right(value: Data, right: Data, count: u32) -> Data {
     let top = |slot: &Slot| -> Option<Slot> {
         let width = u32::from(slot.width);

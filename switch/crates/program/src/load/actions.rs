@@ -95,7 +95,7 @@ impl Expressions<'_> {
         };
         let op = match name {
             "assign" | "modify_field" => args.assign()?,
-            // Primitives of P4_14's arithmetic; for P4_16 p4c writes expressions instead.
+            // These are primitives of P4_14's arithmetic. For P4_16, p4c writes expressions instead.
             "add_to_field" => args.compute(ArithOp::Add, 0, 1)?,
             "subtract_from_field" => args.compute(ArithOp::Sub, 0, 1)?,
             "add" => args.compute(ArithOp::Add, 1, 2)?,
@@ -220,7 +220,7 @@ impl<'j> Arguments<'_, 'j, '_> {
         json.at("value")
     }
 
-    /// Reads an assignment. Between slots of equal width, it becomes a copy of bits.
+    /// Reads an assignment. An assignment between slots of equal width becomes a copy of bits.
     fn assign(&self) -> Result<Op> {
         let target = self.lvalue(0)?;
         let value = self.arith(1)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines a position in the JSON that knows its path, so that every error includes its location.
+//! Defines a cursor, which is a position in the JSON with its path. So every error includes its location.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
             .ok_or_else(|| self.error("true or false is expected"))
     }
 
-    /// Returns a member that is a boolean; false if it is absent.
+    /// Returns a member that is a boolean, or false if the member is absent.
     pub(super) fn flag(&self, key: &'a str) -> Result<bool> {
         self.get(key).map_or(Ok(false), |member| member.bool())
     }
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
         self.u32().map(|value| value as usize)
     }
 
-    /// Reads a width in bits, which must not exceed the limit of this switch.
+    /// Reads a width in bits. The width must be at least 1 and must not exceed the limit of this switch.
     pub(super) fn width(&self) -> Result<u16> {
         match self.u32()? {
             0 => Err(self.error("a width of 0 bits makes no sense here")),

@@ -17,7 +17,7 @@ use crate::ids::{DigestId, FieldListId};
 /// Maximum number of cells in one array. Larger arrays are refused.
 const MAX_CELLS: usize = 1 << 26;
 
-/// Limit in bytes for all arrays of a program together, estimated from the size of their cells.
+/// Limit in bytes for the total size of all arrays of a program, computed from the estimated size of a cell.
 const MAX_CELL_BYTES: usize = 1 << 30;
 const COUNTER_BYTES: usize = 16;
 const METER_BYTES: usize = 128;
@@ -102,7 +102,8 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
     Ok(externs)
 }
 
-/// Returns the number of cells. A direct array has 0 here, because it has one cell for each entry of its table.
+/// Returns the number of cells of an array. Returns 0 for a direct array, which has one cell for each entry of its
+/// table instead.
 fn cells(json: &Cursor<'_>) -> Result<usize> {
     if json.flag("is_direct")? {
         return Ok(0);

@@ -10,7 +10,7 @@ use crate::ids::*;
 use crate::layout::{Field, Header, HeaderType, SLACK, Slot, Stack, Union, UnionStack};
 use crate::program::StandardMetadata;
 
-/// Maximum size of the PHV in bytes. Programs that need more are refused; usual programs need a few kilobytes.
+/// Maximum size of the PHV in bytes. A program that needs more is refused. Usual programs need a few kilobytes.
 const MAX_PHV_BYTES: usize = 1 << 20;
 
 /// Maximum width in bits of a field that the architecture reads or sets. v1model's fields have at most 48 bits.
@@ -84,7 +84,7 @@ impl Headers {
         Ok(ids)
     }
 
-    /// Assigns each instance its position in the PHV: metadata first, then packet headers.
+    /// Assigns a position in the PHV to each instance. Metadata comes first, then packet headers.
     fn lay_out(&mut self, root: &Cursor<'_>) -> Result<()> {
         let mut offset = 0usize;
         for metadata in [true, false] {

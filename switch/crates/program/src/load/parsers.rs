@@ -72,7 +72,7 @@ impl Loader {
         let mut default = None;
         for transition in json.list("transitions")? {
             let next = target(transition.get("next_state").as_ref(), names)?;
-            // Files of older versions have "default" in "value", and no "type".
+            // Files of older versions have the "default" in "value", and have no "type".
             let ty = match transition.get("type") {
                 Some(ty) => ty.str()?,
                 None if transition.at("value")?.str()? == "default" => "default",

@@ -26,7 +26,7 @@ pub(super) struct Pipelines {
     pub(super) meters: Vec<Meter>,
 }
 
-/// Objects that the JSON of one pipeline refers to by name.
+/// The objects to which the JSON of one pipeline refers by name.
 struct Names<'a> {
     nodes: HashMap<&'a str, Node>,
     profiles: HashMap<&'a str, ProfileId>,
@@ -268,8 +268,8 @@ impl Loader {
         })
     }
 
-    /// Connects direct counters and meters with the tables that they name, and meters with the field that receives the
-    /// colour.
+    /// Connects each direct counter and meter with the table that it names. Also connects each meter with the field
+    /// that receives the colour.
     fn bind_direct_counters(&self, root: &Cursor<'_>, all: &mut Pipelines) -> Result<()> {
         for (index, json) in root.list("counter_arrays")?.iter().enumerate() {
             if let Some(table) = bound_table(json, &all.tables)? {

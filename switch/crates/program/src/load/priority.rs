@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removes the priority field from programs that never write it, so that the switch need not read it.
+//! Removes the priority field from programs that never write it. Then the switch does not have to read the field.
 
 use crate::action::{LValue, Op};
 use crate::expr::HeaderRef;

@@ -10,7 +10,7 @@ use crate::layout::Slot;
 /// Name of BMv2's hidden field for a header's validity.
 pub(super) const VALID_FIELD: &str = "$valid$";
 
-/// Object that a `["header", "field"]` pair names.
+/// The object that a `["header", "field"]` pair names.
 pub(super) enum FieldName {
     /// A field: its header, and its slot.
     Field(HeaderId, Slot),
@@ -88,7 +88,7 @@ impl Headers {
             })
     }
 
-    /// Returns the slot of a field in stack elements of a type, relative to the element.
+    /// Returns the slot of a field in stack elements of a header type. The slot is relative to the element.
     pub(super) fn element_slot(&self, ty: HeaderTypeId, field: usize) -> Option<Slot> {
         let field = self.types[ty.index()].fields.get(field)?;
         (!field.varbit).then_some(field.slot)

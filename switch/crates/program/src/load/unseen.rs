@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds hashes whose value cannot be observed from outside.
+//! Finds hashes whose value cannot be observed outside the switch.
 //!
-//! A program that balances load often hashes a flow into a field that only a selector uses. The target may choose any
+//! A program that balances load often hashes a flow to a field that only a selector uses. The switch may choose any
 //! member of the group, as long as the same flow always gets the same member. So the value of such a field cannot be
-//! observed from outside. Any hash that spreads as evenly is correct, and all engines use a cheaper one
+//! observed outside the switch. Every hash that spreads as evenly is correct, and all engines use a cheaper one
 //! ([`Calculation::unseen`]).
 //!
 //! The router's own `multipath.p4` is such a program. With the cheaper hash, forwarding to groups reaches 0.88 of the
-//! rate of a single path, with CRC-32 0.83.
+//! rate of a single path. With CRC-32 it reaches 0.83.
 //!
 //! [`Calculation::unseen`]: crate::Calculation::unseen
 
@@ -22,7 +22,7 @@ use crate::layout::Slot;
 use crate::parser::{KeyPart, ParserOp};
 use crate::program::{Program, StandardMetadata};
 
-/// Marks the calculations whose value cannot be observed from outside.
+/// Marks the calculations whose value cannot be observed outside the switch.
 pub(crate) fn note(program: &mut Program) {
     let sights = Sights::of(program);
     let mut unseen: Vec<bool> = program
@@ -60,12 +60,12 @@ fn ops(program: &Program) -> impl Iterator<Item = &Op> {
     actions.chain(parsers).chain(&program.deparser.ops)
 }
 
-/// Parts of the PHV that a program reads.
+/// The parts of the PHV that a program reads.
 #[derive(Default)]
 struct Sights {
-    /// Ranges of bits that are read by anything except the inputs below.
+    /// Ranges of bits that some code other than the inputs in `chosen_by` reads.
     bits: Vec<Range<usize>>,
-    /// Ranges of bits that are inputs of selectors whose hash only spreads flows.
+    /// Ranges of bits that are inputs of selectors whose hash algorithm only spreads flows.
     chosen_by: Vec<Range<usize>>,
 }
 

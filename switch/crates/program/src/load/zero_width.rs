@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removes fields and parameters of type `bit<0>`, whose value is always 0. They are removed from the JSON before it is
-//! read. So no other module handles widths of 0.
+//! Removes fields and parameters of type `bit<0>`, whose value is always 0. They are removed from the JSON before the
+//! program is read. So no other module has to handle a width of 0.
 
 use std::collections::{HashMap, HashSet};
 
