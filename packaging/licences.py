@@ -26,10 +26,10 @@ COMMON = {"Apache-2.0": "/usr/share/common-licenses/Apache-2.0"}
 
 
 def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
-    """Returns the third-party crates that are compiled into `crate`, or into several,
-    comma-separated.
+    """Returns the third-party crates that are compiled into `crate`.
 
-    Dependencies of builds and tests only are left out.
+    `crate` may be several names, comma-separated. Crates that only builds or tests need are left
+    out.
     """
     host = re.search(r"host: (\S+)", output("rustc", "-vV"))
     assert host
@@ -115,7 +115,7 @@ def describe_python(site_packages: Path) -> list[str]:
 
 
 def main() -> None:
-    """Prints both lists."""
+    """Prints the list of Python packages, then the list of crates."""
     manifest, crate, *site_packages = sys.argv[1:]
     lines = [line for path in site_packages for line in (*describe_python(Path(path)), "")]
     print("\n".join(lines + describe_crates(manifest, crate)))

@@ -162,7 +162,7 @@ class Booted:
 
 
 def _remove(cgroup: Path) -> bool:
-    """Removes a cgroup and those below it. Returns False while one of them has a process."""
+    """Removes a cgroup and all cgroups below. Returns False if one of them still has a process."""
     for directory, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(directory)

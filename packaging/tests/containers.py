@@ -105,10 +105,10 @@ class Container:
     def _find(self) -> bool:
         self.process.check()
         children = [str(self.process.pid)]
-        while children:  # below `unshare` or `nsenter`: finds the first with the image's root
+        while children:  # finds the first process below `unshare` with another root
             found = run(["pgrep", "--parent", ",".join(children)], check=False).stdout.split()
             for pid in found:
-                with suppress(FileNotFoundError):  # a setup command that has ended
+                with suppress(FileNotFoundError):  # the process has ended
                     if os.readlink(f"/proc/{pid}/root") != "/":
                         self.pid = int(pid)
             if self.pid:

@@ -47,7 +47,9 @@ def prefix(lab: Lab) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(lab: Lab) -> Path:
-    """Returns a virtual environment with the wheel and the pins of requirements/controller.lock."""
+    """Returns a virtual environment with the wheel and the versions in
+    requirements/controller.lock.
+    """
     path = lab.directory / "environment"
     run(["/usr/bin/python3", "-m", "venv", str(path)], timeout=120)
     pip = [str(path / "bin/pip"), "install", "--quiet"]
@@ -60,7 +62,7 @@ def environment(lab: Lab) -> Path:
 def said(lab: Lab, program: Path) -> str:
     """Returns the pipeline digest in a program's version output.
 
-    Runs it outside of any checkout.
+    The program runs outside of any checkout.
     """
     words = ["env", f"--chdir={lab.directory}", str(program), "--version"]
     found = re.fullmatch(f"{program.name} {VERSION}", run(words, env=ALONE).stdout.strip())

@@ -125,8 +125,9 @@ def root(lab: Lab) -> Iterator[BareRoot]:
 
 @pytest.fixture(scope="module")
 def before(root: BareRoot) -> set[str]:
-    """Returns the files that existed before Sluice, with those of FRR and of Sluice's
-    dependencies.
+    """Returns the files that existed before Sluice was installed.
+
+    They include the files of FRR and of Sluice's dependencies.
     """
     root.apt("update")
     root.apt("install", "frr", "python3", "libnftables1", "libstdc++6", "adduser")
@@ -150,7 +151,7 @@ def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
     replace(etc / "frr/daemons", "bgpd=no", "bgpd=yes")
     (etc / "frr/frr.conf").write_text(FRR)
-    for unit in UNITS:  # watchdog intervals shorter than the units'
+    for unit in UNITS:  # shorter watchdog intervals than in the units
         drop_in = etc / f"systemd/system/{unit}.d"
         drop_in.mkdir(parents=True)
         (drop_in / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
