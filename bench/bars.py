@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines the bars of each benchmark (the values that it must reach) and compares results with
-them.
+"""Defines the bars of each benchmark, and compares results with the bars.
 
-A bar must be reached by the worst of its cases. If a peer could not be measured, the bars against
-that peer are not met.
+A bar is a value that a benchmark must reach. The worst of its cases counts. If a peer could not be
+measured, the bars against that peer are not met.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ComparisonBar:
-    """The lowest ratio to a peer that is allowed, over all cases, or over those of one kind or
+    """The lowest allowed ratio to a peer. Applies to all cases, or to the cases of one kind or
     size.
     """
 
@@ -34,7 +33,7 @@ class ComparisonBar:
 
 @dataclass(frozen=True)
 class RateBar:
-    """The lowest value of Sluice that is allowed, over all cases or over those of one kind."""
+    """The lowest allowed value of Sluice. Applies to all cases, or to the cases of one kind."""
 
     least: float
     aim: float | None = None
@@ -95,7 +94,9 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
 
 @dataclass(frozen=True)
 class BarResult:
-    """A bar and the worst value. `reached` is None if no case has a value."""
+    """The result of a bar. `reached` is the worst value of its cases, or None if no case has a
+    value.
+    """
 
     bar: ComparisonBar | RateBar
     reached: float | None
@@ -129,7 +130,7 @@ class BarResult:
 def compare_with_bars(name: str, cases: Iterable[Mapping[str, Any]]) -> list[BarResult]:
     """Compares the cases of benchmark `name` with its bars.
 
-    `details` of a case may have its kind.
+    The kind of a case is in its `details`, if it has one.
     """
     cases = list(cases)
     return [_verdict(bar, cases) for bar in BARS.get(name, ())]

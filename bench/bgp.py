@@ -25,7 +25,7 @@ OPEN, UPDATE, KEEPALIVE = 1, 2, 4
 HOLD_SECONDS = 180
 IPV4_UNICAST, IPV6_UNICAST = b"\x00\x01\x00\x01", b"\x00\x02\x00\x01"
 PREFIXES = 16
-"""Prefixes per update, which share its attributes. In the Internet's tables they are about six."""
+"""Prefixes per update. In the Internet's tables, about six prefixes share their attributes."""
 WITHDRAWN = 500
 """IPv4 prefixes per update that withdraws. For IPv6, half as many."""
 
@@ -67,7 +67,7 @@ def announcements(
 ) -> bytes:
     """Returns updates that announce all these prefixes.
 
-    Each update has the next of the gateways in turn, and a path of its own.
+    The updates use the gateways in turn. Each update has its own AS path.
     """
     chance = random.Random(3)
     made = []

@@ -41,7 +41,7 @@ class _Watched:
 
 
 class SwitchReader:
-    """Reads single routes of the default VRF from a switch. It need not be the switch's primary."""
+    """Reads single routes of the default VRF from a switch, not necessarily as its primary."""
 
     def __init__(self, address: str, device_id: int):
         self._schema = Schema.load(where.pipeline())
@@ -149,7 +149,7 @@ class Changes:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def report(self) -> dict[str, float]:
-        """Returns the lags as reported, besides the percentile that a bar limits."""
+        """Returns the lags for the report, without the percentile that a bar limits."""
         return {
             "watched": len(self.lags),
             "sent a second": round(self.rate, 1),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures CPU time (user and system) of the processes that take part in forwarding.
 
-The kernel charges its work for a packet to the running process: reception by the switch to the
-sender, transmission to the switch, and under load also work to ksoftirqd. The meter adds up all of
-these, and nothing else on the machine. The sender (sluice-traffic) is a child of this process that
+The kernel charges its work for a packet to the running process. It charges the sender for reception
+by the switch, and the switch for transmission. Under load, it also charges ksoftirqd. The meter
+adds up these processes and no others. The sender (sluice-traffic) is a child of this process that
 has ended.
 """
 
@@ -54,8 +54,9 @@ def softirq_threads() -> list[int]:
 
 
 class Meter:
-    """Measures CPU time since its creation: of a switch, and of all that take part in
-    forwarding.
+    """Measures CPU time since the meter's creation.
+
+    It measures a switch, and all processes that take part in forwarding.
     """
 
     def __init__(self, switch: int):

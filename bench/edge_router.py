@@ -3,8 +3,9 @@
 
     peer --- port1 [ router: bgpd, zebra, controller, sluice-switch ] port2 ... --- gateways
 
-The far ends of all ports are in one namespace without addresses, except the speaker's, which is in
-`peer`. The gateways are permanent neighbours, so no result includes neighbour resolution.
+The speaker is in the namespace `peer`, at the far end of port1. The far ends of all other ports
+share one namespace and have no addresses. The gateways are permanent neighbours, so no result
+includes neighbour resolution.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ class EdgeRouter:
         return int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024
 
     def send_fpm_to(self, port: int) -> None:
-        """Makes zebra connect to another FPM server, to which it then sends all its routes."""
+        """Makes zebra connect to another FPM server. zebra then sends all its routes there."""
         self.frr.configure(f"fpm address 127.0.0.1 port {port}")
 
 

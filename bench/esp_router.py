@@ -4,10 +4,10 @@
     python -m bench.esp_router [--seconds N] [--rounds N] [--quick]
 
 One sluice-switch has an ESP engine inside, ports in memory, 100,000 routes and 10,000 flows of an
-interface with an SPD. Each packet is routed, finds its verdict in the flow cache, is encrypted by
-one SA (AES-128-GCM, ESN) and is routed again by its outer address. The peer `bypass` is the same
-switch with another list, whose verdict for the same flows is bypass; the two lists are measured in
-turn. CPU-seconds are those of all threads of the switch.
+interface with an SPD. The switch routes each packet and finds its verdict in the flow cache. One SA
+(AES-128-GCM, ESN) encrypts the packet, and the switch routes the result by its outer address. For
+the peer `bypass`, the same switch uses another list, whose verdict for the same flows is bypass.
+The two lists are measured in turn. CPU-seconds are those of all threads of the switch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def check_against_list(switch: Switch, list_id: int) -> None:
 
 
 def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
-    """Writes the frames of each workload, of all flows in turn. Returns the paths of the files."""
+    """Writes the frames of each workload. They belong to all flows in turn. Returns the files'
+    paths.
+    """
     macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
     paths = {}
     for name, sizes in WORKLOADS.items():

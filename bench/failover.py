@@ -82,7 +82,7 @@ class FailoverSetting:
 
 
 def set_up(namespace: Namespace, interface: str, up: bool) -> float:
-    """Sets a link up or down. Returns the time just before."""
+    """Sets a link up or down. Returns the time just before the change."""
 
     def change() -> float:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:

@@ -127,7 +127,7 @@ class Bench:
             reader.wait()
 
     def natively(self) -> dict[str, int]:
-        """Returns how many packets the fast path passed; empty for a controller without one."""
+        """Returns the fast path's packet counts. The result is empty if there is no fast path."""
         counters: dict[str, dict[str, int]] = self.controller.show("counters")["controller"]
         return counters.get("fast_path", {})
 

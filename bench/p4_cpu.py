@@ -281,8 +281,8 @@ class Ctl:
         return json.loads(run([*self._words, *words]).stdout or "null")
 
     def frames(self) -> tuple[int, int]:
-        """Returns the frames received by the memory port for input, and sent by the one for
-        output.
+        """Returns two counts: frames received at the memory port for input, and frames sent at the
+        memory port for output.
         """
         ports = {found["number"]: found["statistics"] for found in self.ask("ports")["ports"]}
         return int(ports[MEMORY_IN]["rx_packets"]), int(ports[MEMORY_OUT]["tx_packets"])
@@ -330,7 +330,7 @@ def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None
 
 
 def best_rate(measure: Callable[[float], SteadyRate]) -> float:
-    """Returns the rate with most packets per CPU-second among those with at least 99 %
+    """Returns the rate with most packets per CPU-second, among rates with at least 99 %
     delivered.
     """
     trials = [(measure(rate), rate) for rate in RATES]

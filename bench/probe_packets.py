@@ -49,9 +49,9 @@ def frames(
 
 
 class Probe:
-    """Sends frames in turn, one every `interval` seconds, and receives by other interfaces.
+    """Sends frames in turn, one every `interval` seconds, while the context is open.
 
-    It sends while the context is open.
+    Receives the frames on other interfaces.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Probe:
     def wait_arrival(self, moment: float, deadline: float) -> float:
         """Waits until a packet sent after `moment` has arrived.
 
-        Returns when the first such was sent.
+        Returns the time at which the first such packet was sent.
         """
 
         def came() -> float | None:
@@ -128,7 +128,7 @@ class Probe:
         )
 
     def lost(self, start: float, end: float) -> list[float]:
-        """Returns when the lost packets were sent, of those sent from `start` to `end`."""
+        """Returns the send times of the lost packets that were sent from `start` to `end`."""
         first = bisect_left(self.departures, start)
         last = bisect_left(self.departures, end)
         return [
@@ -136,8 +136,9 @@ class Probe:
         ]
 
     def lost_nothing_for(self, seconds: float) -> bool:
-        """Returns whether no packet of the last `seconds` was lost, without those still under
-        way.
+        """Returns whether all packets of the last `seconds` seconds have arrived.
+
+        Packets that are still under way are left out.
         """
         end = time.monotonic() - UNDER_WAY
         return not self.lost(end - seconds, end)

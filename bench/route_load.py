@@ -114,7 +114,7 @@ class Bench:
     speaker: bgp.Speaker
     null: NullFpm
     work: CpuWork
-    own: int  # routes other than the speaker's
+    own: int  # routes that the speaker does not announce
     cases: list[BenchCase] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Bench:
         self.memory("after the load", empty)
 
     def memory(self, when: str, empty: int) -> None:
-        """Records the controller's resident memory, less that without routes."""
+        """Records the controller's resident memory minus `empty`, the memory without routes."""
         now, most = self.router.resident("controller")
         count = len(self.work.table)
         self.notes[f"controller {when}, MB"] = {"now": now / 1e6, "at most": most / 1e6}

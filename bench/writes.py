@@ -95,9 +95,9 @@ def next_hop(index: int) -> bytes:
 
 
 def to_next_hops(prefixes: Iterable[bytes], shift: int) -> list[tuple[bytes, bytes]]:
-    """Pairs each prefix with the next hop in turn.
+    """Pairs the prefixes with the next hops in turn.
 
-    With another `shift`, all get another next hop.
+    A different `shift` gives every prefix a different next hop.
     """
     return [(prefix, next_hop(index + shift)) for index, prefix in enumerate(prefixes)]
 
@@ -154,8 +154,10 @@ def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
 
 
 def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], Path]:
-    """Writes files of encoded updates: for each table all inserts ("fill"), and each kind for a
-    part.
+    """Writes files of encoded updates.
+
+    Each table has a file of all its inserts ("fill"). For a part of its entries, it has one file
+    for each kind of update.
     """
     written = {}
     for name, entries in tables.items():

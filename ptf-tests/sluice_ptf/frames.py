@@ -2,7 +2,7 @@
 """Frames as bytes: the expected results of routing, and the addresses of the suite.
 
 The module follows RFC 1812 and not the pipeline's code, because the tests compare the pipeline with
-it.
+this module.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Policy:
         )
 
     def ready(self, *lists: PolicyList) -> None:
-        """Writes the entries that give lists their epoch, so that packets are looked up in them."""
+        """Writes each list's epoch. Without an epoch, a list drops all packets."""
         self.router.insert(*(self.state(one) for one in lists))
 
     def commit(self, *lists: PolicyList) -> None:

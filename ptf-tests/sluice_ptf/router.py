@@ -29,7 +29,7 @@ NO_RULES: Rules = {}
 
 
 class Router:
-    """The access of one test to the switch."""
+    """Gives one test access to the switch."""
 
     def __init__(self, client: RuntimeClient, probe: Probe):
         self.client = client

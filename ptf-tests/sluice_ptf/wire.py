@@ -85,7 +85,7 @@ class PacketSocket:
         return frame
 
     def receive_at(self) -> tuple[bytes, float] | None:
-        """Returns like `receive` the oldest unread frame, with its time of arrival."""
+        """Returns the oldest unread frame and its time of arrival, or None if there is none."""
         frame = self.receive()
         return None if frame is None else (frame, time.time())
 

@@ -74,7 +74,7 @@ def a_vlan_tag_is_replaced(router: Router) -> None:
 
 @ptf_test
 def vlans_of_a_port_are_interfaces_of_their_own(router: Router) -> None:
-    """The same packet in two VLANs of one port is routed in the VRF of each."""
+    """The same packet in two VLANs of one port is routed in the VRF of its VLAN."""
     router.forwards(D, udp_to(V4), TO_B)
     router.forwards(E, udp_to(V4), TO_E)
     assert D.port == E.port
@@ -82,7 +82,7 @@ def vlans_of_a_port_are_interfaces_of_their_own(router: Router) -> None:
 
 @ptf_test
 def another_stations_mac_is_not_ours(router: Router) -> None:
-    """A frame to another station's MAC address, or to that of another interface, is dropped."""
+    """A frame to the MAC address of another station or of another interface is dropped."""
     for mac in ("02:de:ad:00:00:01", B.mac):
         for packet in (udp_to(V4), udp_to(V6), udp_to("10.1.0.1")):
             router.drops(A, Ether(src=HOST_MAC, dst=mac) / packet, "NOT_FOR_ROUTER")

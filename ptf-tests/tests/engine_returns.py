@@ -108,7 +108,7 @@ def encrypted_is_esp_of_its_bundle(router: Router) -> None:
 def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
     """The SPD binding of a bundle holds in one VRF.
 
-    Packets that it decrypts in another VRF are dropped.
+    Packets that the bundle decrypts in another VRF are dropped.
     """
     policy = with_engine(router)
     policy.ready(IN)
@@ -295,9 +295,7 @@ def a_port_of_no_interface_has_no_shim(router: Router) -> None:
 
 @ptf_test
 def an_engine_speaks_in_shims_only(router: Router) -> None:
-    """Drops frames from an engine without a shim, with a request as kind, or decrypted by
-    bundle 0.
-    """
+    """Drops frames from an engine that have no shim, a request kind, or bundle 0 as decrypted."""
     policy = with_engine(router)
     for packet in (udp_to(V4), udp_to(V6), udp_to(OURS4), arp(OURS4)):
         router.drops(ENGINE, packet, "SHIM_INVALID")

@@ -130,7 +130,7 @@ def fragments_of_esp_to_us(router: Router) -> None:
 def fragments_of_esp_go_to_the_engine_of_their_vrf(router: Router) -> None:
     """Fragments of ESP are dropped in a VRF without a reassembly engine.
 
-    Otherwise they go to that engine.
+    In other VRFs, the fragments go to the VRF's reassembly engine.
     """
     policy = with_engine(router)
     first = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, flags="MF")
@@ -199,7 +199,7 @@ def _framed(packet: bytes, ether_type: int) -> bytes:
 def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
     """A first fragment of eight bytes holds only the ports.
 
-    It is UDP, even with ESP in the padding.
+    The fragment counts as UDP, even if ESP follows in the padding.
     """
     with_engine(router)
     ports = raw.datagram(0, 4500, 4500)[:4] + b"\x02\0\0\0"

@@ -81,7 +81,7 @@ def added(router: Router) -> None:
 def removed_and_added_again(router: Router) -> None:
     """A deleted flow misses.
 
-    Added again, its counter starts at zero; the rule counter continues.
+    After the flow is added again, its counter starts at zero. The rule counter continues.
     """
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
@@ -248,7 +248,7 @@ def a_list_that_loses_its_epoch(router: Router) -> None:
 def a_change_of_routes_retires_nothing(router: Router) -> None:
     """A flow holds no next hop.
 
-    So it follows a new route, unless another list guards that route.
+    So its packets follow a new route, unless another list guards that route.
     """
     policy = Policy(router)
     policy.guard(B, OUT)

@@ -136,7 +136,7 @@ def misses_of_vlans_and_vrfs(router: Router) -> None:
 
 @ptf_test
 def bypass(router: Router) -> None:
-    """A bypassed packet continues to routing or delivery. Its rule counts it."""
+    """A bypassed packet continues to routing or delivery. Its rule counts the packet."""
     policy = guarded(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, flow, Verdict("BYPASS", rule=3))
@@ -323,7 +323,7 @@ def in_clear_and_decrypted_are_two_flows(router: Router) -> None:
 def inbound_then_outbound(router: Router) -> None:
     """A forwarded packet passes the inbound list, then the outbound list.
 
-    A rule of each counts it.
+    A rule of each list counts the packet.
     """
     policy = guarded(router)
     policy.guard(B, OUT)

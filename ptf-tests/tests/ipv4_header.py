@@ -156,7 +156,7 @@ def a_header_longer_than_the_frame(router: Router) -> None:
 def a_truncated_header(router: Router) -> None:
     """Drops a frame that ends within the IPv4 header."""
     whole = raw.ipv4(DST, raw.datagram())
-    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # Linux sends it untagged only
+    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # Linux sends this frame only untagged
     for length in (2, 8, 12, 19):
         drops(router, whole[:length], "MALFORMED")
 

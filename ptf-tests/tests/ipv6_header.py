@@ -98,8 +98,8 @@ def ah_and_esp_end_the_chain(router: Router) -> None:
 
 @ptf_test
 def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
-    """A packet with more headers than the parser walks is routed by its addresses without an
-    SPD.
+    """A packet with more headers than the parser walks is routed by its addresses if no SPD
+    applies.
     """
     for depth in (MOST_EXTENSIONS + 1, MOST_EXTENSIONS + 5):
         for header in (OPTIONS, HOP_BY_HOP):
@@ -138,7 +138,7 @@ def a_wrong_version_is_dropped(router: Router) -> None:
 def a_truncated_header(router: Router) -> None:
     """Drops a frame that ends within the IPv6 header."""
     whole = raw.ipv6(DST, raw.datagram())
-    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # Linux sends it untagged only
+    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # Linux sends this frame only untagged
     for length in (2, 8, 20, 39):
         drops(router, whole[:length], "MALFORMED")
 

@@ -54,8 +54,9 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
 
 @ptf_test
 def ports_of_another_protocol_limit_nothing(router: Router) -> None:
-    """A flow with ports matches only packets of its protocol, and none of a protocol without
-    ports.
+    """A flow with ports matches only packets of its protocol.
+
+    It matches no packets of a protocol without ports.
     """
     policy = Policy(router)
     policy.guard(B, OUT)

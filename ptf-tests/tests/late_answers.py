@@ -170,7 +170,7 @@ def another_way_under_the_same_list(router: Router) -> None:
 def another_inbound_list_on_the_way_out(router: Router) -> None:
     """An inbound claim is ignored if another list guards the interface.
 
-    The packet then misses there.
+    The packet then misses in that list.
     """
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)

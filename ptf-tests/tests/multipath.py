@@ -239,7 +239,7 @@ def a_member_leaves_with_its_port(router: Router) -> None:
 def seeds_make_choices_independent(router: Router) -> None:
     """With another hash seed, the flows of one path are spread over all paths again.
 
-    So a second router does not send them all the same way.
+    So a second router does not send all these flows to one next hop.
     """
     group(router, Member(VIA_B), Member(VIA_C))
     before = paths(router, flows(V4, 200), VIA_B, VIA_C)

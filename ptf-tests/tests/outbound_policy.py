@@ -57,7 +57,7 @@ def unresolve(router: Router, nexthop: Nexthop) -> None:
 def an_interface_without_a_binding_lets_nothing_out(router: Router) -> None:
     """Drops transit and local IP packets on an interface without a binding.
 
-    Other frames need none.
+    Other frames need no binding.
     """
     router.delete(router.unbound(B)[1])
     for dst in (V4, V6):

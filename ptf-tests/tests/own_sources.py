@@ -40,7 +40,7 @@ def an_own_address_is_of_one_vrf(router: Router) -> None:
 
 @ptf_test
 def it_comes_before_policy(router: Router) -> None:
-    """Drops the packet before a flow that would bypass it is looked up."""
+    """Drops such a packet even if a flow would bypass it."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, Flow(OURS4, V4), Verdict("BYPASS", rule=1))

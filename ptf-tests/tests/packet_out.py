@@ -80,7 +80,7 @@ def to_a_bare_port_with_a_tag(router: Router) -> None:
 
 @ptf_test
 def to_an_interface(router: Router) -> None:
-    """TO_PORT with an interface takes port and tag from it, but keeps the frame's MAC addresses."""
+    """TO_PORT with an interface takes the interface's port and tag, but keeps the MAC addresses."""
     for frame in LISTED:
         router.packet_out(frame, leaves(B.port, bytes(frame)), kind="TO_PORT", egress_l3_if=B.id)
         if frame.type >= 0x600:

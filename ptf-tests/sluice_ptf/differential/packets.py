@@ -106,7 +106,10 @@ class Generator:
         }
 
     def add_kinds(self, **kinds: Callable[[], Send]) -> None:
-        """Adds kinds of packets from other modules. `any` draws them more often than its own."""
+        """Adds kinds of packets from other modules.
+
+        `any` draws these kinds more often than others.
+        """
         self.kinds.update(kinds)
         self._often = list(kinds.values())
 
