@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks against peers on the same machine; results in bench/results/NAME.json.
+"""Benchmarks against peers on the same machine. The results are in bench/results/NAME.json.
 
-p4_cpu       the router program by packets a CPU-second: a million routes, a million flows
-forwarding   packets per CPU-second and packets a second through the whole switch
-new_flows    flows a second whose first packets the controller searches in the SPD
+    p4_cpu       the router program in packets per CPU-second: a million routes, a million flows
+    forwarding   packets per CPU-second and packets per second through the whole switch
+    new_flows    new flows per second whose first packet the controller searches in the SPD
 
-Frames come from sluice-traffic; scapy, which is for tests, has no part in it.
+sluice-traffic generates the frames. scapy is for tests only, so benchmarks do not use it.
 """

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bars: what each benchmark has to reach, and whether it does.
+"""Defines the bars of each benchmark (the values that it must reach) and compares results with
+them.
 
-A bar holds for the worst of the cases it is about. A peer that could not be measured
-leaves its bars unmet.
+A bar must be reached by the worst of its cases. If a peer could not be measured, the bars against
+that peer are not met.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ComparisonBar:
-    """The least ratio to a peer over all cases, or those of one kind, or those of one size."""
+    """The lowest ratio to a peer that is allowed, over all cases, or over those of one kind or
+    size.
+    """
 
     peer: str
     least: float
     aim: float | None = None
     kind: str | None = None
-    size: str | None = None  # how the names of the cases begin
+    size: str | None = None  # prefix of the names of the cases
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name of the bar in reports."""
         about = ", ".join(filter(None, (self.size, self.kind)))
         return f"{self.peer} ({about})" if about else self.peer
 
 
 @dataclass(frozen=True)
 class RateBar:
-    """The least value of our own, in the benchmark's unit, over all cases or those of one kind."""
+    """The lowest value of Sluice that is allowed, over all cases or over those of one kind."""
 
     least: float
     aim: float | None = None
@@ -39,7 +42,7 @@ class RateBar:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Name of the bar in reports."""
         return "ours" if self.kind is None else f"ours ({self.kind})"
 
 
@@ -92,7 +95,7 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
 
 @dataclass(frozen=True)
 class BarResult:
-    """A bar and what was reached; None where the peer was not measured in any case."""
+    """A bar and the worst value. `reached` is None if no case has a value."""
 
     bar: ComparisonBar | RateBar
     reached: float | None
@@ -100,11 +103,11 @@ class BarResult:
 
     @property
     def met(self) -> bool:
-        """Whether the bar is reached."""
+        """Whether the bar is met."""
         return self.reached is not None and self.reached >= self.bar.least
 
     def as_dict(self) -> dict[str, Any]:
-        """As the results file has it."""
+        """Returns the result with the keys of the results file."""
         return {
             "name": self.bar.name,
             "bar": self.bar.least,
@@ -124,7 +127,10 @@ class BarResult:
 
 
 def compare_with_bars(name: str, cases: Iterable[Mapping[str, Any]]) -> list[BarResult]:
-    """Judges the cases of benchmark NAME against its bars; a case's details may tell its kind."""
+    """Compares the cases of benchmark `name` with its bars.
+
+    `details` of a case may have its kind.
+    """
     cases = list(cases)
     return [_verdict(bar, cases) for bar in BARS.get(name, ())]
 

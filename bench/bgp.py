@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A BGP speaker that has a full table ready: it announces and withdraws as fast as TCP takes it.
+"""A BGP speaker with a full table: it announces and withdraws routes as fast as TCP takes them.
 
-Updates are encoded before anything is measured (RFC 4271; RFC 4760 for IPv6 in an IPv4
-session). The speaker waits for the router to connect, keeps the session up from a thread of
-its own, and reads and forgets what the router says.
+All updates are encoded before a measurement (RFC 4271; RFC 4760 for IPv6 in an IPv4 session). The
+speaker waits for the router's connection. A thread keeps the session up, and reads and drops the
+router's messages.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OPEN, UPDATE, KEEPALIVE = 1, 2, 4
 HOLD_SECONDS = 180
 IPV4_UNICAST, IPV6_UNICAST = b"\x00\x01\x00\x01", b"\x00\x02\x00\x01"
 PREFIXES = 16
-"""Prefixes that share an update and its attributes; of the Internet's tables some six do."""
+"""Prefixes per update, which share its attributes. In the Internet's tables they are about six."""
 WITHDRAWN = 500
-"""Prefixes of one update that withdraws; half as many of IPv6."""
+"""IPv4 prefixes per update that withdraws. For IPv6, half as many."""
 
 
 def message(kind: int, body: bytes) -> bytes:
-    """A message with its header."""
+    """Returns a message with its header."""
     return MARKER + struct.pack("!HB", 19 + len(body), kind) + body
 
 
@@ -46,13 +46,13 @@ def _attribute(flags: int, kind: int, value: bytes) -> bytes:
 
 
 def _path(numbers: Sequence[int]) -> bytes:
-    """ORIGIN and AS_PATH, of four octets a number (RFC 6793)."""
+    """Returns ORIGIN and AS_PATH, with four-octet AS numbers (RFC 6793)."""
     segment = struct.pack("!BB", 2, len(numbers)) + struct.pack(f"!{len(numbers)}I", *numbers)
     return _attribute(0x40, 1, b"\0") + _attribute(0x40, 2, segment)
 
 
 def announcement(prefixes: Sequence[Prefix], gateway: bytes, path: Sequence[int]) -> bytes:
-    """One update: these prefixes, all of one version, lead to a gateway."""
+    """Returns one update that announces prefixes of one IP version, with `gateway` as next hop."""
     if len(prefixes[0][0]) == 4:
         attributes = _path(path) + _attribute(0x40, 3, gateway)
         length = struct.pack("!HH", 0, len(attributes))
@@ -65,7 +65,10 @@ def announcement(prefixes: Sequence[Prefix], gateway: bytes, path: Sequence[int]
 def announcements(
     prefixes: Sequence[Prefix], gateways: Sequence[bytes], own_as: int, shift: int = 0
 ) -> bytes:
-    """Updates for all these prefixes, one gateway after the other, each with a path of its own."""
+    """Returns updates that announce all these prefixes.
+
+    Each update has the next of the gateways in turn, and a path of its own.
+    """
     chance = random.Random(3)
     made = []
     for number, start in enumerate(range(0, len(prefixes), PREFIXES)):
@@ -76,7 +79,7 @@ def announcements(
 
 
 def withdrawals(prefixes: Sequence[Prefix]) -> bytes:
-    """Updates that withdraw all these prefixes, of one version."""
+    """Returns updates that withdraw all these prefixes, which are of one IP version."""
     made = []
     is_ipv4 = not prefixes or len(prefixes[0][0]) == 4
     step = WITHDRAWN if is_ipv4 else WITHDRAWN // 2
@@ -91,7 +94,7 @@ def withdrawals(prefixes: Sequence[Prefix]) -> bytes:
 
 
 class Speaker:
-    """A BGP speaker on an address of a namespace. `with` it: the session of the router."""
+    """A BGP speaker on an address of a namespace. The session lasts while the context is open."""
 
     def __init__(self, namespace: Namespace, address: str, own_as: int):
         self._as = own_as
@@ -105,7 +108,7 @@ class Speaker:
         self._session: socket.socket | None = None
 
     def connect(self, deadline: float) -> None:
-        """Wait for the router and bring the session up."""
+        """Waits for the router's connection and brings the session up."""
         self._listener.settimeout(deadline)
         session, _ = self._listener.accept()
         session.settimeout(deadline)
@@ -132,7 +135,7 @@ class Speaker:
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, updates: bytes) -> None:
-        """Send encoded updates; returns when TCP has taken them all."""
+        """Sends encoded updates. Returns when TCP has taken them all."""
         assert self._session is not None
         with self._sending:
             self._session.sendall(updates)
@@ -174,7 +177,7 @@ class Speaker:
 
 
 def _receive(session: socket.socket) -> tuple[int, bytes]:
-    """One message: its type and body."""
+    """Receives one message. Returns its type and body."""
     head = _exactly(session, 19)
     length, kind = struct.unpack("!HB", head[16:])
     return kind, _exactly(session, length - 19)

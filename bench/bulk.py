@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table entries by the million: P4Runtime writes put together from encoded templates.
+"""Builds P4Runtime writes with millions of table entries from encoded templates.
 
-An entry is encoded once, with marks where its values go; each further one is the same
-bytes with other values of the same lengths. P4Runtime's shortest form leaves out zeros
-in front, so values must not begin with a byte of 0, and marks do not either.
+One entry is encoded with marker values in its fields. All further entries reuse these bytes, with
+the markers replaced by values of the same lengths. P4Runtime's canonical form omits leading zeros.
+So neither values nor markers may begin with a zero byte.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from p4.v1 import p4runtime_pb2
 
 from sluice_ptf.runtime import ELECTION_ID
 
-UPDATES = 10_000  # of one write
+UPDATES = 10_000  # updates per write
 SECONDS = 300.0
 _UPDATE_FIELD = b"\x22"  # WriteRequest.updates, length-delimited
 
 
 class Template:
-    """An update of an entity, without the values that its marks stand for."""
+    """An encoded update, cut at its marker values (`marks`)."""
 
     def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes], kind: str = "INSERT"):
         number = p4runtime_pb2.Update.Type.Value(kind)
@@ -39,7 +39,7 @@ class Template:
         self._end = encoded
 
     def fill(self, *values: bytes) -> bytes:
-        """The encoded update with these values."""
+        """Returns the encoded update with these values in place of the marks."""
         parts: list[bytes] = []
         for before, value, length in zip(self._between, values, self._lengths, strict=True):
             if len(value) != length or not value[0]:
@@ -58,7 +58,7 @@ def _field(tag: bytes, message: Message) -> bytes:
 
 
 def requests(updates: Iterable[bytes], device_id: int) -> Iterator[bytes]:
-    """Encoded updates as encoded writes of the primary."""
+    """Yields encoded writes of the primary that contain the encoded updates."""
     head = p4runtime_pb2.WriteRequest(device_id=device_id)
     head.election_id.low = ELECTION_ID
     start = head.SerializeToString()
@@ -68,7 +68,7 @@ def requests(updates: Iterable[bytes], device_id: int) -> Iterator[bytes]:
 
 
 def write(address: str, encoded: Iterable[bytes]) -> None:
-    """Send encoded writes, one after the other. The first that fails is an error."""
+    """Sends encoded writes one after the other. Raises grpc.RpcError at the first that fails."""
     options = [("grpc.max_metadata_size", 4 * 1024 * 1024)]
     with grpc.insecure_channel(address, options=options) as channel:
         call = channel.unary_unary("/p4.v1.P4Runtime/Write")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that change at a rate, and how long each change takes from BGP to the switch.
+"""Changes routes at a given rate, and measures the time from BGP to the switch.
 
-Some prefixes are announced again every few milliseconds, each by another gateway. The
-benchmark watches one prefix of each batch: it reads its entry until that names another next hop.
+Every few milliseconds, some prefixes are announced again with another gateway. The benchmark
+watches one prefix of each batch: it reads the prefix's entry from the switch until the entry has
+another next hop.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from sluice_testkit.wait import wait_until
 
 BATCH_SECONDS = 0.02
 A_MESSAGE = 4
-"""Prefixes of one update."""
+"""Prefixes per update."""
 LOOK_SECONDS = 0.005
 PATIENCE = 60.0
 
 
 @dataclass
 class _Watched:
-    """A prefix whose change is under way."""
+    """A prefix whose new next hop has not been seen in the switch yet."""
 
     prefix: Prefix
     sent: float
@@ -40,17 +41,17 @@ class _Watched:
 
 
 class SwitchReader:
-    """Reads single routes of the default VRF from a switch, beside its primary."""
+    """Reads single routes of the default VRF from a switch. It need not be the switch's primary."""
 
     def __init__(self, address: str, device_id: int):
         self._schema = Schema.load(where.pipeline())
         self._device_id = device_id
-        options = [("grpc.default_authority", "localhost")]  # a Unix socket's path is none
+        options = [("grpc.default_authority", "localhost")]  # a socket's path is not valid
         channel = grpc.insecure_channel(address, options=options)
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
 
     def actions(self, prefixes: Sequence[Prefix]) -> dict[Prefix, bytes]:
-        """The encoded action of each route that the switch holds."""
+        """Returns the encoded action of each route that the switch holds."""
         request = p4runtime_pb2.ReadRequest(device_id=self._device_id)
         for address, length in prefixes:
             match: dict[str, Any] = {"vrf": 0, "dst_addr": _text(address, length)}
@@ -71,7 +72,7 @@ def _text(address: bytes, length: int) -> str:
 
 
 class Changes:
-    """Changes of a table's IPv4 routes."""
+    """Changes the IPv4 routes of a table."""
 
     def __init__(
         self,
@@ -89,10 +90,10 @@ class Changes:
         self._over = threading.Event()
         self.lags: list[float] = []
         self.rate = 0.0
-        """Changes a second that were sent."""
+        """Changes sent per second."""
 
     def run(self, speaker: bgp.Speaker, rate: float, seconds: float) -> None:
-        """Send changes at a rate, and wait for the last one that is watched."""
+        """Sends changes at a rate, and waits until the last watched change is in the switch."""
         size = round(rate * BATCH_SECONDS)
         looking = threading.Thread(target=self._look)
         looking.start()
@@ -112,13 +113,13 @@ class Changes:
             looking.join()
 
     def _batch(self, speaker: bgp.Speaker, batch: int, size: int) -> None:
-        """Each batch has prefixes of its own, until the table has been gone through."""
+        """Sends one batch. The batches go through the whole table before a prefix is used again."""
         first = batch * size % len(self._prefixes)
         turn = batch * size // len(self._prefixes)
         some = [self._prefixes[(first + n) % len(self._prefixes)] for n in range(size)]
         messages = []
         for n in range(0, size, A_MESSAGE):
-            # The one behind the last: `bgp.announcements` gave them in this order.
+            # The gateway after the prefix's current one, in the order of `bgp.announcements`.
             number = (first + n) % len(self._prefixes) // bgp.PREFIXES + 1 + turn
             gateway = self._gateways[number % len(self._gateways)]
             path = (self._as, 64_000 + turn, 1 + batch % 60_000)
@@ -143,12 +144,12 @@ class Changes:
             time.sleep(LOOK_SECONDS)
 
     def percentile(self, share: float) -> float:
-        """Seconds within which that share of the watched changes was made."""
+        """Returns the seconds within which this share of the watched changes was made."""
         ordered = sorted(self.lags)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def report(self) -> dict[str, float]:
-        """Returns the figures beside the percentile that a bar is about."""
+        """Returns the lags as reported, besides the percentile that a bar limits."""
         return {
             "watched": len(self.lags),
             "sent a second": round(self.rate, 1),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of benchmark command lines: how much is measured, and a lab for it."""
+"""Common parts of benchmark command lines: duration and rounds, and a lab to measure in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice_testkit.namespaces import Lab, Namespace
 
 
 def parser(prog: str, description: str, *, seconds: float) -> argparse.ArgumentParser:
-    """With `--seconds` of a measurement and `--rounds`."""
+    """Returns a parser with `--seconds` (of one measurement) and `--rounds`."""
     made = argparse.ArgumentParser(prog=prog, description=description)
     shown = f"of a measurement; default {seconds:g}"
     made.add_argument("--seconds", type=float, default=seconds, help=shown)
@@ -23,7 +23,7 @@ def parser(prog: str, description: str, *, seconds: float) -> argparse.ArgumentP
 def parsed(
     parser: argparse.ArgumentParser, words: Iterable[str] | None = None
 ) -> argparse.Namespace:
-    """The process's arguments, or these; enough rounds for a median."""
+    """Parses the process's arguments, or `words`. Requires enough rounds for a median."""
     arguments = parser.parse_args(None if words is None else list(words))
     if arguments.rounds < MINIMUM_ROUNDS:
         parser.error(f"a median needs at least {MINIMUM_ROUNDS} rounds")
@@ -31,9 +31,10 @@ def parsed(
 
 
 def in_lab(measure: Callable[[Lab, Namespace], None]) -> None:
-    """Measure within a namespace of a new lab.
+    """Measures within a namespace of a new lab.
 
-    All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+    gRPC's threads belong to the namespace of the thread that starts them. So all of `measure` runs
+    inside.
     """
     with Lab() as lab:
         namespace = lab.namespace("bench")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time, user and system, of the processes that have a part in forwarding.
+"""Measures CPU time (user and system) of the processes that take part in forwarding.
 
-The kernel accounts what it does for a packet to whoever runs: to the sender for
-the way into the switch, to the switch for the way out, and to ksoftirqd under
-load. All of them are counted; what else the machine does is not. The sender is
-a child of this process that has ended (sluice-traffic).
+The kernel charges its work for a packet to the running process: reception by the switch to the
+sender, transmission to the switch, and under load also work to ksoftirqd. The meter adds up all of
+these, and nothing else on the machine. The sender (sluice-traffic) is a child of this process that
+has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def process_seconds(pid: int) -> float:
-    """CPU time of all threads of a process."""
+    """Returns the CPU seconds of all threads of a process."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         total += int((task / "schedstat").read_text().split()[0])
@@ -22,7 +22,7 @@ def process_seconds(pid: int) -> float:
 
 
 def thread_seconds(pid: int, name: str) -> float:
-    """CPU time of the threads of a process whose names begin so."""
+    """Returns the CPU seconds of the threads of a process whose names begin with `name`."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().startswith(name):
@@ -31,14 +31,16 @@ def thread_seconds(pid: int, name: str) -> float:
 
 
 def system_share(pid: int) -> float:
-    """The part of a process's CPU time, since it began, that the kernel took for it."""
+    """Returns the fraction of a process's CPU time, since its start, that was spent in the
+    kernel.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system = int(fields[11]), int(fields[12])
     return system / max(1, user + system)
 
 
 def softirq_threads() -> list[int]:
-    """The kernel's softirq threads."""
+    """Returns the PIDs of the kernel's softirq threads."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -52,7 +54,9 @@ def softirq_threads() -> list[int]:
 
 
 class Meter:
-    """CPU time from its making on: of a switch, and of everything that forwarding took."""
+    """Measures CPU time since its creation: of a switch, and of all that take part in
+    forwarding.
+    """
 
     def __init__(self, switch: int):
         self._switch = switch
@@ -65,7 +69,7 @@ class Meter:
         return process_seconds(self._switch), softirq, children.ru_utime + children.ru_stime
 
     def seconds(self) -> tuple[float, float]:
-        """(the switch, all of: the switch, the kernel's threads, the sender)."""
+        """Returns CPU seconds of the switch, and of switch, softirq threads and sender together."""
         switch, softirq, sender = (
             now - then for now, then in zip(self._read(), self._start, strict=True)
         )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DPDK's crypto performance tool: AES-128-GCM of its software drivers, in memory.
+"""Runs DPDK's crypto performance tool: AES-128-GCM of the software drivers, in memory.
 
-It seals the same buffers again and again, polls for completion and counts operations a
-second of the processor that it has to itself. ESP, sequence numbers and windows are not in it.
+The tool encrypts the same buffers repeatedly, polls for completion and counts operations per
+second. It has a processor to itself. ESP, sequence numbers and anti-replay windows are not part of
+it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ import subprocess
 from collections.abc import Sequence
 
 TOOL = "dpdk-test-crypto-perf"
-# Which of them are there depends on how DPDK was built.
+# DPDK may be built without some of these drivers.
 DRIVERS = ("crypto_aesni_gcm", "crypto_aesni_mb", "crypto_openssl")
 OPERATIONS = 1_000_000
 
 
 class ToolMissing(Exception):
-    """Says what is not installed, or does not work here."""
+    """A required program is not installed, or does not work on this machine."""
 
 
 def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:
-    """The tool's command line."""
+    """Returns the tool's command line."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         raise ToolMissing("the tool takes two processors")
@@ -41,7 +42,7 @@ def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:
 
 
 def rates(driver: str, sizes: Sequence[int], operations: int = OPERATIONS) -> dict[int, float]:
-    """Operations a second by bytes of a buffer."""
+    """Returns operations per second, by buffer size in bytes."""
     if shutil.which(TOOL) is None:
         raise ToolMissing(f"{TOOL} is not installed (Debian: dpdk-dev)")
     done = subprocess.run(
@@ -55,7 +56,7 @@ def rates(driver: str, sizes: Sequence[int], operations: int = OPERATIONS) -> di
 
 
 def parsed(output: str) -> dict[int, float]:
-    """Rates in what the tool prints: a header that begins with `#`, and a line for each size."""
+    """Parses the tool's output: a header that begins with `#`, then one line per buffer size."""
     lines = [line.strip() for line in output.splitlines() if "," in line]
     headers = [line for line in lines if line.startswith("#")]
     if not headers:
@@ -70,7 +71,7 @@ def parsed(output: str) -> dict[int, float]:
 
 
 def best(sizes: Sequence[int]) -> dict[int, tuple[float, str]]:
-    """The fastest driver's rate by bytes of a buffer, and which driver that is."""
+    """Returns, by buffer size in bytes, the rate and name of the fastest driver."""
     found: dict[int, tuple[float, str]] = {}
     problems = []
     for driver in DRIVERS:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One router between a BGP speaker and many gateways, which the benchmarks of routes measure.
+"""One router between a BGP speaker and many gateways, for the benchmarks of routes.
 
     peer --- port1 [ router: bgpd, zebra, controller, sluice-switch ] port2 ... --- gateways
 
-All far ends are in one namespace without a stack of its own, but for the speaker's, which is in
-`peer`. Gateways are permanent neighbours, so that no figure contains their resolution.
+The far ends of all ports are in one namespace without addresses, except the speaker's, which is in
+`peer`. The gateways are permanent neighbours, so no result includes neighbour resolution.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PEER = "10.1.0.2"
 PROGRAMS = ("bgpd", "zebra", "controller", "switch")
 QUIET_SECONDS = 1.0
 POLL = 0.05
-"""Seconds between two looks at the controller's status: finer ones would be part of the load."""
+"""Seconds between two requests for the controller's status. More requests would add load."""
 FAR, POLL_FAR = 100_000, 0.5
-"""So many routes take a second or more: until fewer are left, it looks every `POLL_FAR` seconds."""
+"""If more routes than `FAR` are missing, the status is requested every `POLL_FAR` seconds."""
 
 FRR = """frr defaults traditional
 hostname r
@@ -56,7 +56,7 @@ WITHOUT_GROUPS = "no zebra nexthop kernel enable\nno fpm use-next-hop-groups"
 
 
 def network(port: int, host: int, version: int = 4) -> str:
-    """The address of a host of a port's network, without its length."""
+    """Returns the address of a host in a port's network, without prefix length."""
     if version == 4:
         return f"10.{port}.{host >> 8}.{host & 255}"
     return f"2001:db8:{port}::{host:x}"
@@ -84,7 +84,7 @@ def configuration(ports: int) -> dict[str, Any]:
 
 
 class EdgeRouter:
-    """The router, from `start` on, with one speaker's namespace and `ports` ports."""
+    """The router with `ports` ports, and a namespace for its BGP speaker."""
 
     def __init__(
         self,
@@ -95,8 +95,10 @@ class EdgeRouter:
         static: Sequence[str] = (),
         groups: bool = False,
     ):
-        """`neighbor` and `static` are lines of FRR's configuration; with `groups` zebra sends its
-        next-hop groups over FPM."""
+        """`neighbor` and `static` are lines of FRR's configuration.
+
+        With `groups`, zebra sends its next-hop groups over FPM.
+        """
         self.lab = lab
         self.ports = ports
         self.namespace = lab.namespace("r")
@@ -132,7 +134,10 @@ class EdgeRouter:
         self.frr = Frr("r", self.namespace, text, lab.directory, lab.supervisor, fpm=True)
 
     def start(self, gateways: Iterable[tuple[int, int]]) -> None:
-        """Start everything; `gateways` are (port, host), each a neighbour of both versions."""
+        """Starts all programs.
+
+        `gateways` are (port, host); each becomes an IPv4 and an IPv6 neighbour.
+        """
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.target.start()
         self.controller.start()
@@ -145,10 +150,10 @@ class EdgeRouter:
         self.namespace.run("ip", "-batch", "-", stdin="".join(lines))
         self.frr.start()
 
-    # -- what the controller says of itself
+    # -- the controller's status
 
     def status(self) -> dict[str, Any]:
-        """`sluice show status`, without a process for it."""
+        """Returns the output of `sluice show status`, without starting a process."""
         found = self.controller.ask(command="show", what="status")
         assert isinstance(found, dict)
         return found
@@ -156,8 +161,10 @@ class EdgeRouter:
     def wait_status(
         self, holds: Callable[[dict[str, Any]], object], deadline: float, what: str
     ) -> float:
-        """Wait until the status is such; the moment at which it was. A controller that does not
-        answer yet is waited for."""
+        """Waits until the controller's status satisfies `holds`. Returns the time of that moment.
+
+        Also waits while the controller does not answer yet.
+        """
 
         def seen() -> bool:
             with suppress(OSError):
@@ -168,7 +175,7 @@ class EdgeRouter:
         return time.monotonic()
 
     def wait_routes(self, count: int, deadline: float) -> float:
-        """Wait until the routing daemon has sent `count` routes and the switch holds them."""
+        """Waits until FRR has sent `count` routes and the switch holds them. Returns the time."""
 
         def there(status: dict[str, Any]) -> bool:
             routes = int(status["fpm"]["routes"])
@@ -183,14 +190,14 @@ class EdgeRouter:
             raise
 
     def ready(self) -> bool:
-        """Whether the controller that was started last has said that it is."""
+        """Returns whether the controller that was started last has logged that it is ready."""
         process = self.controller.process
         assert process is not None
         process.check()
         return READY in process.log()[self._log_from :]
 
     def launch_controller(self) -> float:
-        """Start the controller once more; the moment. `ready` tells of this start."""
+        """Starts the controller again and returns the time. `ready` then refers to this start."""
         path = self.lab.supervisor.directory / "r-sluice.log"
         self._log_from = len(path.read_text(encoding="utf-8"))
         began = time.monotonic()
@@ -199,10 +206,10 @@ class EdgeRouter:
 
     _log_from = 0
 
-    # -- what it costs
+    # -- CPU time and memory
 
     def pids(self) -> dict[str, int]:
-        """Process ids of what has a part in a route's way."""
+        """Returns the PIDs of the programs through which a route passes."""
         return {
             "bgpd": self.frr.processes["bgpd"].pid,
             "zebra": self.frr.processes["zebra"].pid,
@@ -211,20 +218,20 @@ class EdgeRouter:
         }
 
     def cpu(self) -> dict[str, float]:
-        """CPU seconds that each has taken since it began."""
+        """Returns each program's CPU seconds since its start."""
         return {name: process_seconds(pid) for name, pid in self.pids().items()}
 
     def resident(self, name: str) -> tuple[int, int]:
-        """Resident memory of one of them now and at most, in bytes."""
+        """Returns a program's resident memory, current and peak, in bytes."""
         text = Path(f"/proc/{self.pids()[name]}/status").read_text()
         found = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", text))
         return int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024
 
     def send_fpm_to(self, port: int) -> None:
-        """Have zebra connect to another FPM server; it replays all it knows to it."""
+        """Makes zebra connect to another FPM server, to which it then sends all its routes."""
         self.frr.configure(f"fpm address 127.0.0.1 port {port}")
 
 
 def address(text: str) -> bytes:
-    """An address in network order."""
+    """Returns an address in network byte order."""
     return socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)

@@ -3,9 +3,9 @@
 
     python -m bench.esp [--rounds N] [--quick]
 
-sluice-bench measures the engine and the library's AEAD in one process and in turn
-(switch/crates/bench/src/esp.rs). Beside it: DPDK's crypto performance tool and strongSwan's
-libipsec, where they are installed.
+sluice-bench measures the engine and the AEAD of its library in one process, in turn
+(switch/crates/bench/src/esp.rs). DPDK's crypto performance tool and strongSwan's libipsec are
+measured too, if they are installed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DPDK, LIBIPSEC = "dpdk-crypto-perf", "libipsec"
 
 
 def case_of(cases: list[BenchCase], size: int) -> BenchCase:
-    """The case that other programs are compared with: encryption by one SA."""
+    """Returns the case with which other programs are compared: encryption by one SA."""
     return next(case for case in cases if case.workload == f"{size} bytes, 1 SA, encrypt")
 
 
 def add_dpdk_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
-    """Add DPDK's figures."""
+    """Adds DPDK's rates."""
     try:
         for _ in range(rounds):
             for size, (rate, driver) in crypto_perf.best(SIZES).items():
@@ -41,7 +41,7 @@ def add_dpdk_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str])
 
 
 def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
-    """Add strongSwan's figures."""
+    """Adds strongSwan's rates."""
     try:
         with Lab() as lab:
             found = libipsec.rates(lab, SIZES, rounds)
@@ -55,7 +55,7 @@ def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str,
 
 
 def main() -> int:
-    """Measure, write, and tell how the bars stand."""
+    """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="esp", description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=7, help="default 7")
     parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router program end to end in memory, encrypting or not: part of `make bench-esp`.
+"""The router program with an ESP engine, end to end in memory: part of `make bench-esp`.
 
     python -m bench.esp_router [--seconds N] [--rounds N] [--quick]
 
-One sluice-switch with an ESP engine inside, ports in memory, 100,000 routes and 10,000 flows of a
-guarded interface. Each packet is routed, finds its verdict in the flow cache, is encrypted by one
-SA (AES-128-GCM, ESN) and is routed again by its outer address. The peer `bypass` is the same switch
-in turn, by a list that lets the same flows pass in clear. CPU-seconds are those of all its threads.
+One sluice-switch has an ESP engine inside, ports in memory, 100,000 routes and 10,000 flows of an
+interface with an SPD. Each packet is routed, finds its verdict in the flow cache, is encrypted by
+one SA (AES-128-GCM, ESN) and is routed again by its outer address. The peer `bypass` is the same
+switch with another list, whose verdict for the same flows is bypass; the two lists are measured in
+turn. CPU-seconds are those of all threads of the switch.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from sluice_testkit.namespaces import Lab, Namespace
 ETHERNET = 14
 IMIX = (64, 64, 64, 64, 64, 64, 64, 576, 576, 576, 576, 1350)
 WORKLOADS = {f"{size} bytes": (size,) for size in (64, 256, 576, 1350)} | {"IMIX": IMIX}
-"""Lengths of the IP packets, in turn."""
+"""Lengths of the IP packets, which repeat in this order."""
 ROUTES, FLOWS, FRAMES = 100_000, 10_000, 1 << 16
 ENGINE, ENGINE_PORT, BUNDLE, SA, SPI = 1, 9, 3, 7, 0x1001
 PROTECTED = LIST_ID + 1
-"""The list that protects; LIST_ID bypasses."""
+"""Id of the list that protects the flows. The list LIST_ID bypasses them."""
 LOCAL, REMOTE = "192.0.2.1", "192.0.2.2"
 BYPASS = "bypass"
 
 
 def entries(schema: Schema) -> Iterator[Any]:
-    """The list that protects, its bundle and the engine."""
+    """Yields the entries of the protecting list, its bundle and the engine."""
     state = {"epoch": EPOCH, "generation": GENERATION}
     yield schema.entry("outbound.list_state", {"list_id": PROTECTED}, "outbound.set_list", **state)
     door: dict[str, Any] = {"ingress_port": ENGINE_PORT, "vlan_id": 0}
@@ -54,7 +55,7 @@ def entries(schema: Schema) -> Iterator[Any]:
 
 
 def outbound_sa() -> Mapping[str, Any]:
-    """The SA that encrypts."""
+    """Returns the SA that encrypts, as input for the engine."""
     return {
         "direction": "out",
         "sa": SA,
@@ -70,14 +71,14 @@ def outbound_sa() -> Mapping[str, Any]:
 
 
 def check_against_list(switch: Switch, list_id: int) -> None:
-    """Have the packets that leave checked against a list."""
+    """Binds the list to the egress interface."""
     guarded = {"l3_if": MEMORY_OUT}
     bound = switch.schema.entry("outbound_binding", guarded, "check_outbound", list_id=list_id)
     switch.write("MODIFY", [bound])
 
 
 def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
-    """The frames of each workload, of all flows in turn."""
+    """Writes the frames of each workload, of all flows in turn. Returns the paths of the files."""
     macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
     paths = {}
     for name, sizes in WORKLOADS.items():
@@ -94,7 +95,7 @@ def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
 def protecting(
     lab: Lab, namespace: Namespace, folder: Path, tables: TableContent
 ) -> Iterator[tuple[Switch, Ctl]]:
-    """A switch that can bypass all flows or protect them."""
+    """Starts a switch that can bypass all flows or protect them."""
     admin = f"unix:{folder}/admin"
     engine = [f"--engine-port={ENGINE_PORT}", f"--engine-state-directory={folder}/state"]
     with p4_cpu.loaded(lab, namespace, p4_cpu.OURS, tables, admin, engine) as switch:
@@ -112,13 +113,13 @@ def protecting(
 
 
 def encrypted(ctl: Ctl) -> int:
-    """Packets that the SA has encrypted."""
+    """Returns the number of packets that the SA has encrypted."""
     (sa,) = ctl.ask("esp", "show")["sas"]
     return int(sa["counters"]["packets"])
 
 
 def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
-    """Measure all workloads, both lists in turn, and write the results."""
+    """Measures all workloads with each list in turn, and writes the results."""
     tables = p4_cpu.content(ROUTES, FLOWS)
     cases = []
     with tempfile.TemporaryDirectory() as name:
@@ -149,7 +150,7 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 
 def show(case: BenchCase) -> None:
-    """Say what came of a workload."""
+    """Prints the results of a workload."""
     found = case.as_dict()
     print(
         f"{case.workload}: {found['ours']:,.0f} packets a CPU-second encrypted,"
@@ -159,7 +160,7 @@ def show(case: BenchCase) -> None:
 
 
 def main() -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = command.parser("esp_router", "the router program, encrypting and not", seconds=1.0)
     parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
     arguments = command.parsed(parser)

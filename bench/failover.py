@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long packets are lost when a leg of a group of next hops fails: `make bench-failover`.
+"""Measures how long packets are lost after a next hop of a group fails: `make bench-failover`.
 
     python -m bench.failover [--runs N] [--routes N] [--few N] [--look]
 
-100,000 BGP routes lead by one next hop, which is reached over eight ports: zebra resolves it, so
-that all routes share a group of eight legs. Packets go out over all legs, 512 flows at 4,000
-packets a second. In each run one leg fails, the ports in turn:
+100,000 BGP routes have one next hop, which is reached over eight ports. zebra resolves it, so all
+routes share a group of eight legs. 512 flows with 4,000 packets per second together use all legs.
+In each run one leg fails; the runs use the ports in turn:
 
-link        the port's link goes down
-neighbour   the gateway takes no packets any more while its link stays up, and the kernel gives
-            it up (FAILED) at the same moment
+    link        the port's link goes down
+    neighbour   the gateway drops all packets while its link stays up, and at the same moment
+                the kernel sets the neighbour to FAILED
 
-A run's value is the time from the failure to the sending of the last packet that was lost. The
-same with few routes shows that it does not depend on their number; and with FRR's next-hop groups
-over FPM. Between two runs the leg comes back, and zebra and the switch settle.
+A run's value is the time from the failure to the departure of the last lost packet. The same runs
+with few routes show that the value does not depend on the number of routes. A third case uses FRR's
+next-hop groups over FPM. Between two runs the leg is restored, and zebra and the switch settle.
 
-`--look` writes nothing, as do other numbers of runs or routes.
+With `--look`, or with other numbers of runs or routes, no results are written.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.wait import wait_until
 
 LEGS = range(2, 10)
-"""Ports of the group; the packets and the BGP session come in by port 1."""
+"""Ports of the group. Packets and the BGP session enter by port 1."""
 ANCHOR = "10.99.0.1"
 """The next hop of all routes."""
 FLOWS = 512
 INTERVAL = 0.00025
 CALM = 0.3
-"""Seconds without loss before and after what is measured."""
+"""Seconds without loss that are required before and after a failure."""
 LIMIT_MS = 50.0
 DEADLINE = 120.0
 RUNS, ROUTES, FEW = 50, 100_000, 1_000
@@ -70,19 +70,19 @@ STATIC = [f"ip route {ANCHOR}/32 {network(port, 2)}" for port in LEGS]
 
 @dataclass(frozen=True)
 class FailoverSetting:
-    """One case: so many routes, their next hops in each route or as FRR's groups over FPM."""
+    """One case: the number of routes, and whether FRR sends next-hop groups over FPM."""
 
     routes: int
     groups: bool = False
 
     @property
     def name(self) -> str:
-        """How the results call it."""
+        """Name of the case in the results."""
         return f"{self.routes:,} routes" + (", FRR's groups over FPM" if self.groups else "")
 
 
 def set_up(namespace: Namespace, interface: str, up: bool) -> float:
-    """Set a link up or down; the moment right before."""
+    """Sets a link up or down. Returns the time just before."""
 
     def change() -> float:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -98,7 +98,7 @@ def set_up(namespace: Namespace, interface: str, up: bool) -> float:
 
 
 class NexthopGroup:
-    """The router with its group of legs, and the packets over them."""
+    """The router with its group of legs, and a probe whose packets use all legs."""
 
     def __init__(self, router: EdgeRouter, destinations: list[str], routes: int):
         self.router = router
@@ -109,27 +109,27 @@ class NexthopGroup:
         self.probe = Probe((router.peer, "eth0"), far_ends, some, INTERVAL)
 
     def fail_link(self, port: int) -> float:
-        """The far end goes down; the moment."""
+        """Takes the far end of a port down. Returns the time."""
         return set_up(self.router.far, f"far{port}", False)
 
     def restore_link(self, port: int) -> None:
-        """It comes back."""
+        """Takes the far end of a port up again."""
         set_up(self.router.far, f"far{port}", True)
 
     def fail_neighbour(self, port: int) -> float:
-        """The gateway takes no packet any more, and the kernel gives it up; the moment."""
+        """Makes a gateway drop all packets and sets the neighbour to FAILED. Returns the time."""
         moment = time.monotonic()
         self.probe.deaf = frozenset({f"far{port}"})
         self._neighbour(port, NUD_FAILED)
         return moment
 
     def restore_neighbour(self, port: int) -> None:
-        """It is there and known again."""
+        """Makes a gateway receive packets again and sets the neighbour to permanent."""
         self.probe.deaf = frozenset()
         self._neighbour(port, NUD_PERMANENT)
 
     def _neighbour(self, port: int, state: int) -> None:
-        """Sets a neighbour as `ip neighbour replace` does, without a process."""
+        """Sets a neighbour's state as `ip neighbour replace` does, without starting a process."""
         mac = bytes.fromhex((GATEWAY_MAC % (port, 2)).replace(":", ""))
         there = self.router.namespace
         index = there.inside(lambda: socket.if_nametoindex(f"eth{port}"))
@@ -144,8 +144,10 @@ class NexthopGroup:
             raise OSError(-error, f"neighbour of eth{port}")
 
     def wait_settled(self, legs: int) -> None:
-        """Wait until all routes lead by one group of so many legs that work, FRR and the switch
-        have nothing left to do, and no packet is lost."""
+        """Waits until all routes use one group with this number of working legs.
+
+        FRR and the switch must have no pending updates, and no packet may be lost.
+        """
 
         def settled() -> bool:
             if not self.probe.lost_nothing_for(CALM) or not self.router.status()["synced"]:
@@ -160,7 +162,7 @@ class NexthopGroup:
         wait_until(settled, DEADLINE, f"a group of {legs} legs for all routes", interval=0.05)
 
     def flows_on(self, port: int) -> bool:
-        """Whether packets go out by a port now."""
+        """Returns whether packets leave by a port now."""
         before = self.probe.carried[f"far{port}"]
         end = time.monotonic() + CALM
         while time.monotonic() < end:
@@ -172,7 +174,10 @@ class NexthopGroup:
     def outage(
         self, fail: Callable[[int], float], restore: Callable[[int], None], port: int
     ) -> float:
-        """Fail a leg and mend it; seconds from its failure to the last packet that was lost."""
+        """Fails a leg and restores it.
+
+        Returns the seconds from the failure to the last lost packet.
+        """
         self.wait_settled(len(LEGS))
         assert self.flows_on(port), f"no packet leaves by port {port}: {self.probe.carried}"
         moment = fail(port)
@@ -184,7 +189,7 @@ class NexthopGroup:
 
 
 def measure(setting: FailoverSetting, runs: int) -> dict[str, list[float]]:
-    """The outages of one case, by what failed."""
+    """Returns the outages of one case, in seconds, by kind of failure."""
     found: dict[str, list[float]] = {"link": [], "neighbour": []}
     prefixes = table(setting.routes, 0).ipv4
     destinations = [socket.inet_ntoa(prefix[0][:3] + b"\x01") for prefix in prefixes[:8]]
@@ -215,13 +220,13 @@ def measure(setting: FailoverSetting, runs: int) -> dict[str, list[float]]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value that so large a share of them does not exceed."""
+    """Returns the smallest value that this share of all values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def main(words: Iterable[str] | None = None) -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = argparse.ArgumentParser(prog="failover", description="loss when a leg fails")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"of each case; {RUNS}")
     parser.add_argument("--routes", type=int, default=ROUTES, help=f"{ROUTES:,}")

@@ -3,14 +3,14 @@
 
     python -m bench.forwarding [--seconds N] [--rounds N]
 
-The same JSON, tables and packets on both, in one run, in turn. Small
-frames go into port 1 and out of ports 2 and 3, offered at a rate that BMv2 keeps
-up with, and as fast as they can be sent. Three results, medians of all rounds:
+Both targets run the same JSON with the same tables and packets, in one run, in turn. Small frames
+enter port 1 and leave ports 2 and 3. They are sent at a rate that BMv2 can forward, and as fast as
+possible. There are three results, each the median of all rounds:
 
-forwarding-cpu       packets per CPU-second of the switch, system time included
-forwarding-machine   packets per CPU-second of all that took part: the switch,
-                     the sender and the kernel's softirq threads
-forwarding-rate      packets a second that came out under saturation
+    forwarding-cpu       packets per CPU-second of the switch, including system time
+    forwarding-machine   packets per CPU-second of the switch, the sender and the kernel's
+                         softirq threads together
+    forwarding-rate      packets per second that leave under saturation
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OURS, PEER = "sluice-switch", "bmv2"
 GRPC_PORTS = {OURS: 9560, PEER: 9559}
 STEADY = 8_000.0
 BURST = 8
-LEAST_DELIVERED = 0.99  # of what a steady load offers; what is lost beyond is said
+LEAST_DELIVERED = 0.99  # of a steady load; a lower share is reported
 ROUTES = 10_000
 WARM_UP_SECONDS = 0.3
 
@@ -56,7 +56,9 @@ GROUP = 5
 
 @dataclass(frozen=True)
 class Workload:
-    """The traffic of sluice-traffic, and its rate per second (None: as fast as it can)."""
+    """Options of sluice-traffic for its flows, and packets per second (None: as many as
+    possible).
+    """
 
     name: str
     flows: Sequence[str]
@@ -65,7 +67,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Measured:
-    """One round of one target."""
+    """The result of one round on one target."""
 
     per_switch_second: float
     per_machine_second: float
@@ -80,13 +82,13 @@ class Switch:
         self.ends = far_ends(prefix)
 
     def forwarded(self) -> int:
-        """How many frames have come out of all ports."""
+        """Returns the number of frames that have left all ports."""
         lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
         received = {name.strip(): counts.split()[1] for name, _, counts in _columns(lines)}
         return sum(int(received[end]) for end in self.ends.values())
 
     def settled(self) -> int:
-        """`forwarded` once nothing more comes out."""
+        """Waits until no more frames leave. Returns their number."""
         seen = [-1]
 
         def quiet() -> bool:
@@ -97,7 +99,7 @@ class Switch:
         return seen[-1]
 
     def measure(self, workload: Workload, seconds: float) -> Measured:
-        """Offer a workload, and count."""
+        """Sends a workload and measures the forwarded frames."""
         self.offer(workload, WARM_UP_SECONDS)
         before = self.settled()
         meter = Meter(self.target.pid)
@@ -109,7 +111,7 @@ class Switch:
         return Measured(came / switch, came / machine, came / seconds)
 
     def offer(self, workload: Workload, seconds: float) -> int:
-        """Send for so long; how many were sent."""
+        """Sends a workload for `seconds` seconds. Returns the number of packets sent."""
         words = [str(where.sluice_traffic()), "gen", "--tx", self.ends[IN.port]]
         words += ["--dst-mac", IN.mac, "--pick", "random", *workload.flows]
         if workload.rate is not None:
@@ -123,7 +125,9 @@ def _columns(lines: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def entries(schema: Schema) -> Iterator[Any]:
-    """The tables: three unguarded interfaces, two next hops and a group of both, 10,000 routes."""
+    """Yields the tables: three interfaces without SPD, two next hops, their group, 10,000
+    routes.
+    """
     door = {"ingress_port": IN.port, "vlan_id": 0}
     yield schema.entry("l3_interface", door, "set_l3_interface", l3_if=IN.id, vrf=0, role="ROUTER")
     yield schema.entry("router_mac", {"l3_if": IN.id, "dst_mac": IN.mac}, "admit_unicast")
@@ -161,7 +165,9 @@ def entries(schema: Schema) -> Iterator[Any]:
 
 
 def workloads() -> list[Workload]:
-    """Small frames of many flows, over all routes or over two equal paths."""
+    """Returns workloads of small frames of many flows: to all routes, or to a group of two next
+    hops.
+    """
     ports = ["--sport", "1024+8"]
     ipv4 = ["--src", "10.200.0.1", "--dst", f"10.0.0.9+{ROUTES // 2 * 256}", *ports]
     ipv6 = [
@@ -185,7 +191,7 @@ def workloads() -> list[Workload]:
 
 @contextlib.contextmanager
 def loaded(lab: Lab, namespace: Namespace, name: str) -> Iterator[Switch]:
-    """A target with the pipeline and its tables."""
+    """Starts a target with the pipeline and its tables."""
     prefix = name[:4]
     ports = plug(namespace, prefix)
     target = Target(
@@ -201,7 +207,7 @@ def loaded(lab: Lab, namespace: Namespace, name: str) -> Iterator[Switch]:
 
 
 def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
-    """Measure all workloads, both targets in turn, and write the results."""
+    """Measures all workloads on both targets in turn, and writes the results."""
     results = {name: list[BenchCase]() for name in ("cpu", "machine", "rate")}
     with loaded(lab, namespace, OURS) as ours, loaded(lab, namespace, PEER) as peer:
         for workload in workloads():
@@ -236,7 +242,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 
 def main() -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = command.parser("forwarding", "sluice-switch against BMv2", seconds=2.0)
     arguments = command.parsed(parser)
     try:

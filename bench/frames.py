@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames by the million: UDP in IPv4, and pcap files of them."""
+"""Builds UDP frames by the million, and reads and writes pcap files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 @dataclass(frozen=True)
 class Flow:
-    """The flow that the packets belong to: addresses and ports as numbers."""
+    """Key of a flow: addresses and ports as numbers."""
 
     source: int
     destination: int
@@ -25,7 +25,7 @@ class Flow:
 
 
 def udp(flow: Flow, macs: bytes, size: int) -> bytes:
-    """A frame of `size` bytes without frame check sequence; `macs`: destination, source."""
+    """Returns a frame of `size` bytes without frame check sequence. `macs`: destination, source."""
     total = size - ETHERNET
     sum_of_words = 0x4500 + total + 0x4000 + 0x4011
     for address in (flow.source, flow.destination):
@@ -55,7 +55,7 @@ def udp(flow: Flow, macs: bytes, size: int) -> bytes:
 
 
 def write_pcap(path: Path, frames: Iterable[bytes]) -> None:
-    """A capture of frames, all of them taken at time 0."""
+    """Writes frames to a pcap file, with time stamp 0."""
     with path.open("wb") as file:
         file.write(_PCAP_HEADER)
         for frame in frames:
@@ -63,7 +63,7 @@ def write_pcap(path: Path, frames: Iterable[bytes]) -> None:
 
 
 def read_pcap(path: Path) -> list[bytes]:
-    """The frames of a capture that `write_pcap` wrote."""
+    """Returns the frames of a file that `write_pcap` has written."""
     data = path.read_bytes()
     frames, at = [], len(_PCAP_HEADER)
     while at < len(data):

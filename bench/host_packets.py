@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delay of packets for this router's host while a full table is looked at.
+"""Measures the delay of packets for the router's host while routes are read or announced.
 
     python -m bench.host_packets [--routes N] [--seconds N]
 
-A neighbour pings the router every 5 ms, through sluice-switch, packet-in, TAP, the kernel,
-TAP and packet-out, as BFD and BGP go. Meanwhile nothing is asked of the controller, or
-routes are shown again and again, or all routes are announced anew. Prints
-milliseconds: median, 99th percentile, the longest; and how many were lost.
+A neighbour pings the router every 5 ms. The packets pass sluice-switch, packet-in, TAP, the kernel,
+TAP and packet-out, like those of BFD and BGP. Meanwhile, the controller is idle, or a client reads
+all routes in a loop, or all routes are announced again. The output is in milliseconds: median, 99th
+percentile and maximum, and the number of lost packets.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ while True:
 
 
 def configuration() -> dict[str, Any]:
-    """A router with one interface; its own packets are not metered away."""
+    """Returns the configuration of a router with one interface and high limits for local
+    packets.
+    """
     return {
         "router": "bench",
         "switch": {
@@ -76,12 +78,12 @@ def configuration() -> dict[str, Any]:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One netlink attribute."""
+    """Returns one netlink attribute."""
     return struct.pack("=HH", 4 + len(value), kind) + value
 
 
 def announcement(number: int, ifindex: int) -> bytes:
-    """An FPM frame: the route to the n-th /24, as zebra sends it."""
+    """Returns the FPM frame with which zebra would announce the n-th /24."""
     destination = ((1 << 24) + (number << 8)).to_bytes(4, "big")
     body = struct.pack("=8BI", 2, 24, 0, 0, MAIN_TABLE, RTPROT_BGP, 0, UNICAST, 0)
     body += attribute(RTA_DST, destination) + attribute(RTA_PRIORITY, struct.pack("=I", 20))
@@ -93,7 +95,7 @@ def announcement(number: int, ifindex: int) -> bytes:
 
 
 class Bench:
-    """A router with a table, and a neighbour that pings it."""
+    """A router with a table, and a neighbour that pings the router."""
 
     def __init__(self, router: Namespace, host: Namespace, controller: Controller) -> None:
         self.router, self.host, self.controller = router, host, controller
@@ -103,19 +105,19 @@ class Bench:
         self.ifindex = int(found[0]["ifindex"])
 
     def announce(self, count: int) -> None:
-        """Sends the first routes, as fast as they are taken."""
+        """Announces the first `count` routes as fast as the controller takes them."""
         for start in range(0, count, 256):
             numbers = range(start, min(start + 256, count))
             self.fpm.sendall(b"".join(announcement(n, self.ifindex) for n in numbers))
 
     def routes(self) -> int:
-        """How many the switch holds."""
+        """Returns how many routes the switch holds, or 0 while the switch is not in sync."""
         status = self.controller.show("status")
         return int(status["switch"]["installed"]["route"]) if status["synced"] else 0
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """All routes are shown, one answer after the other, by another process."""
+        """Makes another process read all routes in a loop while the context is open."""
         command = [sys.executable, "-c", READ_ALL, str(self.controller.socket)]
         reader = subprocess.Popen(command)
         try:
@@ -130,7 +132,7 @@ class Bench:
         return counters.get("fast_path", {})
 
     def measure(self, name: str, seconds: float) -> dict[str, float]:
-        """Pings, and prints what became of them."""
+        """Pings the router. Prints and returns delays and losses."""
         count = int(seconds / INTERVAL)
         command = ["ping", "-n", "-i", str(INTERVAL), "-c", str(count), "-W", "2", "10.1.0.1"]
         output = self.host.run(*command, check=False).stdout
@@ -143,7 +145,7 @@ class Bench:
 
 @contextmanager
 def started(lab: Lab) -> Iterator[Bench]:
-    """Switch, controller and neighbour."""
+    """Starts switch, controller and neighbour."""
     router, host = lab.namespace("router"), lab.namespace("host")
     veth(router, "port1", host, "host1")
     router.silence("port1")
@@ -163,14 +165,14 @@ def started(lab: Lab) -> Iterator[Bench]:
 
 
 def during(work: Callable[[], None]) -> threading.Thread:
-    """Something in a thread beside the pings."""
+    """Runs `work` in a thread while the pings run."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
 
 
 def main() -> None:
-    """The command."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--routes", type=int, default=300_000)
     parser.add_argument("--seconds", type=float, default=20.0)

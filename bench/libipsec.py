@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""strongSwan's ESP in user space (kernel-libipsec): packets per CPU-second of its sending charon.
+"""Measures strongSwan's ESP in user space (kernel-libipsec), in packets per CPU-second.
 
-Two network namespaces with a charon each, IKEv2 with a shared secret, AES-128-GCM in UDP.
-Packets go into the sender's TUN device; those that leave the other one's are counted, by the
-processor time of the sending charon, the kernel's part included.
+Two network namespaces have a charon each, with IKEv2, a shared secret, and AES-128-GCM in UDP.
+Packets enter the sender's TUN device. The result is the number of packets that leave the receiver's
+TUN device, divided by the CPU time of the sending charon (user and system).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sluice_testkit import strongswan
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.process import Process
 
-# OpenSSL's AES, which uses the processor's instructions, before strongSwan's own.
+# OpenSSL's AES uses the processor's AES instructions, so it comes before strongSwan's own.
 ALGORITHMS = ("openssl", *(name for name in strongswan.PLUGINS if name != "openssl"))
 LINK = ("10.9.0.1", "10.9.0.2")
 INSIDE = ("10.9.1.1", "10.9.2.1")
@@ -63,12 +63,12 @@ while time.monotonic() < end:
 
 
 class ToolMissing(Exception):
-    """Says what is not installed, or does not work here."""
+    """A required program is not installed, or does not work on this machine."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Packets per CPU-second, and the kernel's part of the charon's time since it began."""
+    """Packets per CPU-second, and the system share of the charon's CPU time since its start."""
 
     per_second: float
     system: float
@@ -83,7 +83,7 @@ class TunnelEnd:
 
 
 def require_installed() -> None:
-    """Raise `ToolMissing` with the name of Debian's packages if something is not installed."""
+    """Raises `ToolMissing` with the name of Debian's package if a program is not installed."""
     if not strongswan.is_installed():
         raise ToolMissing(
             "strongSwan is not installed (Debian: strongswan-charon, strongswan-swanctl)"
@@ -95,7 +95,7 @@ def require_installed() -> None:
 
 
 def tunnel(lab: Lab) -> tuple[TunnelEnd, TunnelEnd]:
-    """Make a tunnel between two charons. Raises `ToolMissing` if there is none in the end."""
+    """Sets up a tunnel between two charons. Raises `ToolMissing` if that fails."""
     require_installed()
     names = [lab.namespace("left"), lab.namespace("right")]
     veth(names[0], "wire", names[1], "wire")
@@ -122,7 +122,7 @@ def tunnel(lab: Lab) -> tuple[TunnelEnd, TunnelEnd]:
 
 
 def arrived(namespace: Namespace) -> int:
-    """Packets that have come out of a namespace's TUN device."""
+    """Returns the number of packets received from a namespace's TUN device."""
     for line in namespace.run("cat", "/proc/net/dev").stdout.splitlines():
         name, _, counts = line.partition(":")
         if name.strip() == strongswan.TUN:
@@ -131,11 +131,14 @@ def arrived(namespace: Namespace) -> int:
 
 
 def measure(left: TunnelEnd, right: TunnelEnd, size: int, seconds: float = SECONDS) -> Rate:
-    """Send as many packets of `size` bytes as there is time for."""
+    """Sends packets of `size` bytes for `seconds` seconds, as fast as possible.
+
+    Returns the rate.
+    """
     before, cpu = arrived(right.namespace), process_seconds(left.charon.pid)
     words = [sys.executable, "-c", SENDER, INSIDE[0], INSIDE[1], str(size - OVERHEAD)]
     left.namespace.run(*words, str(seconds), timeout=seconds + 30)
-    time.sleep(0.2)  # what is under way arrives
+    time.sleep(0.2)  # waits for packets under way
     spent = process_seconds(left.charon.pid) - cpu
     came = arrived(right.namespace) - before
     if came == 0:
@@ -144,7 +147,7 @@ def measure(left: TunnelEnd, right: TunnelEnd, size: int, seconds: float = SECON
 
 
 def rates(lab: Lab, sizes: Sequence[int], rounds: int) -> dict[int, list[Rate]]:
-    """All rounds of each size, the sizes in turn."""
+    """Returns the results of all rounds by packet size. Each round measures all sizes."""
     found: dict[int, list[Rate]] = {size: [] for size in sizes}
     left, right = tunnel(lab)
     for _ in range(rounds):

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New flows a second through a router: the real controller, sluice-switch against BMv2.
+"""New flows per second through a router, with the real controller: sluice-switch against BMv2.
 
     python -m bench.new_flows [--seconds N] [--rounds N] [--look]
 
-Each packet is a flow of its own: it misses the flow cache, is punted, searched in the
-SPD, its flow installed, and it is re-injected with the verdict. Packets depart by the
-clock (Poisson arrivals), whatever the router does. A rate is sustained if no more than
-one packet in a thousand is lost and 99 of 100 come through within 50 ms, at the first
-attempt or at the second; the highest such rate is searched for in steps of 6 %. The same
-packets as cached flows are measured beside. Two results, medians of all rounds, both
-targets in turn in one run:
+Each packet belongs to a new flow. It misses the flow cache and is punted. The controller searches
+the SPD, installs the flow and re-injects the packet with the verdict. Packets depart at random
+times (Poisson arrivals), independently of the router.
 
-new-flows       flows a second sustained; packets a second for the cached case
-new-flows-cpu   µs of the controller's CPU for a first packet: at 500 a second, where each
-                is woken for, and at the highest rate, where they come in batches
+A rate is sustained if at most 0.1 % of the packets are lost and 99 % arrive within 50 ms. Each rate
+has a second attempt. The benchmark searches the highest sustained rate in steps of 6 %. It also
+measures the same packets as cached flows. There are two results, each the median of all rounds,
+with both targets in turn:
 
-`--look` measures one round and writes nothing. The caches have room for all flows,
-and none grows idle: what goes in is measured, not what goes out.
+    new-flows       new flows per second that are sustained; packets per second if cached
+    new-flows-cpu   CPU time of the controller for a first packet, in µs: at 500 per second,
+                    where each packet wakes the controller, and at the highest rate, where
+                    packets come in batches
+
+With `--look`, only one round is measured and no results are written. The flow caches hold all
+flows, and no flow becomes idle. So the benchmark measures the installation of flows, not their
+removal.
 """
 
 from __future__ import annotations
@@ -41,9 +44,9 @@ from sluice_testkit.wait import wait_until
 OURS, PEER = "sluice-switch", "bmv2"
 MOST_LOST, LONGEST_P99_US = 0.001, 50_000.0
 COARSE, FINE = 1.25, 1.06  # steps of the search
-MOST_TRIALS = 5  # of one rate
+MOST_TRIALS = 5  # attempts at one rate
 LOWEST, HIGHEST = 50.0, 400_000.0
-EASY_RATE = 500.0  # at which CPU is measured
+EASY_RATE = 500.0  # first packets per second when CPU time is measured
 FEW_RULES, MANY_RULES = 10, 1000
 SOURCE_PORTS = 60_000
 CACHED_FLOWS = 256
@@ -61,7 +64,7 @@ class Workload:
     cached: bool = False
 
 
-# Ports 1 to 4 are eth1 to eth4: 10.1.0.0/24 to 10.4.0.0/24, guarded as in `configuration`.
+# Ports 1 to 4 are eth1 to eth4, with 10.1.0.0/24 to 10.4.0.0/24. `configuration` has their SPDs.
 WORKLOADS = (
     Workload(f"first packets, {FEW_RULES} rules", 1, 2),
     Workload(f"first packets, {MANY_RULES} rules", 1, 3),
@@ -72,7 +75,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The result at one rate. `cpu` is CPU time of the controller, in seconds a packet."""
+    """The result at one rate. `cpu` is CPU time of the controller, in seconds per packet."""
 
     sustained: bool
     cpu: float
@@ -80,7 +83,7 @@ class Trial:
 
 
 def rules(number: int) -> list[dict[str, Any]]:
-    """An ordered list in which only the last rule lets the benchmark's packets pass."""
+    """Returns an ordered list of rules. Only the last rule matches the benchmark's packets."""
     others = [
         {
             "name": f"rule-{i}",
@@ -95,7 +98,7 @@ def rules(number: int) -> list[dict[str, Any]]:
 
 
 def configuration(target: str) -> dict[str, Any]:
-    """A router with four interfaces: two SPDs of few and many rules, and one not guarded."""
+    """Returns a router with four interfaces: three with an SPD (few or many rules), one without."""
     guards = {1: "none", 2: "few", 3: "many", 4: "few"}
     cache = {"size": 500_000, "idle_timeout": 86_400}
     sizes = {"few": FEW_RULES, "many": MANY_RULES}
@@ -128,7 +131,7 @@ def configuration(target: str) -> dict[str, Any]:
 
 @dataclass
 class Router:
-    """One target with a controller of its own, in a namespace of its own."""
+    """One target with its controller, in a namespace of their own."""
 
     namespace: Namespace
     target: Target
@@ -136,7 +139,7 @@ class Router:
     fresh: Iterator[int] = field(default_factory=lambda: count(1))  # destination ports
 
     def attempt(self, workload: Workload, rate: float, seconds: float) -> Trial:
-        """Offer a workload at a rate, new flows each time."""
+        """Sends a workload at a rate, with new flows in each attempt."""
         packets = max(50, round(rate * seconds))
         if workload.cached:
             flows = ["--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535"]
@@ -161,9 +164,10 @@ class Router:
         return Trial(kept, spent / sent, late)
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
-        """A trial that sustained the rate, or None after two that did not.
+        """Returns the first trial that sustained the rate, or None after two that did not.
 
-        One may be the machine's hiccup; and one in which the sender was late counts for nothing.
+        A single failure may be a stall of the machine. Trials in which the sender was late do not
+        count as failures.
         """
         failed = 0
         for _ in range(MOST_TRIALS):
@@ -176,11 +180,13 @@ class Router:
         return None
 
     def has_died(self) -> bool:
-        """Whether the switch is gone. (BMv2 1.15 asserts in its idle sweep now and then.)"""
+        """Returns whether the switch has ended (an assertion in BMv2 1.15's idle sweep may end
+        it).
+        """
         return self.target.process is None or not self.target.process.running()
 
     def revive(self, workload: Workload) -> None:
-        """Start the switch again; the controller finds it and programs it anew."""
+        """Starts the switch again. The controller reconnects and programs it."""
         print(f"{self.target.name} has died, {workload.name}: started again", flush=True)
         self.target.start()
         self.wait_for_routes()
@@ -188,7 +194,7 @@ class Router:
             self.warm(workload)
 
     def wait_for_routes(self) -> None:
-        """Wait until the switch has the routes to all hosts."""
+        """Waits until the switch has the routes to all hosts."""
         wanted = {f"10.{port}.0.2/32" for port in self.target.ports}
 
         def reachable() -> bool:
@@ -198,7 +204,7 @@ class Router:
         wait_until(reachable, 20, "routes to the hosts", interval=0.1)
 
     def warm(self, workload: Workload) -> None:
-        """Have the flows of a cached workload cached."""
+        """Sends the flows of a cached workload until all are cached."""
         flows = ["--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535"]
         size = ["--count", str(CACHED_FLOWS), "--rate", "500", "--pick", "round-robin"]
 
@@ -210,7 +216,10 @@ class Router:
         wait_until(all_hit, 20, "all flows to be cached")
 
     def _punted(self) -> int:
-        """First packets that the switch has sent up; waited for while no session can tell."""
+        """Returns the number of first packets that the switch has punted.
+
+        Waits while the controller has no session to read the counter.
+        """
 
         def counted() -> list[int]:
             count = self.controller.show("punts")["reasons"]["OUTBOUND_MISS"]["to_cpu"]
@@ -230,7 +239,7 @@ class Router:
 
 @contextlib.contextmanager
 def started(lab: Lab, name: str) -> Iterator[Router]:
-    """Switch and controller, four hosts' ends of veth pairs, and their neighbour entries."""
+    """Starts switch and controller, with four hosts on veth pairs and their neighbour entries."""
     namespace = lab.namespace(name)
     ports = {port: f"port{port}" for port in range(1, 5)}
     for port, device in ports.items():
@@ -254,7 +263,7 @@ def started(lab: Lab, name: str) -> Iterator[Router]:
 def highest_rate(
     router: Router, workload: Workload, start: float, seconds: float
 ) -> tuple[float, Trial]:
-    """The highest rate that is sustained, to within a step of the fine search, and how it went."""
+    """Returns the highest sustained rate, to within one fine step, and the trial at that rate."""
     if workload.cached:
         router.warm(workload)
     rate, good, bad = start, 0.0, 0.0
@@ -273,7 +282,7 @@ def highest_rate(
 
 
 def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str, list[BenchCase]]:
-    """All workloads, both targets in turn."""
+    """Measures all workloads on both targets in turn."""
     results = {"rate": list[BenchCase](), "cpu": list[BenchCase]()}
     for workload in WORKLOADS:
         names = (
@@ -293,7 +302,7 @@ def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str
         rate, *cpu = cases
         tell(rate, "")
         results["rate"].append(rate)
-        if not workload.cached:  # those the controller never sees
+        if not workload.cached:  # the controller never sees packets of cached flows
             for case in cpu:
                 tell(case, " µs of the controller's CPU each")
             results["cpu"] += cpu
@@ -301,14 +310,14 @@ def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str
 
 
 def tell(case: BenchCase, unit: str) -> None:
-    """One case's medians."""
+    """Prints the medians of one case."""
     shown = case.as_dict()
     ours, peer, ratio = shown["ours"], shown["peers"][PEER], shown["ratio"][PEER]
     print(f"{case.workload}: {ours:,.0f}{unit}, {PEER} {peer:,.0f}, ratio {ratio:.2f}", flush=True)
 
 
 def main() -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = command.parser("new_flows", "new flows a second", seconds=1.0)
     parser.add_argument("--look", action="store_true", help="one round, and write nothing")
     arguments = command.parsed(parser)

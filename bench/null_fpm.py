@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer that a controller's route path is held against: an FPM server that reads and forgets.
+"""An FPM server that reads and drops everything: the peer for the controller's route path.
 
-It says when the last byte came. zebra sends nothing of its own accord, so that the end of a
-table is the last byte before a time of quiet.
+It records the time of the last byte. zebra sends routes without an end mark. So the end of a table
+is the last byte before a pause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK = 1 << 18
 
 
 class NullFpm:
-    """A listening null reader, one connection at a time."""
+    """A listening server that drops all data. It serves one connection at a time."""
 
     def __init__(self, namespace: Namespace, port: int):
         self._listener = namespace.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -46,8 +46,10 @@ class NullFpm:
                     self.last = time.monotonic()
 
     def wait_quiet(self, seconds: float, deadline: float, after: float = 0.0) -> float:
-        """Wait until something has come after a moment, and then nothing for so long; the time of
-        the last byte."""
+        """Waits until data have come after `after`, and then none for `seconds` seconds.
+
+        Returns the time of the last byte.
+        """
 
         def quiet() -> bool:
             return self.last > after and time.monotonic() - self.last >= seconds

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router program by packets a CPU-second, sluice-switch against BMv2: `make bench-p4-cpu`.
+"""The router program in packets per CPU-second, sluice-switch against BMv2: `make bench-p4-cpu`.
 
     python -m bench.p4_cpu [--seconds N] [--rounds N] [--routes N] [--flows N]
 
-The same JSON and the same tables on both: routes of the lengths that the Internet's
-have, and an outbound SPD whose flow cache holds every flow of the traffic (verdict:
-bypass). The same frames, each of another flow, 64 bytes (frame check sequence counted)
-or IMIX (7 of 64, 4 of 594, 1 of 1518).
+Both targets run the same JSON with the same tables. The routes have the prefix lengths of the
+Internet's routes. The flow cache of an outbound SPD holds every flow of the traffic (verdict:
+bypass). Both get the same frames, each of another flow: 64 bytes including frame check sequence, or
+IMIX (7 of 64, 4 of 594, 1 of 1518).
 
-sluice-switch (its native engine) gets them on a port in memory (`replay:FILE`), so that
-the program is measured and not the kernel's sockets; what it does over veth stands
-beside, without a bar. BMv2 gets them over veth, at the rate at which it forwards most
-packets a CPU-second without losing one in a hundred. CPU-seconds are those of all
-threads of the switch's process, system time included; how much of BMv2's is system time
-is said.
+sluice-switch (its native engine) reads the frames from a port in memory (`replay:FILE`). So the
+program is measured, and not the kernel's sockets. Its rate over veth is also reported, without a
+bar. BMv2 gets the frames over veth, at the rate at which it forwards most packets per CPU-second
+and loses at most 1 %. CPU-seconds are those of all threads of the switch's process, including
+system time. The output states BMv2's share of system time.
 
-Before anything is measured, a sample of the frames goes through both and through our
-interpreter, over veth: all must make the same frames of them, in the same order. While
-ours is measured, as many frames must leave as come in.
+Before the measurement, a sample of the frames goes over veth through both targets and through our
+interpreter. All must produce the same frames in the same order. During a measurement of
+sluice-switch, as many frames must leave as enter.
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ GRPC_PORTS = {OURS: 9560, PEER: 9559, ORACLE: 9561}
 ENGINES = {OURS: "native", ORACLE: "interpreter"}
 RATES = (2_500.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0)
 LEAST_DELIVERED = 0.99
-BATCH = 256 * 4  # frames that may be under way between two readings of counters
-MEMORY_IN, MEMORY_OUT = 101, 102  # ports in memory, beside those on veth
-VETH_IN, VETH_OUT = 1, 2  # an interface's id is its port's number
+BATCH = 256 * 4  # frames that may be in flight between two reads of the counters
+MEMORY_IN, MEMORY_OUT = 101, 102  # port numbers in memory, beside those on veth
+VETH_IN, VETH_OUT = 1, 2  # an interface's id is the number of its port
 IN_MAC, OUT_MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
-NEXTHOPS = range(0x101, 0x111)  # two bytes, the first of them not 0
+NEXTHOPS = range(0x101, 0x111)  # ids of two bytes; the first byte is not 0 (see bulk)
 LIST_ID, EPOCH, GENERATION = 12, 0x10004, 0x20006
 SIZES = {"64 B": (60,), "IMIX": (60,) * 7 + (590,) * 4 + (1514,)}
 FRAMES = 1 << 20
-SAMPLE = 500  # frames whose treatment is compared
-# IPv4 prefixes of a full table by length, 16 to 24.
+SAMPLE = 500  # frames whose results are compared between targets
+# Number of IPv4 prefixes of a full table, by length from 16 to 24.
 LENGTHS = {
     16: 13490,
     17: 8235,
@@ -82,13 +81,15 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class TableContent:
-    """Beside a few entries: routes, (address, length) to a next hop, and flows."""
+    """Content of the large tables. `routes` maps (address, length) to a next hop."""
 
     routes: dict[tuple[int, int], int]
     flows: list[Flow]
 
     def needed_by(self, flows: list[Flow]) -> TableContent:
-        """The table content that these flows need: the flows, all routes to their destinations."""
+        """Returns the part that `flows` need: the flows, and all routes that match their
+        destinations.
+        """
         prefixes = [
             (flow.destination >> (32 - length) << (32 - length), length)
             for flow in flows
@@ -100,7 +101,7 @@ class TableContent:
 
 
 def content(routes: int, flows: int) -> TableContent:
-    """Made of a fixed seed: distinct routes, and flows to destinations that have one."""
+    """Returns random but reproducible content: distinct routes, and flows that have a route."""
     chance = random.Random(5)
     lengths = chance.choices(list(LENGTHS), list(LENGTHS.values()), k=2 * routes)
     found: dict[tuple[int, int], None] = {}
@@ -123,7 +124,7 @@ def content(routes: int, flows: int) -> TableContent:
 
 
 def few_entries(schema: Schema) -> Iterator[Any]:
-    """Interfaces in and out, on veth and in memory; what leaves is checked against the SPD."""
+    """Yields the interfaces on veth and in memory, and the SPD of the egress interfaces."""
     for port in (VETH_IN, MEMORY_IN):
         door = {"ingress_port": port, "vlan_id": 0}
         to: dict[str, Any] = {"l3_if": port, "vrf": 0, "role": "ROUTER"}
@@ -140,7 +141,7 @@ def few_entries(schema: Schema) -> Iterator[Any]:
 
 
 def next_hops(schema: Schema, l3_if: int) -> Iterator[Any]:
-    """Neighbours, all of them at one interface."""
+    """Yields next hops with resolved neighbours, all on one interface."""
     for nexthop in NEXTHOPS:
         to: dict[str, Any] = {"l3_if": l3_if, "dst_mac": f"02:bb:00:00:00:{nexthop & 0xFF:02x}"}
         yield schema.entry("nexthop", {"nexthop_id": nexthop}, "set_neighbor", **to)
@@ -151,7 +152,7 @@ def _entity(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.Entity:
 
 
 def many_updates(schema: Schema, tables: TableContent) -> Iterator[bytes]:
-    """Encoded inserts of all routes, and of all flows with the verdict bypass."""
+    """Yields encoded inserts of all routes, and of all flows with the verdict bypass."""
     prefix, nexthop = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
     templates = {}
     for length in LENGTHS:
@@ -167,7 +168,7 @@ def many_updates(schema: Schema, tables: TableContent) -> Iterator[bytes]:
 def flow_updates(
     schema: Schema, flows: Iterable[Flow], list_id: int, verdict: str, bundle: int = 0
 ) -> Iterator[bytes]:
-    """Encoded inserts of flows into an outbound list's cache, all with one verdict."""
+    """Yields encoded inserts of flows into an outbound list's cache, all with one verdict."""
     marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
     key: dict[str, Any] = dict.fromkeys(("fragment", "is_local", "bundle"), 0)
     key |= {"list_id": list_id, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
@@ -185,9 +186,9 @@ def flow_updates(
 
 
 def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
-    """The traffic of each workload: every frame is of another flow, in no order.
+    """Writes the frames of each workload. Each frame belongs to another flow.
 
-    Those of the sample come first.
+    The frames of the sample come first; the others are in random order.
     """
     chance = random.Random(6)
     macs = bytes.fromhex(IN_MAC.replace(":", "") + "06" * 6)
@@ -204,7 +205,7 @@ def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
 
 
 class Switch:
-    """A loaded target."""
+    """A target with the pipeline and its tables."""
 
     def __init__(self, target: Target, client: RuntimeClient, schema: Schema, prefix: str):
         self.target = target
@@ -214,18 +215,18 @@ class Switch:
         self._kind = "INSERT"
 
     def leave_by(self, port: int) -> None:
-        """Have all next hops lead to a port."""
+        """Moves all next hops to a port."""
         self.write(self._kind, next_hops(self.schema, port))
         self._kind = "MODIFY"
 
     def write(self, kind: str, entries: Iterable[Any]) -> None:
-        """Insert, modify or delete entries."""
+        """Inserts, modifies or deletes entries."""
         self._client.write(update(kind, entry) for entry in entries)
 
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """The result at one rate: packets a CPU-second, and the fraction of packets that came out."""
+    """The result at one rate: packets per CPU-second, and the fraction of packets that left."""
 
     per_second: float
     delivered: float
@@ -234,7 +235,7 @@ class SteadyRate:
 def over_veth(
     switch: Switch, sender: subprocess.Popen[str], rate: float, seconds: float
 ) -> SteadyRate:
-    """Offer frames at a rate, and count."""
+    """Sends frames at a rate and measures the forwarded frames."""
     before = _forwarded(switch)
     cpu = process_seconds(switch.target.pid)
     assert sender.stdin is not None
@@ -243,13 +244,13 @@ def over_veth(
     sent = int(sender.stdout.readline())
     came = _settled(switch) - before
     assert switch.target.process is not None
-    switch.target.process.check()  # BMv2's assertions end it under load
+    switch.target.process.check()  # an assertion of BMv2 may end it under load
     spent = process_seconds(switch.target.pid) - cpu
     return SteadyRate(came / spent, came / sent)
 
 
 def _forwarded(switch: Switch) -> int:
-    """Frames that have come out of the port that next hops lead to."""
+    """Returns the number of frames that have left the port of the next hops."""
     end = switch.ends[VETH_OUT]
     for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
@@ -270,26 +271,28 @@ def _settled(switch: Switch) -> int:
 
 
 class Ctl:
-    """`sluice-switch ctl` on our target."""
+    """Runs `sluice-switch ctl` on our target."""
 
     def __init__(self, address: str):
         self._words = [str(where.sluice_switch()), "ctl", "--admin", address, "--json"]
 
     def ask(self, *words: str) -> Any:
-        """One question."""
+        """Runs one command and returns its JSON output."""
         return json.loads(run([*self._words, *words]).stdout or "null")
 
     def frames(self) -> tuple[int, int]:
-        """Frames that have come in by the one port in memory, and that have left by the other."""
+        """Returns the frames received by the memory port for input, and sent by the one for
+        output.
+        """
         ports = {found["number"]: found["statistics"] for found in self.ask("ports")["ports"]}
         return int(ports[MEMORY_IN]["rx_packets"]), int(ports[MEMORY_OUT]["tx_packets"])
 
 
 def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
-    """Packets a CPU-second of a switch whose ports are memory."""
+    """Returns packets per CPU-second of a switch whose ports are in memory."""
     ctl.ask("add-port", f"{MEMORY_IN}@replay:{capture}")
     try:
-        time.sleep(0.2 * seconds)  # caches as they are under load
+        time.sleep(0.2 * seconds)  # fills the CPU caches
         cpu, (received, sent) = process_seconds(switch.target.pid), ctl.frames()
         time.sleep(seconds)
         spent, (came, left) = process_seconds(switch.target.pid) - cpu, ctl.frames()
@@ -301,7 +304,7 @@ def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
 
 
 def outputs(switch: Switch, frames: Sequence[bytes]) -> list[bytes]:
-    """Sends frames to a switch over veth; returns its output in the order in which it leaves."""
+    """Sends frames to a switch over veth. Returns the frames that leave, in order."""
     switch.leave_by(VETH_OUT)
     with (
         Capture(switch.target.namespace, switch.ends[VETH_OUT]) as capture,
@@ -316,7 +319,7 @@ def outputs(switch: Switch, frames: Sequence[bytes]) -> list[bytes]:
 
 
 def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None:
-    """All must treat frames alike, and the first of them must have made something of each."""
+    """Checks that all switches produce the same frames, and that no frame leaves unchanged."""
     made = [outputs(switch, frames) for switch in switches]
     if any(frame in made[0] for frame in frames):
         raise RuntimeError("a frame left as it came")
@@ -327,7 +330,9 @@ def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None
 
 
 def best_rate(measure: Callable[[float], SteadyRate]) -> float:
-    """The rate at which most packets a CPU-second are forwarded, and 99 of 100 come out."""
+    """Returns the rate with most packets per CPU-second among those with at least 99 %
+    delivered.
+    """
     trials = [(measure(rate), rate) for rate in RATES]
     kept = [
         (trial.per_second, rate) for trial, rate in trials if trial.delivered >= LEAST_DELIVERED
@@ -346,13 +351,13 @@ def loaded(
     admin: str = "none",
     more: Sequence[str] = (),
 ) -> Iterator[Switch]:
-    """A target with the pipeline and its tables; `more` are options of sluice-switch."""
+    """Starts a target with the pipeline and its tables. `more` are options of sluice-switch."""
     prefix = name[:4]
     ports = plug(namespace, prefix)
     own = name in ENGINES
     options = ["--admin", admin, "--engine", ENGINES[name], *more] if own else []
     if own:
-        options.append("--writes-from-any-connection")  # bulk.write() has one of its own
+        options.append("--writes-from-any-connection")  # bulk.write() opens a connection of its own
     target = Target(
         namespace,
         ports,
@@ -378,7 +383,7 @@ def loaded(
 
 @contextlib.contextmanager
 def sender(interface: str, capture: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that sends a capture's frames."""
+    """Starts a process that sends the frames of a capture."""
     words = [sys.executable, "-m", "bench.sender", interface, str(capture)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, **pipes, cwd=where.repository()) as process:
@@ -394,7 +399,7 @@ def sender(interface: str, capture: Path) -> Iterator[subprocess.Popen[str]]:
 def measure_workload(
     name: str, capture: Path, ours: Switch, peer: Switch | None, ctl: Ctl, arguments: Any
 ) -> tuple[BenchCase, BenchCase]:
-    """In memory against BMv2, and over veth against BMv2, in turn."""
+    """Compares sluice-switch in memory, and over veth, with BMv2 over veth, in turn."""
     memory, veth = BenchCase(name), BenchCase(f"{name}, over veth")
     if peer is not None:
         memory.peers[PEER], veth.peers[PEER] = [], []
@@ -419,7 +424,7 @@ def measure_workload(
 
 
 def show(name: str, rate: float, memory: BenchCase, veth: BenchCase, peer: Switch | None) -> None:
-    """Note how the peer was measured, and say what came of it."""
+    """Notes how the peer was measured, and prints the results."""
     if peer is not None:
         how = {"bmv2_rate": rate, "bmv2_system_share": system_share(peer.target.pid)}
         memory.details, veth.details = how, how
@@ -436,7 +441,7 @@ def show(name: str, rate: float, memory: BenchCase, veth: BenchCase, peer: Switc
 
 
 def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
-    """Measure both workloads, and write the results."""
+    """Measures both workloads, and writes the results."""
     tables = content(arguments.routes, arguments.flows)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -486,7 +491,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 
 def installed() -> bool:
-    """Whether the peer is on this machine."""
+    """Returns whether the peer is installed on this machine."""
     try:
         binary(PEER)
     except TargetUnavailable as missing:
@@ -496,7 +501,7 @@ def installed() -> bool:
 
 
 def main(words: Iterable[str] | None = None) -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = command.parser("p4_cpu", "packets a CPU-second", seconds=2.0)
     parser.add_argument("--routes", type=int, default=1_000_000, help="default: a million")
     parser.add_argument("--flows", type=int, default=1 << 20, help="default: 2^20")

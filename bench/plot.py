@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of bench/results/*.json, PNG and SVG beside them: `make bench-plots`.
+"""Plots bench/results/*.json as PNG and SVG beside them: `make bench-plots`.
 
     python -m bench.plot [NAME ...]
 
-A group of bars for each case, one for us and one for each peer; logarithmic, since
+Each case is a group of bars, one for Sluice and one for each peer. The scale is logarithmic, since
 peers differ by powers of ten.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "sluice"  # the same result, the same file
+matplotlib.rcParams["svg.hashsalt"] = "sluice"  # the same result always gives the same file
 
 from matplotlib import pyplot  # noqa: E402
 
@@ -26,7 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def plot(result: dict[str, Any], directory: Path) -> list[Path]:
-    """Draw one result; the files written."""
+    """Draws one result. Returns the paths of the files."""
     cases = result["cases"]
     peers = sorted({peer for case in cases for peer in case["peers"]})
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.22 * len(cases) * (len(peers) + 2)))
@@ -54,7 +54,7 @@ def plot(result: dict[str, Any], directory: Path) -> list[Path]:
 
 
 def main() -> int:
-    """Plot the results named, or all."""
+    """Plots the named results, or all."""
     parser = argparse.ArgumentParser(prog="plot", description="plots of benchmark results")
     parser.add_argument("names", nargs="*", help="default: all")
     names = parser.parse_args().names or [path.stem for path in sorted(RESULTS.glob("*.json"))]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbered packets at a steady rate through a router: which of them came, and when they were sent.
+"""Sends numbered packets at a steady rate through a router, and records which of them arrive.
 
-Python sends them, a few thousand a second: enough to say to a millisecond when loss ended.
+Python sends a few thousand packets per second. So the end of a loss is known to within a
+millisecond.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sluice_testkit.wait import wait_until
 SIZE = 60
 PORT = 7007
 UNDER_WAY = 0.1
-"""Seconds that a packet has to come before it counts as lost, on a busy machine."""
+"""Seconds after which a packet counts as lost. Long enough for a busy machine."""
 BUFFER = 64 << 20
 SO_RCVBUFFORCE = 33
 ETHERTYPE_IPV4 = 0x0800
@@ -36,7 +37,7 @@ Interface = tuple[Namespace, str]
 def frames(
     macs: tuple[str, str], source: str, destinations: Iterable[str], ports: int
 ) -> list[bytes]:
-    """A frame for each destination and source port; `macs`: destination, source."""
+    """Returns a frame for each destination and source port. `macs`: destination, source."""
     both = b"".join(bytes.fromhex(mac.replace(":", "")) for mac in macs)
     start = int.from_bytes(socket.inet_aton(source), "big")
     ends = [int.from_bytes(socket.inet_aton(one), "big") for one in destinations]
@@ -48,8 +49,10 @@ def frames(
 
 
 class Probe:
-    """Sends the frames in turn by an interface, one every `interval` seconds, and receives by
-    others. `with` it: the time in which it sends."""
+    """Sends frames in turn, one every `interval` seconds, and receives by other interfaces.
+
+    It sends while the context is open.
+    """
 
     def __init__(
         self,
@@ -64,9 +67,9 @@ class Probe:
         self._inputs = [_opened(one, ETHERTYPE_IPV4) for one in receives]
         self.departures: list[float] = []
         self.deaf: frozenset[str] = frozenset()
-        """Interfaces whose packets count as lost: somebody is there no more, though his link is."""
+        """Interfaces whose packets count as lost, like those to a dead host whose link stays up."""
         self.carried = Counter[str]()
-        """Packets that came, by interface."""
+        """Number of packets received, by interface."""
         self._arrived: set[int] = set()
         self._latest = -1
         self._done = threading.Event()
@@ -78,7 +81,7 @@ class Probe:
             number = len(self.departures)
             frame = self._frames[number % len(self._frames)] + NUMBER.pack(number)
             self.departures.append(time.monotonic())
-            with suppress(OSError):  # the link is down, or its queue is full: lost as well
+            with suppress(OSError):  # full queue or link down: counts as lost
                 self._output.send(frame)
             due += self._interval
             wait = due - time.monotonic()
@@ -102,11 +105,14 @@ class Probe:
                     self._arrived.add(number)
                     self.carried[origin[0]] += 1
                     self._latest = max(self._latest, number)
-        except OSError:  # nothing more, or the link is down
+        except OSError:  # no more packets, or the link is down
             return
 
     def wait_arrival(self, moment: float, deadline: float) -> float:
-        """Wait until a packet has come that was sent after `moment`; when it was sent."""
+        """Waits until a packet sent after `moment` has arrived.
+
+        Returns when the first such was sent.
+        """
 
         def came() -> float | None:
             latest = self._latest
@@ -122,7 +128,7 @@ class Probe:
         )
 
     def lost(self, start: float, end: float) -> list[float]:
-        """When those packets were sent that never came, of a time that is over."""
+        """Returns when the lost packets were sent, of those sent from `start` to `end`."""
         first = bisect_left(self.departures, start)
         last = bisect_left(self.departures, end)
         return [
@@ -130,7 +136,9 @@ class Probe:
         ]
 
     def lost_nothing_for(self, seconds: float) -> bool:
-        """Whether all packets of the last `seconds` arrived, but for those still under way."""
+        """Returns whether no packet of the last `seconds` was lost, without those still under
+        way.
+        """
         end = time.monotonic() - UNDER_WAY
         return not self.lost(end - seconds, end)
 

@@ -3,20 +3,23 @@
 
     python -m bench.route_load [--ipv4 N] [--ipv6 N] [--rounds N] [--seconds N] [--look]
 
-A BGP speaker announces 1,000,000 IPv4 and 200,000 IPv6 routes over 200 gateways (BGP_TABLE names
-a real table, which is extended by its own mix). The way is bgpd, zebra, FPM, the controller,
-P4Runtime; the BGP session itself goes through the switch and the controller. Measured:
+A BGP speaker announces 1,000,000 IPv4 and 200,000 IPv6 routes over 200 gateways. BGP_TABLE may name
+a real table; missing routes are generated with that table's distribution. The routes pass bgpd,
+zebra, FPM, the controller and P4Runtime. The BGP session itself passes the switch and the
+controller. The benchmark measures:
 
-load        routes a second from the first update to the switch's last acknowledgement; the peer
-            `null-fpm` is the same router, whose zebra sends to a reader that forgets, in turn
-withdrawal  the same, for all routes withdrawn
-memory      resident bytes of the controller a route, after the load and after its own restart
-changes     10,000 changes a second: how long after its update a route has changed in the switch
-controller  restart with a full table: seconds until it is ready, and until all is compared
-switch      restart with a full table: seconds until a packet passes between connected hosts, and
-            until the whole table is there
+    load        routes per second, from the first update to the switch's last acknowledgement;
+                the peer `null-fpm` is the same router, whose zebra sends to a server that
+                drops all routes; both are measured in turn
+    withdrawal  the same for the withdrawal of all routes
+    memory      resident bytes of the controller per route, after the load and after its restart
+    changes     at 10,000 changes per second: time from an update to the change in the switch
+    controller  restart with a full table: seconds until it is ready, and until it has compared
+                all routes
+    switch      restart with a full table: seconds until a packet passes between connected
+                hosts, and until the whole table is installed
 
-`--look` measures one round and writes nothing, as do tables of other sizes.
+With `--look`, only one round is measured. No results are written then, nor with other table sizes.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ FULL = (1_000_000, 200_000)
 GATEWAYS = 200
 NULL_PORT = 2621
 DEADLINE = 600.0
-QUIET = 3.0  # seconds without a byte that end a table for the null reader
+QUIET = 3.0  # pause in seconds that ends a table for the null reader
 NULL = "null-fpm"
 LIMITS = {
     "bytes": 500.0,
@@ -69,7 +72,7 @@ CHANGES_A_SECOND = 10_000.0
 
 @dataclass
 class CpuWork:
-    """The table, encoded."""
+    """A table with its encoded updates."""
 
     table: Table
     load: bytes
@@ -77,7 +80,7 @@ class CpuWork:
 
     @classmethod
     def of(cls, found: Table) -> CpuWork:
-        """All of it by the gateways of port 1's network."""
+        """Encodes all routes of a table, over the gateways in the network of port 1."""
         return cls(
             found,
             bgp.announcements(found.ipv4, gateways(4), PEER_AS)
@@ -87,17 +90,17 @@ class CpuWork:
 
 
 def gateway_hosts() -> range:
-    """Numbers of the gateways in the network of port 1."""
+    """Returns the host numbers of the gateways in the network of port 1."""
     return range(256, 256 + GATEWAYS)
 
 
 def gateways(version: int) -> list[bytes]:
-    """Their addresses."""
+    """Returns the addresses of the gateways."""
     return [address(network(1, host, version)) for host in gateway_hosts()]
 
 
 def between_hosts(router: EdgeRouter) -> Probe:
-    """Packets from a host of port 2's network to one of port 3's, which is a known neighbour."""
+    """Returns a probe from a host at port 2 to a host at port 3, which is a known neighbour."""
     macs = PORT_MAC % 2, GATEWAY_MAC % (2, 2)
     some = frames(macs, network(2, 2), [network(3, 2)], 1)
     return Probe((router.far, "far2"), [(router.far, "far3")], some, 0.005)
@@ -105,25 +108,25 @@ def between_hosts(router: EdgeRouter) -> Probe:
 
 @dataclass
 class Bench:
-    """The router, and what is measured on it."""
+    """The router and the results measured on it."""
 
     router: EdgeRouter
     speaker: bgp.Speaker
     null: NullFpm
     work: CpuWork
-    own: int  # routes without the speaker's
+    own: int  # routes other than the speaker's
     cases: list[BenchCase] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
     def loaded(self) -> int:
-        """How many routes the controller has with a full table."""
+        """Returns the number of the controller's routes when the full table is loaded."""
         return self.own + len(self.work.table)
 
-    # -- load and withdrawal, against the null reader
+    # -- load and withdrawal, compared with the null reader
 
     def throughput(self, rounds: int) -> None:
-        """Both readers in turn."""
+        """Measures load and withdrawal with the controller and with the null reader, in turn."""
         count = len(self.work.table)
         named = f"{len(self.work.table.ipv4):,} IPv4 and {len(self.work.table.ipv6):,} IPv6 routes"
         cases = {
@@ -153,32 +156,35 @@ class Bench:
         self.cases += cases.values()
 
     def hand_over(self) -> None:
-        """Have zebra send to the null reader."""
+        """Makes zebra send its routes to the null reader."""
         before = self.null.connections
         self.router.send_fpm_to(NULL_PORT)
         wait_until(lambda: self.null.connections > before, 30, "zebra at the null reader")
         self.quiet()
 
     def quiet(self, after: float = 0.0) -> float:
-        """Wait until the null reader has had all that comes after a moment; when it had."""
+        """Waits until the null reader has received everything after `after`. Returns the time."""
         return self.null.wait_quiet(QUIET, DEADLINE, after)
 
     def in_switch(self, count: int) -> float:
-        """Wait for so many routes; the moment."""
+        """Waits until the switch holds `count` routes. Returns the time."""
         return self.router.wait_routes(count, DEADLINE)
 
     def timed(self, updates: bytes, ended: Callable[[], float]) -> tuple[float, dict[str, float]]:
-        """Send updates; seconds to their end, and the CPU seconds of every program."""
+        """Sends updates.
+
+        Returns the seconds until `ended`, and the CPU seconds of every program.
+        """
         before, began = self.router.cpu(), time.monotonic()
         self.speaker.send(updates)
         seconds = ended() - began
         after = self.router.cpu()
         return seconds, {name: after[name] - before[name] for name in after}
 
-    # -- one value each, against a limit
+    # -- single values, each with an upper limit
 
     def limit(self, kind: str, workload: str, values: Sequence[float], unit: str) -> None:
-        """A figure that is to stay under its limit; the median of its rounds."""
+        """Records a result that has an upper limit. Its value is the median of its rounds."""
         median, limit = statistics.median(values), LIMITS[kind]
         self.limits.append(
             {
@@ -194,20 +200,20 @@ class Bench:
         print(f"{workload}: {median:,.3g} {unit} (limit {limit:,.3g})", flush=True)
 
     def load_for_memory(self, empty: int) -> None:
-        """Load the table and say what it takes; `empty`: resident bytes without it."""
+        """Loads the table and records the memory. `empty`: resident bytes without the table."""
         seconds, _ = self.timed(self.work.load, lambda: self.in_switch(self.loaded()))
         self.notes["load before memory"] = round(seconds, 2)
         self.memory("after the load", empty)
 
     def memory(self, when: str, empty: int) -> None:
-        """Resident memory beyond that without routes."""
+        """Records the controller's resident memory, less that without routes."""
         now, most = self.router.resident("controller")
         count = len(self.work.table)
         self.notes[f"controller {when}, MB"] = {"now": now / 1e6, "at most": most / 1e6}
         self.limit("bytes", f"controller's memory {when}", [(now - empty) / count], "bytes a route")
 
     def changes(self, seconds: float) -> None:
-        """Routes that go from one gateway to another, at a rate."""
+        """Changes the gateways of routes at a rate, and records the lag."""
         reader = SwitchReader(self.router.target.grpc, self.router.target.device_id)
         work = Changes(self.work.table.ipv4, gateways(4), PEER_AS, reader)
         work.run(self.speaker, CHANGES_A_SECOND, seconds)
@@ -217,7 +223,7 @@ class Bench:
         self.limit("lag", what, [work.percentile(0.99)], "s")
 
     def restart_controller(self, rounds: int, empty: int) -> None:
-        """Kill it and start it, with a full table in the switch and in zebra."""
+        """Restarts the controller while the switch and zebra hold a full table."""
         found: dict[str, list[float]] = {"ready": [], "settled": []}
         for _ in range(rounds):
             self.router.controller.kill()
@@ -241,7 +247,7 @@ class Bench:
         self.memory("after its restart", empty)
 
     def restart_switch(self, rounds: int) -> None:
-        """Stop it and start it: what passes when."""
+        """Restarts the switch. Records when packets pass again, and when the table is complete."""
         found: dict[str, list[float]] = {"connected": [], "table": []}
         for _ in range(rounds):
             with between_hosts(self.router) as probe:
@@ -263,13 +269,13 @@ class Bench:
 
 
 def tell_cpu(case: BenchCase, reader: str, cpu: dict[str, float], count: int) -> None:
-    """Microseconds of each program's CPU a route, into the details."""
+    """Adds each program's CPU time, in microseconds per route, to the case's details."""
     shown = {name: round(seconds / count * 1e6, 2) for name, seconds in cpu.items()}
     case.details.setdefault("cpu_us_a_route", {}).setdefault(reader, []).append(shown)
 
 
 def measure(arguments: Any, lab: Lab) -> None:
-    """Measure everything, write the results, tell how the bars stand."""
+    """Measures everything, writes the results and prints whether the bars are met."""
     work = CpuWork.of(table(arguments.ipv4, arguments.ipv6))
     print(f"table: {work.table.source}; {len(work.load) / 1e6:.1f} MB of updates", flush=True)
     rounds = 1 if arguments.look else arguments.rounds
@@ -311,7 +317,7 @@ def measure(arguments: Any, lab: Lab) -> None:
 
 
 def main(words: Iterable[str] | None = None) -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = command.parser("route_load", "full tables through FRR", seconds=60.0)
     parser.add_argument("--ipv4", type=int, default=FULL[0], help="routes; 1,000,000")
     parser.add_argument("--ipv6", type=int, default=FULL[1], help="routes; 200,000")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full routing tables: a real one where BGP_TABLE names it, extended by its own mix.
+"""Full routing tables: read from the file BGP_TABLE, or generated.
 
-A table is read from a file with a prefix a line (`.xz` is unpacked), or begins with a few made
-prefixes of the Internet's lengths. What is missing is made by the mix of what is there: a
-prefix has the length of a random one, and begins with the first bits of another, so that as
-many lie close together and in each other.
+The file has one prefix per line (`.xz` is unpacked). Without a file, the table begins with random
+prefixes of the Internet's lengths. Missing prefixes are then derived from those that exist: a
+derived prefix has the length of a random one and the first bits of another. So as many prefixes
+nest and lie close together as in a real table.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ IPV6_LENGTHS = dict(
         strict=True,
     )
 )
-"""Prefixes of a full IPv6 table by length."""
+"""Number of prefixes of a full IPv6 table, by length."""
 SHARED = {4: 14, 6: 28}
-"""Bits that a made prefix has of another one, by version."""
+"""Bits that a derived prefix copies from an existing one, by IP version."""
 SEEDS = 20_000
-"""Prefixes that are made by chance where there is no file; the others have the bits of these."""
+"""Number of random prefixes without a file. All further prefixes are derived from them."""
 
 Prefix = tuple[bytes, int]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Distinct prefixes of both versions in random order, and where they are from."""
+    """Distinct IPv4 and IPv6 prefixes in random order, and their source."""
 
     ipv4: list[Prefix]
     ipv6: list[Prefix]
@@ -48,7 +48,7 @@ class Table:
 
 
 def table(ipv4: int, ipv6: int) -> Table:
-    """Returns this number of prefixes, the same ones each time."""
+    """Returns this number of prefixes. They are the same in every run."""
     chance = random.Random(11)
     named = os.environ.get("BGP_TABLE")
     read: dict[int, list[Prefix]] = {4: [], 6: []}
@@ -71,8 +71,10 @@ def table(ipv4: int, ipv6: int) -> Table:
 
 
 def routable(prefix: Prefix) -> bool:
-    """Whether a router forwards by it and the lab's own networks (10/8, 2001:db8::/32) do not
-    meet it."""
+    """Returns whether routers forward to the prefix and it does not overlap the lab's networks.
+
+    The lab's networks are 10.0.0.0/8 and 2001:db8::/32.
+    """
     address, length = prefix
     if len(address) == 4:
         head = address[0]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends a capture's frames by an interface, at the rates and for the times that it is told.
+"""Sends the frames of a capture by an interface, at the rates and for the times on standard input.
 
     python -m bench.sender INTERFACE CAPTURE
 
-For a line "RATE SECONDS" it answers, when it is through, with a line of how many frames
-it has sent; it goes on where it stopped. Frames go in bursts of eight.
+For each input line "RATE SECONDS", it sends frames, then prints how many it has sent. It continues
+where it stopped before. Frames are sent in bursts of eight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BURST = 8
 
 
 def send(output: socket.socket, frames: list[bytes], at: int, rate: float, seconds: float) -> int:
-    """Send at `rate` from the frame `at` on; how many were sent."""
+    """Sends frames at `rate`, starting with the frame `at`. Returns the number of frames sent."""
     start = time.monotonic()
     sent, due = 0, 0.0
     while due < seconds:
@@ -29,7 +29,7 @@ def send(output: socket.socket, frames: list[bytes], at: int, rate: float, secon
         if wait > 0:
             time.sleep(wait)
         for _ in range(BURST):
-            with contextlib.suppress(OSError):  # the queue is full: offered all the same
+            with contextlib.suppress(OSError):  # a full queue: the frame counts as sent
                 output.send(frames[(at + sent) % len(frames)])
             sent += 1
         due = sent / rate
@@ -37,7 +37,7 @@ def send(output: socket.socket, frames: list[bytes], at: int, rate: float, secon
 
 
 def main() -> int:
-    """Serve one interface until the input ends."""
+    """Serves one interface until the input ends."""
     interface, capture = sys.argv[1:]
     frames = read_pcap(Path(capture))
     output = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)

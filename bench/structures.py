@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch's look-up structures against their peers: `make bench-NAME`.
+"""The switch's lookup structures, compared with those of peers: `make bench-NAME`.
 
     python -m bench.structures NAME [--rounds N] [--quick]
 
-Runs sluice-bench (switch/crates/bench) or, for multipath, the engine's own benchmark:
-they measure everybody in one process and in turn and print every round. Makes medians,
-ratios and verdicts of them and writes bench/results/NAME.json. BGP_TABLE names a file
-with a real routing table.
+Runs sluice-bench (switch/crates/bench) or, for multipath, the native engine's own benchmark. These
+programs measure all structures in one process, in turn, and print every round. This module computes
+medians and ratios, compares them with the bars and writes bench/results/NAME.json. BGP_TABLE names
+a file with a real routing table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def peers_library() -> Path | None:
 
 
 def program() -> Path:
-    """sluice-bench: SLUICE_BENCH, or cargo's release build."""
+    """Returns the path of sluice-bench: SLUICE_BENCH, or cargo's release build."""
     named = os.environ.get("SLUICE_BENCH")
     path = Path(named) if named else where.sluice_switch().with_name("sluice-bench")
     if not path.exists():
@@ -44,7 +44,7 @@ def program() -> Path:
 
 
 def command_of(name: str) -> list[str]:
-    """Returns the command that measures a benchmark."""
+    """Returns the command that runs a benchmark."""
     if name == "multipath":
         workspace = str(where.repository() / "switch" / "Cargo.toml")
         bench = ["cargo", "bench", "--quiet", "--locked", "--manifest-path", workspace]
@@ -58,10 +58,10 @@ def command_of(name: str) -> list[str]:
 
 
 def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
-    """All rounds of a benchmark, as the program prints them."""
+    """Runs a benchmark. Returns the program's report with all rounds."""
     command = [*command_of(name), "--rounds", str(rounds)]
     command += ["--quick"] if quick else []
-    # Huge pages for everybody's memory: DPDK's structures have them, too.
+    # All structures get huge pages, because DPDK's always have them.
     environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
     report = json.loads(done.stdout)
@@ -70,7 +70,7 @@ def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
 
 
 def as_cases(report: dict[str, Any]) -> list[BenchCase]:
-    """The report's cases for the writer."""
+    """Converts the report's cases for `write_results`."""
     return [
         BenchCase(
             case["workload"],
@@ -83,7 +83,7 @@ def as_cases(report: dict[str, Any]) -> list[BenchCase]:
 
 
 def memory_cases(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Bytes of each structure; the ratio says how many times smaller ours is."""
+    """Returns the bytes of each structure. The ratio is the peer's bytes divided by ours."""
     return [
         {
             "workload": memory["workload"],
@@ -98,7 +98,7 @@ def memory_cases(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Measure, write, and tell how the bars stand."""
+    """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="structures", description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--rounds", type=int, default=BY_DEFAULT, help=f"default {BY_DEFAULT}")

@@ -3,19 +3,20 @@
 
     python -m bench.writes [--rounds N] [--seconds N] [--batch N] [--divisor N]
 
-The router program on both, filled alike: 1,000,000 IPv4 routes, 200,000 IPv6 routes and
-1,000,000 flows with idle timeouts. The updates are encoded beforehand; p4runtime-load
-sends them, one connection, a few requests under way. Three parts:
+Both run the router program with the same entries: 1,000,000 IPv4 routes, 200,000 IPv6 routes and
+1,000,000 flows with idle timeouts. The updates are encoded beforehand. p4runtime-load sends them
+over one connection, with a few requests outstanding. The benchmark has three parts:
 
-updates     a part of each table is deleted, inserted again and modified (routes to
-            another next hop), on both in turn: updates a second, from the first
-            request's sending to the last answer
-forwarding  packets a second from port to port in memory, alone and while flows are
-            modified at 400,000 updates a second; the ratio is of the two, and a bar of
-            its own. They differ by less than a machine does from second to second, so
-            they take turns in short pieces of a round. Where processors are few the
-            client takes part of them, too
-memory      resident memory of the whole switch with all tables filled
+    updates     updates per second, from the first request to the last answer: a part of each
+                table is deleted, inserted again and modified (routes get another next hop),
+                on both targets in turn
+    forwarding  packets per second between ports in memory, alone and while flows are modified
+                at 400,000 updates per second; a bar limits their ratio
+    memory      resident memory of the whole switch with all tables filled
+
+Forwarding alone and with updates differ by less than the machine's speed varies from second to
+second. So a round alternates between them in short pieces. On a machine with few processors, the
+client competes with the workers.
 """
 
 from __future__ import annotations
@@ -49,30 +50,30 @@ from sluice_testkit.target import Target
 
 OURS, PEER = p4_cpu.OURS, p4_cpu.PEER
 FULL = {"IPv4 routes": 1_000_000, "IPv6 routes": 200_000, "flows": 1_000_000}
-PART = 50_000  # of each table, that come and go
+PART = 50_000  # entries of each table that are deleted and inserted again
 KINDS = ("DELETE", "INSERT", "MODIFY")
-RATE = 400_000  # updates a second beside forwarding
-PIECES = 4  # of a round there
-PARTS = 3  # of the flows, modified in turn: one takes as long as a piece, and some more
-RATE_BATCH = 4_000  # of a request there: at a given rate, larger requests wake threads less often
+RATE = 400_000  # updates per second while forwarding is measured
+PIECES = 4  # pieces of a round of forwarding
+PARTS = 3  # parts of the flows, modified in turn; writing a part takes a little longer than a piece
+RATE_BATCH = 4_000  # updates per request at RATE; large requests wake fewer threads
 LIMIT_MB = 512
 TIMEOUT_NS = 30 * 10**9
-WINDOW = 4  # requests under way
+WINDOW = 4  # outstanding requests
 IPV6_LENGTH = 48
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries of one table: how they are encoded, and their values in the order of marks."""
+    """The entries of one table: their encoding, and their values in the order of `marks`."""
 
     entity: p4runtime_pb2.Entity
     marks: Sequence[bytes]
     values: Sequence[Sequence[bytes]]
     lengths: Sequence[int] | None = None
-    modified: Sequence[Sequence[bytes]] | None = None  # values that a MODIFY gives them
+    modified: Sequence[Sequence[bytes]] | None = None  # values that a MODIFY sets
 
     def encoded(self, kind: str, part: slice) -> bytes:
-        """Updates of a kind, one after the other."""
+        """Returns the encoded updates of one kind for a part of the entries."""
         templates: dict[int | None, bulk.Template] = {}
         encoded = []
         all_values = self.modified if kind == "MODIFY" and self.modified else self.values
@@ -89,17 +90,20 @@ class Entries:
 
 
 def next_hop(index: int) -> bytes:
-    """Of the few that there are."""
+    """Returns the id of one of the few next hops."""
     return p4_cpu.NEXTHOPS[index % len(p4_cpu.NEXTHOPS)].to_bytes(2)
 
 
 def to_next_hops(prefixes: Iterable[bytes], shift: int) -> list[tuple[bytes, bytes]]:
-    """Each to the next of the next hops; another shift, and all of them have others."""
+    """Pairs each prefix with the next hop in turn.
+
+    With another `shift`, all get another next hop.
+    """
     return [(prefix, next_hop(index + shift)) for index, prefix in enumerate(prefixes)]
 
 
 def ipv4_routes(schema: Schema, routes: Collection[tuple[int, int]]) -> Entries:
-    """Of the lengths that the Internet's have."""
+    """Returns IPv4 routes, with the given lengths."""
     match: dict[str, Any] = {"vrf": 0, "dst_addr": "193.210.227.0/24"}
     entry = schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=0xB5C6)
     marks = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
@@ -110,7 +114,7 @@ def ipv4_routes(schema: Schema, routes: Collection[tuple[int, int]]) -> Entries:
 
 
 def ipv6_routes(schema: Schema, count: int) -> Entries:
-    """Prefixes of /48, as half of the Internet's are."""
+    """Returns /48 routes, the length of half of the Internet's IPv6 routes."""
     match: dict[str, Any] = {"vrf": 0, "dst_addr": "20c1:d2e3:f4a5::/48"}
     entry = schema.entry("ipv6_fib", match, "set_nexthop", nexthop_id=0xB5C6)
     marks = bytes.fromhex("20c1d2e3f4a5"), bytes.fromhex("b5c6")
@@ -124,7 +128,7 @@ def ipv6_routes(schema: Schema, count: int) -> Entries:
 
 
 def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
-    """Entries of the flow cache, with idle timeouts."""
+    """Returns entries of the flow cache, with idle timeouts."""
     key: dict[str, Any] = dict.fromkeys(("fragment", "is_local", "bundle"), 0)
     key |= {"list_id": p4_cpu.LIST_ID, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
     key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
@@ -150,7 +154,9 @@ def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
 
 
 def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], Path]:
-    """Encoded updates: of each table everything ("fill"), and each kind of a part of it."""
+    """Writes files of encoded updates: for each table all inserts ("fill"), and each kind for a
+    part.
+    """
     written = {}
     for name, entries in tables.items():
         some = slice(0, min(PART, len(entries.values)))
@@ -163,7 +169,7 @@ def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], 
 
 
 def parts(folder: Path, entries: Entries) -> list[Path]:
-    """Updates that modify all flows, in parts."""
+    """Writes files of updates that together modify all flows."""
     written = []
     for part in range(PARTS):
         path = folder / f"flows-part-{part}"
@@ -173,7 +179,7 @@ def parts(folder: Path, entries: Entries) -> list[Path]:
 
 
 class Switch:
-    """A running target with the pipeline, and the tables filled."""
+    """A running target with the pipeline and filled tables."""
 
     def __init__(self, target: Target, batch: int):
         self.target = target
@@ -182,7 +188,7 @@ class Switch:
 
     def command(self, file: Path, *more: str, batch: int | None = None) -> list[str]:
         """Returns the command that writes a file of updates."""
-        self._election_id += 1  # the primary is whoever came last
+        self._election_id += 1  # the latest client becomes the primary
         words = [str(where.sluice_switch().with_name("p4runtime-load"))]
         words += ["--server", self.target.grpc, "--device-id", str(self.target.device_id)]
         words += ["--election-id", str(self._election_id), "--pid", str(self.target.pid)]
@@ -190,13 +196,13 @@ class Switch:
         return [*words, *more, str(file)]
 
     def write(self, file: Path) -> dict[str, Any]:
-        """Write a file of updates, as fast as it goes."""
+        """Sends a file of updates as fast as possible."""
         report = json.loads(run(self.command(file), timeout=600).stdout)
         assert isinstance(report, dict)
         return report
 
     def resident_mb(self) -> float:
-        """Resident memory of the process."""
+        """Returns the resident memory of the switch, in MB."""
         for line in Path(f"/proc/{self.target.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024 / 1e6
@@ -207,7 +213,7 @@ class Switch:
 def running(
     lab: Lab, namespace: Namespace, name: str, batch: int, options: Sequence[str]
 ) -> Iterator[Switch]:
-    """A target with the pipeline and the few entries that packets need."""
+    """Starts a target with the pipeline and the few entries that packets need."""
     target = Target(
         namespace,
         plug(namespace, f"w{name[:3]}"),
@@ -227,7 +233,7 @@ def running(
 
 
 def fill(switch: Switch, updates: Mapping[tuple[str, str], Path]) -> None:
-    """Fill all tables."""
+    """Fills all tables."""
     for name in FULL:
         report = switch.write(updates[name, "fill"])
         rate, resident = report["updates_per_second"], switch.resident_mb()
@@ -238,7 +244,7 @@ def fill(switch: Switch, updates: Mapping[tuple[str, str], Path]) -> None:
 def measure_updates(
     switches: Mapping[str, Switch], updates: Mapping[tuple[str, str], Path], rounds: int
 ) -> list[BenchCase]:
-    """Every kind of update of every table, on all switches in turn."""
+    """Measures every kind of update of every table, on all switches in turn."""
     cases = {(name, kind): BenchCase(f"{name}, {kind}") for name in FULL for kind in KINDS}
     for _ in range(rounds):
         for (name, kind), case in cases.items():
@@ -260,14 +266,14 @@ def measure_updates(
 
 @dataclass(frozen=True)
 class Forwarded:
-    """Packets a second that leave, and for each CPU-second of the workers."""
+    """Packets forwarded per second, and per CPU-second of the workers."""
 
     per_second: float
     per_cpu_second: float
 
 
 def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
-    """Measures the forwarding rate over a number of seconds."""
+    """Measures the forwarding rate for `seconds` seconds."""
     spent = thread_seconds(switch.target.pid, "worker-")
     start, before = time.monotonic(), ctl.frames()[1]
     time.sleep(seconds)
@@ -278,14 +284,14 @@ def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
 def measure_forwarding(
     switch: Switch, ctl: p4_cpu.Ctl, traffic: Path, flow_parts: Sequence[Path], arguments: Any
 ) -> BenchCase:
-    """Forwarding beside updates, and alone, in turn."""
+    """Measures forwarding alone and beside updates, in turn."""
     case = BenchCase(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
     reached = []
     workers: dict[str, list[float]] = {"alone": [], "beside": []}
     ctl.ask("add-port", f"{p4_cpu.MEMORY_IN}@replay:{traffic}")
     seconds = arguments.seconds / PIECES
     try:
-        forwarded(switch, ctl, arguments.seconds)  # caches as they are under load
+        forwarded(switch, ctl, arguments.seconds)  # fills the CPU caches
         for piece in range(arguments.rounds * PIECES):
             alone = forwarded(switch, ctl, seconds)
             case.peers["alone"].append(alone.per_second)
@@ -293,7 +299,7 @@ def measure_forwarding(
             part = flow_parts[piece % len(flow_parts)]
             writing = switch.command(part, "--rate", str(RATE), batch=RATE_BATCH)
             with subprocess.Popen(writing, stdout=subprocess.PIPE, text=True) as load:
-                time.sleep(0.2)  # it reads its file
+                time.sleep(0.2)  # the client reads its file
                 beside = forwarded(switch, ctl, seconds)
                 case.ours.append(beside.per_second)
                 workers["beside"].append(beside.per_cpu_second)
@@ -317,7 +323,7 @@ def measure_forwarding(
 
 
 def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
-    """Measure everything, write the results, tell how the bars stand."""
+    """Measures everything, writes the results and prints whether the bars are met."""
     schema = Schema.load(where.pipeline())
     counts = {name: count // arguments.divisor for name, count in FULL.items()}
     content = p4_cpu.content(counts["IPv4 routes"], counts["flows"])
@@ -370,7 +376,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 
 def main(words: Iterable[str] | None = None) -> int:
-    """Parse, measure, write."""
+    """Parses the command line, measures and writes the results."""
     parser = command.parser("writes", "updates over P4Runtime", seconds=1.5)
     parser.add_argument("--batch", type=int, default=1000, help="updates of a request; 1,000")
     parser.add_argument("--divisor", type=int, default=1, help="smaller tables; writes no results")

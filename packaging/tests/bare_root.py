@@ -19,7 +19,7 @@ from sluice_testkit.wait import wait_until
 SUITE = "bookworm"
 FILES = ("etc", "usr", "var/lib/sluice", "var/lib/sluice-switch", "var/lib/sluice-esp")
 PACKAGES = Path("root/packages")
-"""Directory of package files in the root."""
+"""Directory in the root for package files."""
 CGROUPS = Path("/sys/fs/cgroup")
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",

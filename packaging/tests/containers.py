@@ -33,7 +33,7 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import Process, run
 from sluice_testkit.wait import wait_until
 
-# Supported keys of a service, and the capabilities that Docker grants without `cap_drop`.
+# Supported keys of a service; then the capabilities that Docker grants without `cap_drop`.
 KEYS = """image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add
 devices network_mode pid sysctls security_opt privileged depends_on healthcheck restart init"""
 GRANTED = """chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw

@@ -32,7 +32,7 @@ PAGE = "docs/how-to/install.md"
 
 
 def make_install(prefix: Path, destination: str, configuration: Path) -> None:
-    """Runs `make install`, on the builds of `make test-install`."""
+    """Runs `make install` with the builds of `make test-install`."""
     variables = [f"PREFIX={prefix}", f"DESTDIR={destination}", f"SYSCONFDIR={configuration}"]
     run(["make", "-C", str(ROOT), "install", *variables], timeout=900, env={"MAKEFLAGS": ""})
 

@@ -84,7 +84,7 @@ class Router:
         self.root = root
         self.namespace = lab.namespace("r1")
         self.hosts = [self._host(lab, number) for number in (1, 2)]
-        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule lets it through
+        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule admits this address
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.system = Booted(root, self.namespace, lab.supervisor)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PTF's platform: ports are interfaces, read by sockets that outlive a lost link.
+"""The PTF platform of this suite. A port is an interface, read by a packet socket.
 
-PTF's own port class ends the data plane's thread when its interface goes down.
+PTF's own port class ends the data plane's thread when its interface goes down. The sockets of this
+platform survive a lost link.
 """
 
 from typing import Any
@@ -17,24 +18,24 @@ class Port:
         self._name = (device, port)
 
     def fileno(self) -> int:
-        """Returns the descriptor to select on."""
+        """Returns the descriptor on which to select."""
         return self._socket.fileno()
 
     def get_packet_source(self) -> "Port":
-        """Itself: every port has a socket of its own."""
+        """Returns this port, since every port has its own socket."""
         return self
 
     def recv(self) -> tuple[int, int, bytes, float] | None:
-        """(device, port, frame, time), or None if there was nothing after all."""
+        """Returns (device, port, frame, time), or None if no frame was there."""
         received = self._socket.receive_at()
         return None if received is None else (*self._name, *received)
 
     def send(self, frame: bytes) -> int:
-        """Put one frame on the wire."""
+        """Sends one frame."""
         return self._socket.send(frame)
 
 
 def platform_config_update(config: dict[str, Any]) -> None:
-    """The platform that PTF needs: the interface of each port, and the class of a port."""
+    """Sets the interface of each port and the class of ports in PTF's configuration."""
     config["port_map"] = {(device, port): name for device, port, name in config["interfaces"]}
     config["dataplane"] = {"portclass": Port}

@@ -3,10 +3,10 @@
 
     python -m sluice_ptf [--target sluice-switch|bmv2] [--option=OPTION...] [TEST...]
 
-TEST is a PTF test spec: a module (`routing`) or a test (`routing.blackhole`);
-with one given, the goldens are left out. OPTION goes to the target's command
-line: `--option=--workers=2`. The switch gets a network namespace
-and four ports; PTF runs in the same namespace at the other ends.
+TEST is a PTF test spec: a module (`routing`) or a test (`routing.blackhole`). If a TEST is given,
+the goldens do not run. OPTION is added to the target's command line: `--option=--workers=2`. The
+switch runs in a network namespace with four ports. PTF runs in the same namespace, at the other
+ends of the ports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 def ptf_command(target: Target, build: Path, logs: Path, specs: list[str]) -> list[str]:
-    """The command line of PTF's own runner."""
+    """Returns the command line of PTF's test runner."""
     parameters = f"address='{target.grpc}';device_id={target.device_id};build='{build}'"
     interfaces = [word for port, end in far_ends().items() for word in ("-i", f"{port}@{end}")]
     runner = str(Path(sys.executable).parent / "ptf")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The veth pairs between a switch and its tester, in one namespace."""
+"""Creates the veth pairs between a switch and its tester, in one namespace."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ VETH_MTU = 9000
 
 
 def far_ends(prefix: str = "test") -> dict[int, str]:
-    """The interfaces by which the test reaches the ports of the switch."""
+    """Returns the tester's interface for each port of the switch."""
     return {port: f"{prefix}{port}" for port in PORTS}
 
 
 def plug(namespace: Namespace, prefix: str = "test") -> dict[int, str]:
-    """Makes the pairs, silent at both ends; returns the switch's end of each port."""
+    """Creates the veth pairs. Returns the switch's interface for each port.
+
+    The kernel does not send on these interfaces.
+    """
     switch_ends = {}
     for port, far_end in far_ends(prefix).items():
         switch_ends[port] = f"{prefix}-switch{port}"

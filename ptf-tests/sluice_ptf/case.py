@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function as a PTF test.
+"""Makes a PTF test of a function.
 
     @ptf_test
     def longest_prefix_wins(router: Router) -> None:
-        "What the test promises, in a sentence."
+        "What the test checks, in a sentence."
 
-PTF takes its tests as classes; `ptf_test` makes one of each function. The class
-starts from the standard router (`@bare_ptf_test`: from an empty one) and undoes
-what the test wrote. One P4Runtime session and one pipeline load serve all tests
-of a process. Test parameters: address, device_id, build (the directory of
-router.json); the ports are PTF's own (`-i PORT@INTERFACE`).
+PTF expects tests as classes. `ptf_test` makes a class of a function. The test starts from the
+standard router (`@bare_ptf_test`: from an empty router) and deletes at its end what it wrote. All
+tests of a process share one P4Runtime session and one loaded pipeline.
+
+Test parameters: address, device_id, build (the directory of router.json). PTF itself has the option
+for ports (`-i PORT@INTERFACE`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from sluice_ptf.runtime import RuntimeClient
 from sluice_ptf.schema import Schema
 
 Test = Callable[[Router], None]
-_DEVICE = 0  # PTF's number of the switch under test
+_DEVICE = 0  # device number of the switch in PTF
 _QUEUE = 100_000  # frames per port; PTF silently drops the oldest when it is full
 
 
 class PtfPorts:
-    """PTF's data plane as a probe's ports."""
+    """Gives a probe access to the ports through PTF's data plane."""
 
     def __init__(self) -> None:
         self._dataplane = ptf.dataplane_instance
@@ -47,11 +48,14 @@ class PtfPorts:
         self.numbers = tuple(sorted(port for _device, port in self._dataplane.ports))
 
     def send(self, port: int, frame: bytes) -> None:
-        """Put one frame on the wire into `port` of the switch."""
+        """Sends one frame into `port` of the switch."""
         self._dataplane.send(_DEVICE, port, frame)
 
     def receive(self, timeout: float) -> list[tuple[int, bytes]]:
-        """All (port, frame) received since the last call; waits `timeout` seconds for the first."""
+        """Returns all (port, frame) received since the last call.
+
+        Waits up to `timeout` seconds for the first frame.
+        """
         first = self._dataplane.poll(_DEVICE, timeout=timeout)
         if isinstance(first, self._dataplane.PollFailure):
             return []
@@ -62,7 +66,10 @@ class PtfPorts:
 
 @functools.cache
 def connection() -> RuntimeClient:
-    """The P4Runtime session that all tests share; its creation loads the pipeline."""
+    """Returns the P4Runtime session that all tests share.
+
+    The first call also loads the pipeline.
+    """
     build = Path(testutils.test_param_get("build"))
     client = RuntimeClient(
         testutils.test_param_get("address", "127.0.0.1:9559"),
@@ -76,13 +83,13 @@ def connection() -> RuntimeClient:
 
 @functools.cache
 def probe() -> Probe:
-    """The probe that all tests share."""
+    """Returns the probe that all tests share."""
     return Probe(connection(), PtfPorts())
 
 
 @contextlib.contextmanager
 def link_down(port: int) -> Iterator[None]:
-    """Takes the link of a port of the switch down."""
+    """Takes the link of a port of the switch down while the context is open."""
     interface = ptf.config["port_map"][_DEVICE, port]
     subprocess.run(["ip", "link", "set", "dev", interface, "down"], check=True)
     try:
@@ -92,16 +99,16 @@ def link_down(port: int) -> Iterator[None]:
 
 
 def reload_pipeline() -> None:
-    """Loads the program again: all forwarding state is lost."""
+    """Loads the program again, which deletes all forwarding state."""
     connection().set_pipeline(Path(testutils.test_param_get("build")) / "router.json")
     probe().install()
 
 
 @contextlib.contextmanager
 def small_flow_tables(router: Router, size: int) -> Iterator[None]:
-    """Loads the program with room for `size` flows in each flow table, and restores it at the end.
+    """Loads the program with flow tables of `size` entries; at the end, loads the original program.
 
-    All forwarding state is lost both times.
+    Each load deletes all forwarding state.
     """
     build = Path(testutils.test_param_get("build"))
     program = json.loads((build / "router.json").read_text())
@@ -124,7 +131,7 @@ def small_flow_tables(router: Router, size: int) -> Iterator[None]:
 
 
 def ptf_test(function: Test) -> type[BaseTest]:
-    """A test on the standard router."""
+    """Makes a PTF test that starts from the standard router."""
 
     def on_standard_router(router: Router) -> None:
         standard.set_up(router)
@@ -134,7 +141,7 @@ def ptf_test(function: Test) -> type[BaseTest]:
 
 
 def bare_ptf_test(function: Test) -> type[BaseTest]:
-    """A test on a router without interfaces, addresses and routes."""
+    """Makes a PTF test that starts from a router without interfaces, addresses and routes."""
     return _case(function, function)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as bytes: the expected result of routing, and the addresses of the suite.
+"""Frames as bytes: the expected results of routing, and the addresses of the suite.
 
-`routed` is written from RFC 1812 and not from the pipeline: the tests compare
-the pipeline with it.
+The module follows RFC 1812 and not the pipeline's code, because the tests compare the pipeline with
+it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ETHERTYPE_IPV6 = b"\x86\xdd"
 
 
 def mac_bytes(mac: str) -> bytes:
-    """A MAC address as 6 bytes."""
+    """Returns a MAC address as 6 bytes."""
     return bytes.fromhex(mac.replace(":", ""))
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071, over an even number of bytes."""
+    """Returns the checksum of RFC 1071 over an even number of bytes."""
     total: int = sum(word for (word,) in struct.iter_unpack("!H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -28,24 +28,26 @@ def internet_checksum(data: bytes) -> int:
 
 
 def untagged(frame: bytes) -> bytes:
-    """The frame without its VLAN tag, if it has one."""
+    """Returns the frame without its VLAN tag, if it has one."""
     return frame[:12] + frame[16:] if frame[12:14] == ETHERTYPE_VLAN else frame
 
 
 def tagged(frame: bytes, vlan: int, priority: int = 0) -> bytes:
-    """The frame with a VLAN tag; VLAN 0 stands for none."""
+    """Returns the frame with a VLAN tag. If `vlan` is 0, the frame stays untagged."""
     if not vlan:
         return frame
     return frame[:12] + ETHERTYPE_VLAN + struct.pack("!H", priority << 13 | vlan) + frame[12:]
 
 
 def readdressed(frame: bytes, src: str, dst: str) -> bytes:
-    """The frame with other MAC addresses."""
+    """Returns the frame with other MAC addresses."""
     return mac_bytes(dst) + mac_bytes(src) + frame[12:]
 
 
 def hop_decremented(frame: bytes) -> bytes:
-    """An untagged frame after one hop: TTL or hop limit decremented, checksum recomputed."""
+    """Returns an untagged frame after one hop: TTL or hop limit decremented, checksum
+    recomputed.
+    """
     header = bytearray(frame)
     if frame[12:14] == ETHERTYPE_IPV6:
         header[14 + 7] -= 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces and neighbours of a router, and the host that sends to it. Depends on nothing."""
+"""Types for a router's interfaces and neighbours, and addresses of the host that sends to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOST6 = "2001:db8:1::99"
 
 @dataclass(frozen=True)
 class Interface:
-    """A layer-3 interface of the router: a VLAN (0: untagged) of a port, and a MAC address."""
+    """A layer-3 interface of the router: a VLAN of a port (0: untagged), and a MAC address."""
 
     id: int
     port: int
@@ -33,7 +33,7 @@ class Nexthop:
 
 @dataclass(frozen=True)
 class Member:
-    """A next hop in a group. The member's id is the next hop's."""
+    """A next hop in a group. The member's id equals the next hop's id."""
 
     nexthop: Nexthop
     weight: int = 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets for tests: scapy's, with addresses of the standard router.
+"""Builds IP packets with scapy, with addresses of the standard router.
 
-Every field can be given under its scapy name; other fields have values that
-no test depends on. Sources are always set, so that scapy never reads the kernel's routes.
+Every field can be set under its scapy name. The other fields have values that no test depends on.
+The source address is always set, so scapy never reads the kernel's routes.
 """
 
 from __future__ import annotations
@@ -21,42 +21,44 @@ DPORT = 7000
 
 
 def ip4(dst: str, payload: Packet, **header: Any) -> Packet:
-    """An IPv4 packet from the host on A."""
+    """Returns an IPv4 packet from the host on A."""
     return IP(**{"src": HOST4, "dst": dst, "ttl": 64, "id": 0x1234} | header) / payload
 
 
 def ip6(dst: str, payload: Packet, **header: Any) -> Packet:
-    """An IPv6 packet from the host on A."""
+    """Returns an IPv6 packet from the host on A."""
     return IPv6(**{"src": HOST6, "dst": dst, "hlim": 64} | header) / payload
 
 
 def udp(dport: int = DPORT, sport: int = SPORT, size: int = 18) -> Packet:
-    """A UDP datagram with `size` bytes of payload."""
+    """Returns a UDP datagram with `size` bytes of payload."""
     return UDP(sport=sport, dport=dport) / Raw(bytes(index & 0xFF for index in range(size)))
 
 
 def arp(target: str, operation: int = 1) -> Packet:
-    """An ARP request or reply from the host on A."""
+    """Returns an ARP request or reply from the host on A."""
     return ARP(op=operation, hwsrc=HOST_MAC, psrc=HOST4, hwdst="00:00:00:00:00:00", pdst=target)
 
 
 def tcp(dport: int = DPORT, sport: int = SPORT) -> Packet:
-    """A TCP segment without payload."""
+    """Returns a TCP segment without payload."""
     return TCP(sport=sport, dport=dport, flags="A", seq=1, ack=1)
 
 
 def echo() -> Packet:
-    """An ICMP echo request."""
+    """Returns an ICMP echo request."""
     return ICMP(type=8, id=1, seq=1) / Raw(b"echo payload")
 
 
 def udp_to(dst: str, **header: Any) -> Packet:
-    """A UDP packet of the family of `dst` from the host on A."""
+    """Returns a UDP packet from the host on A, of the IP version of `dst`."""
     return ip6(dst, udp(), **header) if ":" in dst else ip4(dst, udp(), **header)
 
 
 def too_deep(dst: str) -> Packet:
-    """A chain of nine extension headers, or twelve options: more than the parser walks."""
+    """Returns a packet with nine extension headers or twelve options: more than the parser
+    walks.
+    """
     if ":" not in dst:
         return ip4(dst, udp(), options=b"\1" * 12)
     chain = udp()
@@ -66,5 +68,5 @@ def too_deep(dst: str) -> Packet:
 
 
 def hops(dst: str, left: int) -> dict[str, int]:
-    """The TTL or hop limit, as the family of `dst` names it."""
+    """Returns scapy's field for the TTL (IPv4) or hop limit (IPv6), with the value `left`."""
     return {"hlim" if ":" in dst else "ttl": left}

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SPDs in the pipeline's terms: lists, flows, bundles and the engine, as verbs.
+"""Writes SPDs to the pipeline's tables: lists, flows, bundles and the engine.
 
-A list's epoch and generation differ from each other and between lists, and do not
-fit 16 bits, so that confused fields are detected. `Policy` makes its router watch the
-rule counters: from then on every assertion of the router covers them, too.
+Every list has an epoch and a generation of its own, above 16 bits, so the tests detect confused or
+truncated fields. A `Policy` makes its router watch the rule counters: from then on, every assertion
+of the router covers these counters.
 
-    OUT guards port 2:   policy.ready(OUT); policy.bind(B, OUT)
-    a flow of it:        policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=3))
-    what it counts:      router.forwards(A, udp_to(V4), TO_B, rules=hit(OUT, 3))
+    a list of port 2:    policy.ready(OUT); policy.bind(B, OUT)
+    a flow of the list:  policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=3))
+    expected counts:     router.forwards(A, udp_to(V4), TO_B, rules=hit(OUT, 3))
 
 Depends on router, shim and network.
 """
@@ -29,14 +29,14 @@ from sluice_ptf.runtime import PacketIn
 from sluice_ptf.schema import Match, Value
 from sluice_ptf.shim import DECRYPTED, ENCRYPT, ENCRYPTED, Shim
 
-RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535)  # rule ids in the tests
+RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535)  # rule ids that the tests use
 ENGINE = Interface(id=6, port=4, mac="02:00:00:00:01:06")
 ENGINE_ID = 1
 
 
 @dataclass(frozen=True)
 class PolicyList:
-    """One ordered list of an SPD, at an epoch and a generation."""
+    """One ordered list of an SPD, with an epoch and a generation."""
 
     direction: Literal["inbound", "outbound"]
     id: int
@@ -44,11 +44,11 @@ class PolicyList:
     generation: int
 
     def changed(self) -> PolicyList:
-        """The list after a commit that retires its flows."""
+        """Returns the list after a commit that makes its cached flows stale."""
         return replace(self, epoch=self.epoch + 1, generation=self.generation + 1)
 
     def edited(self) -> PolicyList:
-        """The list after a commit that retires only verdicts under way, not flows."""
+        """Returns the list after a commit that makes claims stale, but not cached flows."""
         return replace(self, generation=self.generation + 1)
 
 
@@ -60,7 +60,7 @@ OUT2 = PolicyList("outbound", 22, epoch=0x10009, generation=0x2000A)
 
 @dataclass(frozen=True)
 class Flow:
-    """The key by which a flow table distinguishes packets of one list."""
+    """The key of a flow in a flow table, without the list."""
 
     src_addr: str
     dst_addr: str
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Sa:
-    """An outbound SA of a bundle, in one VRF."""
+    """An outbound SA of a bundle in one VRF."""
 
     bundle: int
     vrf: int = 0
@@ -94,19 +94,19 @@ class Sa:
 
 
 def hit(policy_list: PolicyList, rule: int) -> dict[str, int]:
-    """The rule's counter of one verdict served from the cache."""
+    """Returns the expected count of one cached verdict of the rule."""
     return {f"{policy_list.direction} hit {rule}": 1}
 
 
 def claim(policy_list: PolicyList, rule: int) -> dict[str, int]:
-    """The rule's counter of one verdict that the CPU found."""
+    """Returns the expected count of one verdict of the rule that a packet-out claims."""
     return {f"{policy_list.direction} claim {rule}": 1}
 
 
 def reinjection(
     punt: PacketIn, answer: Verdict | None = None, **changes: Value
 ) -> dict[str, Value]:
-    """The header of a re-injection: all fields of the punt, and the verdict found since."""
+    """Returns the header that re-injects a punt: the fields of the punt, and the CPU's verdict."""
     header: dict[str, Value] = {
         name: value
         for name, value in punt.metadata.items()
@@ -119,7 +119,7 @@ def reinjection(
 
 
 class Policy:
-    """The SPDs of one test."""
+    """Writes the SPDs of one test."""
 
     def __init__(self, router: Router):
         self.router = router
@@ -128,7 +128,7 @@ class Policy:
     # --- lists and flows ------------------------------------------------------
 
     def state(self, of: PolicyList) -> p4runtime_pb2.TableEntry:
-        """The entry that gives a list its epoch and generation."""
+        """Returns the entry that gives a list its epoch and generation."""
         return self.router.entry(
             f"{of.direction}.list_state",
             {"list_id": of.id},
@@ -138,15 +138,15 @@ class Policy:
         )
 
     def ready(self, *lists: PolicyList) -> None:
-        """Give lists their first epoch."""
+        """Writes the entries that give lists their epoch, so that packets are looked up in them."""
         self.router.insert(*(self.state(one) for one in lists))
 
     def commit(self, *lists: PolicyList) -> None:
-        """Give lists other epochs and generations."""
+        """Changes the epoch and generation of lists."""
         self.router.modify(*(self.state(one) for one in lists))
 
     def bind(self, interface: Interface, *lists: PolicyList) -> None:
-        """Binds lists to an interface, in place of any other lists."""
+        """Binds lists to an interface. Replaces earlier bindings of the same direction."""
         for one in lists:
             self.router.modify(
                 self.router.entry(
@@ -158,18 +158,18 @@ class Policy:
             )
 
     def guard(self, interface: Interface, *lists: PolicyList) -> None:
-        """Makes lists ready, and binds them to an interface."""
+        """Makes lists ready, then binds them to an interface."""
         self.ready(*lists)
         self.bind(interface, *lists)
 
     def unbind(self, interface: Interface) -> None:
-        """Removes the lists of an interface, and writes entries that say so."""
+        """Binds the interface to no list, in both directions."""
         self.router.modify(*self.router.unbound(interface))
 
     def flow_entry(
         self, of: PolicyList, flow: Flow, answer: Verdict, epoch: int | None = None
     ) -> p4runtime_pb2.TableEntry:
-        """The entry of a flow; of the list's own epoch, unless another is given."""
+        """Returns the entry of a flow. `epoch` defaults to the list's epoch."""
         family = "ipv6" if ":" in flow.dst_addr else "ipv4"
         key: dict[str, Match] = {"list_id": of.id, **vars(flow)}
         return self.router.entry(
@@ -185,7 +185,7 @@ class Policy:
     def flow(
         self, of: PolicyList, flow: Flow, answer: Verdict, epoch: int | None = None
     ) -> p4runtime_pb2.TableEntry:
-        """Install a flow; returns its entry."""
+        """Installs a flow and returns its entry."""
         entry = self.flow_entry(of, flow, answer, epoch)
         self.router.insert(entry)
         return entry
@@ -193,7 +193,7 @@ class Policy:
     # --- bundles and engines --------------------------------------------------
 
     def engine(self, number: int = ENGINE_ID, interface: Interface = ENGINE) -> None:
-        """Configures an engine, in both directions."""
+        """Configures an engine, and the interface for packets from it."""
         self.router.insert(
             self.router.entry(
                 "l3_interface",
@@ -207,37 +207,37 @@ class Policy:
         )
 
     def sa_entry(self, sa: Sa) -> p4runtime_pb2.TableEntry:
-        """The entry of the SA that serves a bundle."""
+        """Returns the entry that assigns an outbound SA to a bundle."""
         params: dict[str, Value] = dict(vars(sa))
         key = {name: params.pop(name) for name in ("vrf", "bundle")}
         return self.router.entry("outbound_sa", key, "encrypt", **params)
 
     def protects(self, sa: Sa) -> None:
-        """Gives a bundle an outbound SA."""
+        """Assigns an outbound SA to a bundle."""
         self.router.insert(self.sa_entry(sa))
 
     def spi(self, spi: int, bundle: int, sa: int, engine: int = ENGINE_ID, vrf: int = 0) -> None:
-        """Adds an inbound SA to this router."""
+        """Adds an inbound SA of this router."""
         key: dict[str, Match] = {"vrf": vrf, "spi": spi}
         self.router.insert(
             self.router.entry("inbound_sa", key, "decrypt", bundle=bundle, engine=engine, sa=sa)
         )
 
     def reassembles(self, engine: int = ENGINE_ID, vrf: int = 0) -> None:
-        """Sends fragments of ESP in a VRF to this engine."""
+        """Makes the pipeline send ESP fragments of a VRF to this engine."""
         self.router.insert(
             self.router.entry("reassembly_engine", {"vrf": vrf}, "reassemble", engine=engine)
         )
 
     def sends_from(self, bundle: int, *addresses: str, vrf: int = 0) -> None:
-        """Sets the source addresses of a bundle's ESP packets."""
+        """Adds the source addresses that a bundle's ESP packets may have."""
         for address in addresses:
             family = "ipv6" if ":" in address else "ipv4"
             key: dict[str, Match] = {"vrf": vrf, "bundle": bundle, "src_addr": address}
             self.router.insert(self.router.entry(f"esp_source_{family}", key, "from_bundle"))
 
     def carries(self, bundle: int, guarded_by: PolicyList, vrf: int = 0) -> None:
-        """Sets a bundle's SPD, which checks the packets that the bundle decrypts."""
+        """Sets the list that checks the packets that a bundle has decrypted."""
         self.router.insert(
             self.router.entry(
                 "bundle_binding",
@@ -250,7 +250,9 @@ class Policy:
     # --- expected results -----------------------------------------------------
 
     def encrypts(self, source: Interface, packet: Frame, sa: Sa, rules: Rules = NO_RULES) -> None:
-        """Expects the packet at the engine, with its hop count decremented, and nothing else."""
+        """Expects the packet at the engine's port, with its hop count decremented, and nothing
+        else.
+        """
         frame = arriving(source, packet)
         shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=sa.vrf)
         expected = shim.on(hop_decremented(untagged(frame)))
@@ -258,16 +260,16 @@ class Policy:
         same(outcome, ProbeOutcome(out=[(ENGINE.port, expected)], rules=dict(rules)), frame)
 
     def from_engine(self, shim: Shim, packet: Frame, expected: ProbeOutcome) -> None:
-        """Expects exactly this result of a packet from the engine."""
+        """Sends a packet from the engine and expects exactly this result."""
         frame = shim.on(arriving(ENGINE, packet))
         same(self.router.exchange(FromPort(ENGINE.port, frame)), expected, frame)
 
 
 def decrypted(bundle: int, came_by: Interface, vrf: int = 0) -> Shim:
-    """The shim of a packet that the SA of a bundle carried."""
+    """Returns the shim of a packet that was decrypted with an SA of the bundle."""
     return Shim(DECRYPTED, bundle=bundle, sa=0x99, ingress_l3_if=came_by.id, vrf=vrf)
 
 
 def encrypted(came_by: Interface, bundle: int = 0, vrf: int = 0) -> Shim:
-    """The shim of the engine's ESP packets."""
+    """Returns the shim of an ESP packet that the engine has encrypted."""
     return Shim(ENCRYPTED, bundle=bundle, sa=0x99, ingress_l3_if=came_by.id, vrf=vrf)

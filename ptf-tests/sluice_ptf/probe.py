@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets in, and all resulting packets out, without a sleep.
+"""Sends packets and collects all resulting packets, without a sleep.
 
-After the packets under test the probe sends sentinels on the same paths: one to each
-port and one to the CPU. A switch keeps the order of packets on one path. So once the
-sentinels have arrived, all earlier packets have, too; "nothing else" is then an
-observation, not a guess. Sentinels use a separate VLAN, VRF and range of identifiers,
-which no test uses.
+After the packets under test, the probe sends sentinels on the same paths: one to each port and one
+to the CPU. A switch keeps the order of packets on one path. So once the sentinels have arrived, all
+earlier packets have arrived, too. So the absence of further packets is observed and not guessed.
+Sentinels use a VLAN, a VRF and a range of ids that no test uses.
 
-Packets are sent in windows, because BMv2's egress queues hold 64 packets and
-drop the rest.
+Packets are sent in windows, because BMv2's egress queues hold 64 packets and drop the rest.
 
 Depends on runtime, wire and schema.
 """
@@ -32,25 +30,25 @@ from sluice_ptf.wire import Ports
 CPU = 510
 WINDOW = 32
 DEADLINE_SECONDS = 10.0
-IMPATIENT_SECONDS = 1.0  # after a sentinel was lost, until one arrives again
+IMPATIENT_SECONDS = 1.0  # deadline after a lost sentinel, until a sentinel arrives again
 
 SENTINEL_VLAN = 4094
 SENTINEL_VRF = 0xFFFF
-SENTINEL_ID = 4000  # + port: layer-3 interface and next hop
+SENTINEL_ID = 4000  # + port: id of the sentinels' interface and next hop
 SENTINEL_MAC = "02:5e:00:00:00:01"
 SENTINEL_REASON = "LOCAL"
 _MAGIC = b"sentinel"
-_TOKEN = struct.Struct("!8sIH")  # magic, flush number, destination
+_TOKEN = struct.Struct("!8sIH")  # magic, number of the flush, destination
 _TOKEN_AT = 14 + 20 + 8
 
 
 class SentinelLost(AssertionError):
-    """The last frame sent never arrived: the switch is dead, stuck or reorders frames."""
+    """A sentinel did not arrive: the switch is dead, stuck or reorders frames."""
 
 
 @dataclass(frozen=True)
 class FromPort:
-    """A frame into a port of the switch."""
+    """A frame to send into a port of the switch."""
 
     port: int
     frame: bytes
@@ -58,7 +56,7 @@ class FromPort:
 
 @dataclass(frozen=True)
 class FromCpu:
-    """A packet-out."""
+    """A packet-out to send."""
 
     frame: bytes
     metadata: Mapping[str, Value]
@@ -69,22 +67,22 @@ Send = FromPort | FromCpu
 
 @dataclass
 class ProbeOutcome:
-    """All results of the packets sent; counters are increments, by reason."""
+    """All results of the packets sent. Counters are increments, by reason."""
 
     out: list[tuple[int, bytes]] = field(default_factory=list)
     punts: list[PacketIn] = field(default_factory=list)
     drops: dict[str, int] = field(default_factory=dict)
     punted: dict[str, int] = field(default_factory=dict)
     metered: dict[str, int] = field(default_factory=dict)
-    rules: dict[str, int] = field(default_factory=dict)  # "inbound hit 7": the watched rules
+    rules: dict[str, int] = field(default_factory=dict)  # watched rules: "inbound hit 7"
 
     def at(self, port: int) -> list[bytes]:
-        """The frames that left by one port, in order."""
+        """Returns the frames that left by one port, in order."""
         return [frame for number, frame in self.out if number == port]
 
 
 class Probe:
-    """Sends and collects; owns the sentinels' table entries."""
+    """Sends packets and collects their results. Owns the table entries of the sentinels."""
 
     def __init__(self, client: RuntimeClient, ports: Ports):
         self._client = client
@@ -92,11 +90,11 @@ class Probe:
         self._flushes = 0
         self._patience = DEADLINE_SECONDS
         self._templates = _templates(ports.numbers)
-        self.rules: Sequence[int] = ()  # rules whose counters are watched
+        self.rules: Sequence[int] = ()  # ids of the rules whose counters are read
         self.install()
 
     def install(self) -> None:
-        """Writes the sentinels' entries, which loading a pipeline deletes."""
+        """Writes the sentinels' entries. Must be called again after a pipeline is loaded."""
         self._client.write(update("INSERT", entry) for entry in self._entries())
 
     def _entries(self) -> Iterable[p4runtime_pb2.TableEntry]:
@@ -132,7 +130,7 @@ class Probe:
         yield entry("ipv4_fib", punt, "punt_route", reason=SENTINEL_REASON)
 
     def exchange(self, sends: Sequence[Send]) -> ProbeOutcome:
-        """Sends packets, and collects all results, with the counters that changed."""
+        """Sends packets. Returns all results, with the increments of the counters."""
         before, flushes = self._counters(), self._flushes
         counted = self._rule_counters()
         outcome = self.collect(sends)
@@ -146,7 +144,10 @@ class Probe:
         return outcome
 
     def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> ProbeOutcome:
-        """Like `exchange`, but does not read the counters, and can skip some ports."""
+        """Sends packets and returns the results without counters.
+
+        Sends no sentinels to ports in `skip`.
+        """
         outcome = ProbeOutcome()
         for start in range(0, len(sends), WINDOW):
             window = sends[start : start + WINDOW]
@@ -161,7 +162,9 @@ class Probe:
         return outcome
 
     def _flush(self, source: int, outcome: ProbeOutcome, skip: Set[int]) -> None:
-        """Sends sentinels on the path of `source`, and collects until all have arrived."""
+        """Sends sentinels on the paths from `source` and collects packets until all have
+        arrived.
+        """
         self._flushes += 1
         missing = {*self._ports.numbers, CPU} - skip
         for target in sorted(missing):
@@ -235,7 +238,7 @@ def _address(target: int) -> str:
 
 
 def _templates(ports: Sequence[int]) -> dict[tuple[int, int], bytes]:
-    """Sentinels without their token, by (ingress, egress)."""
+    """Returns the sentinels without their token, by (ingress, egress)."""
     made = {}
     for source in (*ports, CPU):
         for target in (*ports, CPU):

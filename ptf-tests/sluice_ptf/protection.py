@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard router with an engine: the setup of tests of protection.
+"""The standard router with an engine, for tests of protected traffic.
 
-The engine is at port 4, untagged. One bundle has an SA in each direction. `protected` binds
-OUT to B, and protects the flows of `udp_to` to V4 and V6 by that bundle.
+The engine is at port 4, untagged. One bundle has an SA in each direction. `protected` binds OUT to
+B and adds flows that protect `udp_to(V4)` and `udp_to(V6)` by that bundle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def with_engine(router: Router) -> Policy:
 
 
 def protected(router: Router) -> Policy:
-    """Binds OUT to B, which protects all flows."""
+    """Configures an engine, binds OUT to B and adds the protected flows."""
     policy = with_engine(router)
     policy.guard(B, OUT)
     for flow in FLOWS.values():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Punts and re-injections: the setup of tests of re-injection.
 
-`guarded` is the standard router with IN on A, OUT on B, an engine and an SA. `first` or
-`again` returns a punt, `policy.reinjection` makes the answer from it, and `comes_to`
-checks the result.
+`guarded` configures the standard router with IN on A, OUT on B, an engine and an SA. `first` and
+`again` return a punt. `policy.reinjection` makes a packet-out header from the punt. `comes_to`
+checks the result of the packet-out.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
 
 
 def flow_to(dst: str, *, is_local: int = 0, bundle: int = 0) -> Flow:
-    """The flow of `udp_to`."""
+    """Returns the flow of the packets of `udp_to`."""
     return Flow(HOST6 if ":" in dst else HOST4, dst, is_local=is_local, bundle=bundle)
 
 
 def guarded(router: Router) -> Policy:
-    """Binds IN to A and OUT to B; configures an engine and an SA."""
+    """Binds IN to A and OUT to B. Configures an engine and an SA."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -50,7 +50,7 @@ def guarded(router: Router) -> Policy:
 
 
 def punted(router: Router, reason: str, send: Send) -> PacketIn:
-    """Expects exactly one punt of a packet, and nothing else; returns it."""
+    """Sends a packet and expects exactly one punt, which is returned."""
     outcome = router.exchange(send)
     (punt,) = outcome.punts
     assert outcome.punted == {reason: 1}, outcome
@@ -61,32 +61,32 @@ def punted(router: Router, reason: str, send: Send) -> PacketIn:
 
 
 def first(router: Router, packet: Frame, reason: str, by: Interface = A) -> PacketIn:
-    """The punt of a packet that arrives."""
+    """Sends a packet into a port and returns its punt."""
     return punted(router, reason, FromPort(by.port, arriving(by, packet)))
 
 
 def again(router: Router, header: Mapping[str, Value], frame: bytes, reason: str) -> PacketIn:
-    """The punt of a packet that is re-injected."""
+    """Re-injects a packet and returns its next punt."""
     return punted(router, reason, FromCpu(frame, header))
 
 
 def comes_to(
     router: Router, punt: PacketIn, header: Mapping[str, Value], expected: ProbeOutcome
 ) -> None:
-    """Expects exactly this result of re-injecting the punted packet."""
+    """Re-injects the punted packet and expects exactly this result."""
     same(router.exchange(FromCpu(punt.frame, header)), expected, punt.frame)
 
 
 def sent(punt: PacketIn, via: Nexthop, rules: dict[str, int] | None = None) -> ProbeOutcome:
-    """The packet leaves for a next hop, and nothing else happens."""
+    """Returns the expected outcome of a packet that is sent to a next hop."""
     return ProbeOutcome(out=[(via.interface.port, routed(punt.frame, via))], rules=rules or {})
 
 
 def dropped(reason: str, rules: dict[str, int] | None = None) -> ProbeOutcome:
-    """The packet is dropped, and nothing else happens."""
+    """Returns the expected outcome of a packet that is dropped."""
     return ProbeOutcome(drops={reason: 1}, rules=rules or {})
 
 
 def asked(of: PolicyList) -> dict[str, Value]:
-    """The metadata of a miss of a list."""
+    """Returns the punt's metadata that names the list to search."""
     return {"list_id": of.id, "generation": of.generation}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's tables as verbs, and the router's behaviour as assertions.
+"""Writes the pipeline's tables, and checks the router's behaviour.
 
-A `Router` undoes all its writes, the last first. So every test starts from an empty
-router, and deletion is tested as often as insertion. Its assertions cover all
-effects: all ports, all punts, all drop and punt counters.
+A `Router` deletes all that it has written, the last entry first. So every test starts from an empty
+router, and deletion is tested as often as insertion. Its assertions cover all effects: all ports,
+all punts, all drop and punt counters.
 
-Depends on probe and runtime; standard.py has the router most tests start from.
+Depends on probe and runtime. standard.py configures the router that most tests start from.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sluice_ptf.runtime import Count, PacketIn, RuntimeClient, update
 from sluice_ptf.schema import Match, Value, bytestring
 
 Frame: TypeAlias = Packet | bytes
-Rules: TypeAlias = Mapping[str, int]  # see Outcome.rules
+Rules: TypeAlias = Mapping[str, int]  # see ProbeOutcome.rules
 NO_RULES: Rules = {}
 
 
 class Router:
-    """One test's view of the switch."""
+    """The access of one test to the switch."""
 
     def __init__(self, client: RuntimeClient, probe: Probe):
         self.client = client
@@ -47,12 +47,12 @@ class Router:
         return self.client.schema.entry(table, match, action, **params)
 
     def insert(self, *entities: Any) -> None:
-        """Write entities in one request, to be deleted when the test ends."""
+        """Inserts entities with one Write. `undo` deletes them at the end of the test."""
         self.client.write(update("INSERT", entity) for entity in entities)
         self._undo += [update("DELETE", entity) for entity in entities]
 
     def modify(self, *entities: Any) -> None:
-        """Modifies inserted entities."""
+        """Modifies entities that were inserted before."""
         self.client.write(update("MODIFY", entity) for entity in entities)
 
     def delete(self, *entities: Any) -> None:
@@ -63,25 +63,25 @@ class Router:
         self._undo = [one for one in self._undo if _identity(one) not in identities]
 
     def default(self, table: str, action: str, **params: Value) -> None:
-        """Sets another default action of a table."""
+        """Sets the default action of a table, until the end of the test."""
         entry = self.entry(table, {}, action, **params)
         entry.is_default_action = True
         self.modify(entry)
         self._defaults.add(table)
 
     def undo_default(self, table: str) -> None:
-        """Restores the default action of a table: MODIFY without an action."""
+        """Restores the default action of a table by a MODIFY without an action."""
         entry = self.client.schema.entry(table, {})
         entry.is_default_action = True
         self.modify(entry)
         self._defaults.discard(table)
 
     def forget(self) -> None:
-        """Clears the list of writes without undoing them: the switch has lost them all."""
+        """Empties the list of entities to delete, for a switch that has lost all entries."""
         self._undo, self._defaults, self._limited = [], set(), set()
 
     def undo(self) -> None:
-        """Deletes all remaining inserted entities; restores default actions and meters."""
+        """Deletes all remaining inserted entities. Restores default actions and meters."""
         for table in sorted(self._defaults):
             self.undo_default(table)
         for reason in sorted(self._limited):
@@ -91,7 +91,7 @@ class Router:
         self.client.write(reversed(undo))
 
     def interface(self, interface: Interface, role: str = "ROUTER") -> None:
-        """Adds an interface that routes: it admits packets to its MAC, and lets packets out."""
+        """Adds an interface that admits packets to its MAC address and sends packets."""
         self.insert(
             self.entry(
                 "l3_interface",
@@ -109,7 +109,7 @@ class Router:
         )
 
     def unbound(self, interface: Interface) -> tuple[p4runtime_pb2.TableEntry, ...]:
-        """The entries by which no SPD guards an interface."""
+        """Returns the entries that bind an interface to no SPD."""
         key: dict[str, Match] = {"l3_if": interface.id}
         return (
             self.entry("inbound_binding", key, "no_inbound_policy"),
@@ -117,7 +117,7 @@ class Router:
         )
 
     def egress(self, interface: Interface) -> p4runtime_pb2.TableEntry:
-        """The entry by which packets leave through an interface."""
+        """Returns the entry by which packets leave through an interface."""
         return self.entry(
             "egress_interface",
             {"l3_if": interface.id},
@@ -129,7 +129,7 @@ class Router:
         )
 
     def neighbor(self, nexthop: Nexthop) -> p4runtime_pb2.TableEntry:
-        """The entry of a next hop whose neighbour is known."""
+        """Returns the entry of a next hop whose neighbour is resolved."""
         return self.entry(
             "nexthop",
             {"nexthop_id": nexthop.id},
@@ -139,26 +139,26 @@ class Router:
         )
 
     def nexthop(self, *nexthops: Nexthop) -> None:
-        """Adds next hops whose neighbours are known."""
+        """Adds next hops whose neighbours are resolved."""
         self.insert(*(self.neighbor(nexthop) for nexthop in nexthops))
 
     def route_entry(
         self, prefix: str, action: str = "set_nexthop", vrf: int = 0, **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """The entry of a route of either family."""
+        """Returns the entry of an IPv4 or IPv6 route."""
         match: dict[str, Match] = {"vrf": vrf, "dst_addr": prefix}
         return self.entry("ipv6_fib" if ":" in prefix else "ipv4_fib", match, action, **params)
 
     def route(
         self, prefix: str, action: str = "set_nexthop", vrf: int = 0, **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """Write a route; returns its entry."""
+        """Adds a route and returns its entry."""
         made = self.route_entry(prefix, action, vrf, **params)
         self.insert(made)
         return made
 
     def local_entry(self, prefix: str, vrf: int = 0) -> p4runtime_pb2.TableEntry:
-        """The entry of a local address, or of a range of them."""
+        """Returns the entry of a local address or prefix."""
         match: dict[str, Match] = {"vrf": vrf, "dst_addr": prefix}
         return self.entry("local_ipv6" if ":" in prefix else "local_ipv4", match, "deliver_local")
 
@@ -167,20 +167,20 @@ class Router:
         self.insert(*(self.local_entry(prefix, vrf) for prefix in prefixes))
 
     def own_source(self, *addresses: str, vrf: int = 0) -> None:
-        """Adds addresses that are refused as a source from outside."""
+        """Adds addresses of this router, which are refused as a source of received packets."""
         for address in addresses:
             table = "own_source_ipv6" if ":" in address else "own_source_ipv4"
             key: dict[str, Match] = {"vrf": vrf, "src_addr": address}
             self.insert(self.entry(table, key, "own_source"))
 
     def group(self, group_id: int, members: Sequence[Member]) -> None:
-        """Adds a next-hop group: its members, the group, and the entry that selects from it."""
+        """Adds a next-hop group: its members, the action profile group, and the entry of its id."""
         self.insert(*(self.member(member) for member in members))
         self.insert(self.group_of(group_id, members))
         self.insert(self.group_entry(group_id))
 
     def delete_group(self, group_id: int, members: Sequence[Member]) -> None:
-        """Delete what `group` wrote."""
+        """Deletes a group that `group` has added."""
         self.delete(self.group_entry(group_id))
         self.delete(self.group_of(group_id, members))
         self.delete(*(self.member(member) for member in members))
@@ -192,7 +192,7 @@ class Router:
         return entry
 
     def member(self, member: Member) -> p4runtime_pb2.ActionProfileMember:
-        """An action profile member that carries a next hop."""
+        """Returns the action profile member of a next hop."""
         schema = self.client.schema
         return p4runtime_pb2.ActionProfileMember(
             action_profile_id=schema.profiles["nexthop_selector"].preamble.id,
@@ -203,7 +203,7 @@ class Router:
     def group_of(
         self, group_id: int, members: Sequence[Member]
     ) -> p4runtime_pb2.ActionProfileGroup:
-        """An action profile group."""
+        """Returns an action profile group."""
         schema = self.client.schema
         group = p4runtime_pb2.ActionProfileGroup(
             action_profile_id=schema.profiles["nexthop_selector"].preamble.id,
@@ -217,14 +217,16 @@ class Router:
         return group
 
     def meter_entry(self, reason: str) -> p4runtime_pb2.MeterEntry:
-        """The meter of a punt reason, without a configuration: it limits nothing."""
+        """Returns a punt reason's meter without a configuration, which limits nothing."""
         schema = self.client.schema
         entry = p4runtime_pb2.MeterEntry(meter_id=schema.meters["punt_meter"].preamble.id)
         entry.index.index = schema.number("reason", reason)
         return entry
 
     def punt_meter(self, reason: str, rate: int, burst: int) -> None:
-        """Limits punts of a reason to `rate` packets a second, after a burst."""
+        """Limits the punts of a reason to `rate` packets per second, with a burst of `burst`
+        packets.
+        """
         entry = self.meter_entry(reason)
         entry.config.cir = entry.config.pir = rate
         entry.config.cburst = entry.config.pburst = burst
@@ -243,7 +245,7 @@ class Router:
     # --- packets --------------------------------------------------------------
 
     def exchange(self, *sends: Send) -> ProbeOutcome:
-        """Sends packets; returns all results."""
+        """Sends packets and returns all results."""
         return self.probe.exchange(sends)
 
     def forwards(
@@ -254,14 +256,14 @@ class Router:
         sent: bytes | None = None,
         rules: Rules = NO_RULES,
     ) -> None:
-        """Expects that the packet is routed to the next hop, and nothing else happens."""
+        """Expects that the packet is routed to the next hop, and that nothing else happens."""
         frame = arriving(source, packet)
         expected = routed(frame, via) if sent is None else sent
         outcome = self.exchange(FromPort(source.port, frame))
         same(outcome, ProbeOutcome(out=[(via.interface.port, expected)], rules=dict(rules)), frame)
 
     def drops(self, source: Interface, packet: Frame, reason: str, rules: Rules = NO_RULES) -> None:
-        """Expects that the packet is dropped for this reason, and nothing else happens."""
+        """Expects that the packet is dropped for this reason, and that nothing else happens."""
         frame = arriving(source, packet)
         outcome = self.exchange(FromPort(source.port, frame))
         same(outcome, ProbeOutcome(drops={reason: 1}, rules=dict(rules)), frame)
@@ -272,10 +274,10 @@ class Router:
         packet: Frame,
         reason: str,
         stage: str,
-        rules: Any = NO_RULES,  # Rules; mypy would check it against any **metadata
+        rules: Any = NO_RULES,  # of type Rules; mypy would check it against any **metadata
         **metadata: Value,
     ) -> None:
-        """Expects the packet at the CPU as it was received, and nothing else."""
+        """Expects the packet at the CPU, unchanged, and that nothing else happens."""
         frame = arriving(source, packet)
         came: dict[str, Value] = {
             "ingress_port": source.port,
@@ -289,7 +291,7 @@ class Router:
         same(self.exchange(FromPort(source.port, frame)), wanted, frame)
 
     def packet_in(self, frame: bytes, **metadata: Value) -> PacketIn:
-        """A packet-in; metadata not named is 0."""
+        """Returns a packet-in. Metadata fields that are not given are 0."""
         schema = self.client.schema
         values = {field.name: 0 for field in schema.packet_fields("packet_in")}
         unknown = metadata.keys() - values.keys()
@@ -299,16 +301,19 @@ class Router:
         return PacketIn(frame, values)
 
     def from_cpu(self, packet: Frame, **metadata: Value) -> ProbeOutcome:
-        """Sends a packet-out; returns all results."""
+        """Sends a packet-out and returns all results."""
         return self.exchange(FromCpu(bytes(packet), metadata))
 
     def packet_out(self, packet: Frame, expected: ProbeOutcome, **metadata: Value) -> None:
-        """Expects exactly this result of a packet-out."""
+        """Sends a packet-out and expects exactly this result."""
         same(self.from_cpu(packet, **metadata), expected, bytes(packet))
 
 
 def arriving(source: Interface, packet: Frame) -> bytes:
-    """The frame that carries a packet to the router; whole frames stay as they are."""
+    """Returns the frame that carries a packet to the router.
+
+    A whole frame is returned unchanged.
+    """
     if isinstance(packet, bytes):
         return packet
     if isinstance(packet, Ether):
@@ -318,18 +323,18 @@ def arriving(source: Interface, packet: Frame) -> bytes:
 
 
 def routed(frame: bytes, via: Nexthop) -> bytes:
-    """The expected frame after routing to a next hop."""
+    """Returns the frame that is expected after routing to a next hop."""
     return leaving(hop_decremented(untagged(frame)), via)
 
 
 def leaving(frame: bytes, via: Nexthop) -> bytes:
-    """An untagged frame addressed to a next hop, its hop count unchanged."""
+    """Returns the frame untagged and readdressed to a next hop, with its hop count unchanged."""
     interface = via.interface
     return tagged(readdressed(frame, interface.mac, via.mac), interface.vlan)
 
 
 def _identity(change: p4runtime_pb2.Update) -> bytes:
-    """The identity of an entity: the entity without the fields that a modify can change."""
+    """Returns the identity of an entity: all fields that a MODIFY cannot change."""
     entity = p4runtime_pb2.Entity()
     entity.CopyFrom(change.entity)
     kind = entity.WhichOneof("entity")
@@ -343,7 +348,7 @@ def _identity(change: p4runtime_pb2.Update) -> bytes:
 
 
 def same(outcome: ProbeOutcome, expected: ProbeOutcome, frame: bytes) -> None:
-    """Checks that the outcome of a frame is the expected one, to the last counter."""
+    """Checks that the outcome of a frame equals the expected one, including all counters."""
     if outcome == expected:
         return
     lines = [f"sent      {frame.hex()}"]

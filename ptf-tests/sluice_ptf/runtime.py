@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client for tests: one device, one primary, everything synchronous.
+"""A P4Runtime client for tests: one device, one primary, all calls synchronous.
 
-Depends on schema for names. Promises: a constructed client is primary; a Write that
-fails raises WriteError with one line per failed update; packet-ins and idle
-timeout notifications are queued in the order in which the switch sent them.
+Depends on schema for names. Promises:
+
+- A constructed client is primary.
+- A Write that fails raises WriteError with one line for each failed update.
+- Packet-ins and idle timeout notifications are queued in the order in which the switch has sent
+  them.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class RuntimeClientError(Exception):
 
 
 class WriteError(Exception):
-    """A Write that failed: (code, message) of every update, in order."""
+    """A Write failed. `errors` has (code, message) of every update, in order."""
 
     def __init__(self, errors: Sequence[tuple[str, str]]):
         self.errors = list(errors)
@@ -47,7 +50,7 @@ class WriteError(Exception):
 
 @dataclass(frozen=True)
 class PacketIn:
-    """A punted packet: the frame as it was received, and its header by name."""
+    """A packet-in: the frame as received, and its metadata by name."""
 
     frame: bytes
     metadata: Mapping[str, int]
@@ -55,7 +58,7 @@ class PacketIn:
 
 @dataclass(frozen=True)
 class Count:
-    """The values of a counter."""
+    """Packets and bytes of a counter."""
 
     packets: int
     bytes: int
@@ -65,7 +68,7 @@ class Count:
 
 
 class RuntimeClient:
-    """The primary of one device, for as long as it is open."""
+    """A session that is primary of one device while it is open."""
 
     def __init__(self, address: str, schema: Schema, device_id: int = 1):
         self.schema = schema
@@ -100,7 +103,7 @@ class RuntimeClient:
         self.close()
 
     def close(self) -> None:
-        """Ends the stream and the channel; may be called twice."""
+        """Ends the stream and the channel. May be called twice."""
         self._requests.put(None)
         self._channel.close()
         self._reader.join(CALL_SECONDS)
@@ -146,27 +149,30 @@ class RuntimeClient:
             raise RuntimeClientError(f"not primary: {answer}")
 
     def next_packet_in(self, timeout: float) -> PacketIn | None:
-        """The oldest unread packet-in; None if none arrives in `timeout` seconds."""
+        """Returns the oldest unread packet-in, or None if none arrives in `timeout` seconds."""
         try:
             return self._packet_ins.get(block=timeout > 0, timeout=timeout)
         except queue.Empty:
             return None
 
     def next_idle_entries(self, timeout: float) -> list[p4runtime_pb2.TableEntry] | None:
-        """The entries of the oldest unread idle timeout notification; None as above."""
+        """Returns the entries of the oldest unread idle timeout notification.
+
+        Returns None if none arrives in `timeout` seconds.
+        """
         try:
             return self._idle.get(block=timeout > 0, timeout=timeout)
         except queue.Empty:
             return None
 
     def packet_out(self, frame: bytes, metadata: Mapping[str, Value]) -> None:
-        """Send a frame with its header; fields not named are 0."""
+        """Sends a packet-out. Metadata fields that are not given are 0."""
         self._requests.put(self.packet_out_request(frame, metadata))
 
     def packet_out_request(
         self, frame: bytes, metadata: Mapping[str, Value]
     ) -> p4runtime_pb2.StreamMessageRequest:
-        """The message that `packet_out` sends."""
+        """Returns the message that `packet_out` sends."""
         given = dict(metadata)
         request = p4runtime_pb2.StreamMessageRequest()
         request.packet.payload = frame
@@ -182,11 +188,11 @@ class RuntimeClient:
     # --- calls ----------------------------------------------------------------
 
     def set_pipeline(self, device_config: Path) -> None:
-        """Loads the program, which clears all forwarding state."""
+        """Loads the pipeline's program, which deletes all forwarding state."""
         self.load_pipeline(self.schema.p4info, device_config.read_bytes())
 
     def load_pipeline(self, p4info: p4info_pb2.P4Info, device_config: bytes) -> None:
-        """Loads any program; the client keeps the names of its schema."""
+        """Loads a program. The client keeps the names of its own schema."""
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest()
         request.device_id = self.device_id
         request.election_id.low = ELECTION_ID
@@ -209,14 +215,14 @@ class RuntimeClient:
             raise WriteError(_update_errors(error)) from None
 
     def read(self, entities: Iterable[p4runtime_pb2.Entity]) -> list[p4runtime_pb2.Entity]:
-        """All entities that match the requested ones, in the switch's order."""
+        """Returns all entities that match the requested ones, in the switch's order."""
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id)
         request.entities.extend(entities)
         responses = self._stub.Read(request, timeout=CALL_SECONDS)
         return [entity for response in responses for entity in response.entities]
 
     def counter_cells(self, counter: str, indices: Sequence[int]) -> dict[int, Count]:
-        """Cells of an indexed counter."""
+        """Reads cells of an indirect counter."""
         counter_id = self.schema.counters[counter].preamble.id
         entities = []
         for index in indices:
@@ -232,7 +238,7 @@ class RuntimeClient:
         }
 
     def direct_count(self, entry: p4runtime_pb2.TableEntry) -> Count:
-        """The direct counter of one table entry."""
+        """Reads the direct counter of a table entry."""
         entity = p4runtime_pb2.Entity()
         entity.direct_counter_entry.table_entry.CopyFrom(entry)
         found = self.read([entity])
@@ -242,14 +248,14 @@ class RuntimeClient:
         return Count(data.packet_count, data.byte_count)
 
     def table_entries(self, table_id: int = 0) -> list[p4runtime_pb2.TableEntry]:
-        """All entries of a table, or of all tables, without default entries."""
+        """Returns all entries of a table (0: of all tables), without default entries."""
         entity = p4runtime_pb2.Entity()
         entity.table_entry.table_id = table_id
         return [found.table_entry for found in self.read([entity])]
 
 
 def update(kind: str, entity: Any) -> p4runtime_pb2.Update:
-    """An INSERT, MODIFY or DELETE of a table entry, member, group or meter."""
+    """Returns an INSERT, MODIFY or DELETE of a table entry, member, group or meter."""
     made = p4runtime_pb2.Update(type=p4runtime_pb2.Update.Type.Value(kind))
     for field in made.entity.DESCRIPTOR.fields:
         if field.message_type is entity.DESCRIPTOR:
@@ -259,7 +265,7 @@ def update(kind: str, entity: Any) -> p4runtime_pb2.Update:
 
 
 def _update_errors(error: grpc.RpcError) -> list[tuple[str, str]]:
-    """The p4.v1.Error of each update (P4Runtime 1.5, section 12.3)."""
+    """Returns code and message of each update's p4.v1.Error (P4Runtime 1.5, section 12.3)."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             status = status_pb2.Status.FromString(value)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Info by name: table entries, action members and counters from Python values.
+"""Builds P4Runtime messages by name, from Python values: table entries, actions, metadata.
 
-Names are P4Info aliases. Values are integers, addresses as people write them
-Names are P4Info aliases. Values are integers, addresses as text ("10.0.0.1",
-"2001:db8::1", "02:00:00:00:00:01") or members of an enum of the program; a prefix
-is "10.0.0.0/8" and a ternary (value, mask). p4c lists the enums but not the
-fields that use them: ENUM_OF does, by name. Unknown names and values raise
-SchemaError, which lists the known ones.
+Names are P4Info aliases. A value is one of these:
+
+- an integer
+- an address as text ("10.0.0.1", "2001:db8::1", "02:00:00:00:00:01")
+- the name of a member of one of the program's enums
+- for a prefix, text ("10.0.0.0/8"); for a ternary field, (value, mask)
+
+p4c's P4Info lists the enums, but not the fields that use them; ENUM_OF does. An unknown name or
+value raises SchemaError, which lists the known ones.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class SchemaError(Exception):
 
 
 def to_int(value: Value) -> int:
-    """An integer from an integer, bytes, a MAC, IPv4 or IPv6 address."""
+    """Converts an integer, bytes, or a MAC, IPv4 or IPv6 address to an integer."""
     if isinstance(value, int):
         return value
     if isinstance(value, bytes):
@@ -56,7 +59,7 @@ def to_int(value: Value) -> int:
 
 
 def bytestring(value: int, bitwidth: int) -> bytes:
-    """The shortest bytestring of a value (P4Runtime 1.5, section 8.4)."""
+    """Returns the shortest bytestring of a value (P4Runtime 1.5, section 8.4)."""
     if not 0 <= value < 1 << bitwidth:
         raise SchemaError(f"{value:#x} does not fit {bitwidth} bits")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
@@ -76,7 +79,7 @@ class Field:
 
 
 class Schema:
-    """The P4Info of a program."""
+    """Holds the P4Info of a program."""
 
     def __init__(self, p4info: p4info_pb2.P4Info):
         self.p4info = p4info
@@ -92,20 +95,20 @@ class Schema:
 
     @classmethod
     def load(cls, build: Path) -> Schema:
-        """Read router.p4info.txtpb from p4src/build/v1model."""
+        """Reads router.p4info.txtpb from the directory `build`."""
         p4info = p4info_pb2.P4Info()
         text_format.Parse((build / "router.p4info.txtpb").read_text(), p4info)
         return cls(p4info)
 
     def number(self, field: str, value: Value) -> int:
-        """Converts a value of a field, parameter or metadata of this name to its number."""
+        """Converts the value of a field, parameter or metadata to a number."""
         members = self.enums[ENUM_OF[field]] if field in ENUM_OF else {}
         return members[value] if isinstance(value, str) and value in members else to_int(value)
 
     def action_call(
         self, name: str, params: Mapping[str, Value] | None = None
     ) -> p4runtime_pb2.Action:
-        """An action with all of its parameters, by name."""
+        """Returns an action with all of its parameters, by name."""
         info = self._lookup("action", self.actions, name)
         given = dict(params or {})
         call = p4runtime_pb2.Action(action_id=info.preamble.id)
@@ -121,7 +124,10 @@ class Schema:
     def entry(
         self, table: str, match: Mapping[str, Match], action: str = "", **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """A table entry; without an action, its key. Fields left out are don't-care."""
+        """Returns a table entry; without an action, only its key.
+
+        Omitted match fields match anything.
+        """
         info = self._lookup("table", self.tables, table)
         fields = {field.name: field for field in info.match_fields}
         entry = p4runtime_pb2.TableEntry(table_id=info.preamble.id)
@@ -143,7 +149,7 @@ class Schema:
         elif field.match_type == kinds.LPM:
             base, length = _prefix(value)
             if length == 0:
-                return  # a prefix of length 0 is a field left out
+                return  # P4Runtime omits a prefix of length 0
             lpm = entry.match.add(field_id=field.id).lpm
             lpm.value, lpm.prefix_len = bytestring(base, field.bitwidth), length
         elif field.match_type == kinds.TERNARY:
@@ -156,7 +162,7 @@ class Schema:
             raise SchemaError(f"{field.name}: match type {field.match_type} is not used here")
 
     def packet_fields(self, header: str) -> tuple[Field, ...]:
-        """The metadata of "packet_in" or "packet_out", in its order."""
+        """Returns the metadata fields of "packet_in" or "packet_out", in P4Info's order."""
         for metadata in self.p4info.controller_packet_metadata:
             if metadata.preamble.alias == header:
                 return tuple(

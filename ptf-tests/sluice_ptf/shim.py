@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's shim as bytes, and ESP packets as a peer or an engine makes them.
+"""The engine's shim as bytes, and ESP packets as a peer or an engine would send them.
 
-Written from the contract with the engine (p4src/headers.p4), not generated from
-it: an engine may rely on everything here. Depends on frames and raw.
+The module follows the contract with the engine (p4src/headers.p4) but is not generated from it: an
+engine may rely on everything here. Depends on frames and raw.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Shim:
     vrf: int = 0
 
     def on(self, frame: bytes) -> bytes:
-        """The frame with the shim, without its VLAN tag."""
+        """Returns the frame with the shim behind its Ethernet header, without its VLAN tag."""
         bare = untagged(frame)
         header = struct.pack(
             "!BBHIHH",
@@ -44,5 +44,5 @@ class Shim:
 
 
 def esp(spi: int, size: int = 40) -> bytes:
-    """An ESP packet of sequence number 1, with arbitrary bytes as ciphertext."""
+    """Returns an ESP packet with sequence number 1 and arbitrary bytes as ciphertext."""
     return struct.pack("!II", spi, 1) + bytes(index & 0xFF for index in range(size))

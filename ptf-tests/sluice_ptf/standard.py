@@ -7,8 +7,8 @@
         port 4 -+-- D  VLAN 100, 10.4.0.1, ...     vrf 0   neighbour TO_D
                 +-- E  VLAN 200, 10.2.0.1, ...     vrf 7   neighbour TO_E
 
-Behind TO_B, TO_C and TO_D lie 10.N.0.0/16 and 2001:db8:N::/48 (N = 2, 3, 4);
-in vrf 7 the prefixes of B lie behind TO_E.
+TO_B, TO_C and TO_D are the next hops of 10.N.0.0/16 and 2001:db8:N::/48 (N = 2, 3, 4). In vrf 7,
+TO_E is the next hop of the prefixes of B.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TO_E = Nexthop(id=15, interface=E, mac="02:bb:00:00:00:05")
 
 
 def set_up(router: Router) -> None:
-    """Write the standard router."""
+    """Writes the standard router."""
     for interface in (A, B, C, D, E):
         router.interface(interface)
         own = f"10.{_network(interface)}.0.1", f"2001:db8:{_network(interface)}::1"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test's ends of the switch's ports: raw AF_PACKET sockets, all read at once.
 
-Promises: a frame is received as it was on the wire, with the VLAN tag that the
-kernel had removed; this side's own frames are not received; frames of one
-port keep their order. Linux takes no frame shorter than an Ethernet header.
+Promises: a frame is received as it was on the wire, with the VLAN tag that the kernel had removed.
+Frames that the test sends are not received. Frames of one port keep their order. Linux sends no
+frame shorter than an Ethernet header.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ _FRAME_BYTES = 65536
 
 
 class Ports(Protocol):
-    """The port interface of a probe, independent of how ports are attached."""
+    """The port access that a probe needs, independent of how ports are attached."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The switch's port numbers, ascending."""
+        """Returns the switch's port numbers, in ascending order."""
 
     def send(self, port: int, frame: bytes) -> None:
-        """Put one frame on the wire into `port` of the switch."""
+        """Sends one frame into `port` of the switch."""
 
     def receive(self, timeout: float) -> list[tuple[int, bytes]]:
-        """All (port, frame) received since the last call; waits `timeout` seconds for the first."""
+        """Returns all (port, frame) received since the last call.
+
+        Waits up to `timeout` seconds for the first frame.
+        """
 
 
 class PacketSocket:
-    """A port of the test: an interface of this process's network namespace."""
+    """One port of the test: an interface of this process's network namespace."""
 
     def __init__(self, interface: str):
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -53,19 +56,19 @@ class PacketSocket:
         self._socket.bind((interface, ETH_P_ALL))
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait on."""
+        """Returns the socket's descriptor, on which to wait."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it."""
+        """Closes the socket."""
         self._socket.close()
 
     def send(self, frame: bytes) -> int:
-        """Put one frame on the wire; returns its length."""
+        """Sends one frame and returns its length."""
         return self._socket.send(frame)
 
     def receive(self) -> bytes | None:
-        """The oldest unread frame from the switch; None if there is none."""
+        """Returns the oldest unread frame from the switch, or None if there is none."""
         try:
             frame, ancillary, _flags, _address = self._socket.recvmsg(_FRAME_BYTES, 64)
         except BlockingIOError:
@@ -82,13 +85,13 @@ class PacketSocket:
         return frame
 
     def receive_at(self) -> tuple[bytes, float] | None:
-        """Like `receive`, with the time of arrival."""
+        """Returns like `receive` the oldest unread frame, with its time of arrival."""
         frame = self.receive()
         return None if frame is None else (frame, time.time())
 
 
 class PacketPorts:
-    """All ports, by interface."""
+    """All ports of the test, each on its interface."""
 
     def __init__(self, interfaces: Mapping[int, str]):
         self._sockets = {port: PacketSocket(name) for port, name in sorted(interfaces.items())}
@@ -109,22 +112,25 @@ class PacketPorts:
         self.close()
 
     def close(self) -> None:
-        """Close the sockets."""
+        """Closes the sockets."""
         self._poll.close()
         for end in self._sockets.values():
             end.close()
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The switch's port numbers, ascending."""
+        """Returns the switch's port numbers, in ascending order."""
         return tuple(self._sockets)
 
     def send(self, port: int, frame: bytes) -> None:
-        """Put one frame on the wire into `port` of the switch."""
+        """Sends one frame into `port` of the switch."""
         self._sockets[port].send(frame)
 
     def receive(self, timeout: float) -> list[tuple[int, bytes]]:
-        """All (port, frame) received since the last call; waits `timeout` seconds for the first."""
+        """Returns all (port, frame) received since the last call.
+
+        Waits up to `timeout` seconds for the first frame.
+        """
         received = []
         for descriptor, _events in self._poll.poll(timeout):
             port = self._port_of[descriptor]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""l3_admit: the frames that are admitted."""
+"""Tests l3_admit: which frames it admits."""
 
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
@@ -31,7 +31,7 @@ def a_port_is_no_interface_of_its_own(router: Router) -> None:
 
 @ptf_test
 def an_unknown_vlan_is_dropped(router: Router) -> None:
-    """A VLAN without an interface, on a port with VLANs and on one without."""
+    """A frame of a VLAN without an interface is dropped, on ports with and without other VLANs."""
     for interface in (A, D):
         for vlan in (1, 101, 4095):
             frame = Ether(src=HOST_MAC, dst=interface.mac) / Dot1Q(vlan=vlan) / udp_to(V4)
@@ -40,7 +40,9 @@ def an_unknown_vlan_is_dropped(router: Router) -> None:
 
 @ptf_test
 def a_priority_tag_is_no_vlan(router: Router) -> None:
-    """VLAN 0 (IEEE 802.1Q, priority-tagged) is the untagged interface; no tag leaves."""
+    """A priority-tagged frame (VLAN 0, IEEE 802.1Q) belongs to the untagged interface and leaves
+    untagged.
+    """
     for packet in (udp_to(V4), udp_to(V6)):
         router.forwards(A, Ether(src=HOST_MAC, dst=A.mac) / Dot1Q(vlan=0, prio=5) / packet, TO_B)
 
@@ -80,7 +82,7 @@ def vlans_of_a_port_are_interfaces_of_their_own(router: Router) -> None:
 
 @ptf_test
 def another_stations_mac_is_not_ours(router: Router) -> None:
-    """Neither a stranger's address, nor that of another interface of this router."""
+    """A frame to another station's MAC address, or to that of another interface, is dropped."""
     for mac in ("02:de:ad:00:00:01", B.mac):
         for packet in (udp_to(V4), udp_to(V6), udp_to("10.1.0.1")):
             router.drops(A, Ether(src=HOST_MAC, dst=mac) / packet, "NOT_FOR_ROUTER")
@@ -88,7 +90,9 @@ def another_stations_mac_is_not_ours(router: Router) -> None:
 
 @ptf_test
 def an_interface_may_have_several_macs(router: Router) -> None:
-    """A second entry (as for VRRP) is accepted until it is deleted."""
+    """An interface also admits frames to a second MAC address (as for VRRP), until its entry is
+    deleted.
+    """
     mac = "00:00:5e:00:01:07"
     entry = router.entry("router_mac", {"l3_if": A.id, "dst_mac": mac}, "admit_unicast")
     frame = Ether(src=HOST_MAC, dst=mac) / udp_to(V4)
@@ -100,7 +104,7 @@ def an_interface_may_have_several_macs(router: Router) -> None:
 
 @ptf_test
 def a_group_frame_with_a_unicast_packet_is_dropped(router: Router) -> None:
-    """RFC 1812, 5.3.4: a link-layer broadcast is neither forwarded nor delivered."""
+    """Drops a unicast packet in a link-layer broadcast or multicast frame (RFC 1812, 5.3.4)."""
     for mac in (BROADCAST, "01:00:5e:01:02:03", "33:33:00:00:00:01"):
         for dst in (V4, V6, "10.1.0.1"):
             router.drops(A, Ether(src=HOST_MAC, dst=mac) / udp_to(dst), "NOT_FOR_ROUTER")
@@ -108,7 +112,7 @@ def a_group_frame_with_a_unicast_packet_is_dropped(router: Router) -> None:
 
 @ptf_test
 def an_interface_can_be_moved(router: Router) -> None:
-    """MODIFY of an interface takes effect on the next packet: here, another VRF."""
+    """A MODIFY of an interface's VRF applies to the next packet."""
     router.forwards(A, udp_to(V4), TO_B)
     match = {"ingress_port": A.port, "vlan_id": 0}
     router.modify(
@@ -121,7 +125,9 @@ def an_interface_can_be_moved(router: Router) -> None:
 
 @ptf_test
 def ipv4_martian_sources(router: Router) -> None:
-    """RFC 1812, 5.3.7: addresses that cannot be a source, even if the destination is ours."""
+    """Drops IPv4 packets from addresses that cannot be a source, also to this router (RFC 1812,
+    5.3.7).
+    """
     for src in ("0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "239.255.0.1", "240.0.0.1"):
         for dst in (V4, "10.1.0.1"):
             router.drops(A, udp_to(dst, src=src), "MARTIAN")
@@ -130,7 +136,7 @@ def ipv4_martian_sources(router: Router) -> None:
 
 @ptf_test
 def ipv4_martian_destinations(router: Router) -> None:
-    """Addresses that cannot be a destination on a wire."""
+    """Drops IPv4 packets to addresses that cannot be a destination on a link."""
     router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     for dst in ("0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.255.254", "240.0.0.1"):
         router.drops(A, udp_to(dst), "MARTIAN")
@@ -138,7 +144,7 @@ def ipv4_martian_destinations(router: Router) -> None:
 
 @ptf_test
 def ipv4_addresses_next_to_martians_pass(router: Router) -> None:
-    """The addresses next to each range pass."""
+    """Forwards packets from and to the addresses next to each martian range."""
     router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     for address in ("1.0.0.0", "126.255.255.255", "128.0.0.0", "223.255.255.255"):
         router.forwards(A, udp_to(address), TO_C)
@@ -147,7 +153,7 @@ def ipv4_addresses_next_to_martians_pass(router: Router) -> None:
 
 @ptf_test
 def ipv6_martian_sources(router: Router) -> None:
-    """Unspecified, loopback, multicast and IPv4-mapped senders."""
+    """Drops packets from unspecified, loopback, multicast and IPv4-mapped addresses."""
     for src in ("::", "::1", "ff02::1", "ff0e::1", "::ffff:10.0.0.1"):
         for dst in (V6, "2001:db8:1::1"):
             router.drops(A, udp_to(dst, src=src), "MARTIAN")
@@ -155,7 +161,7 @@ def ipv6_martian_sources(router: Router) -> None:
 
 @ptf_test
 def ipv6_martian_destinations(router: Router) -> None:
-    """Unspecified, loopback, IPv4-mapped and interface-local destinations."""
+    """Drops packets to unspecified, loopback, IPv4-mapped and interface-local addresses."""
     router.route("::/0", nexthop_id=TO_C.id)
     for dst in ("::", "::1", "::ffff:10.0.0.1", "ff00::1", "ff01::1"):
         group = "33:33:00:00:00:01" if dst.startswith("ff") else A.mac
@@ -164,7 +170,9 @@ def ipv6_martian_destinations(router: Router) -> None:
 
 @ptf_test
 def other_protocols_are_dropped(router: Router) -> None:
-    """Neither IP nor listed: MPLS, PPPoE, 802.3 frames, a second VLAN tag, 802.1ad."""
+    """Drops frames of protocols that are neither IP nor listed: MPLS, PPPoE, 802.3, 802.1ad, two
+    tags.
+    """
     for mac in (A.mac, BROADCAST):
         for ether_type in (0x8847, 0x8863, 0x0026, 0x88A8, 0x1234):
             frame = Ether(src=HOST_MAC, dst=mac, type=ether_type) / Raw(bytes(46))
@@ -175,7 +183,7 @@ def other_protocols_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_forged_shim_is_dropped(router: Router) -> None:
-    """A shim is dropped on a port that is no engine's."""
+    """Drops a frame with a shim on a port without an engine."""
     payload = Raw(bytes(16)) / udp_to(V4)
     for mac in (A.mac, BROADCAST):
         router.drops(A, Ether(src=HOST_MAC, dst=mac, type=0x88B5) / payload, "FORGED_SHIM")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audited drops: counted as always, and a copy goes to the CPU, metered."""
+"""Tests audited drops: they are counted as before, and metered copies go to the CPU."""
 
 from scapy.packet import Raw
 
@@ -16,7 +16,7 @@ from sluice_ptf.standard import A
 
 
 def audits(router: Router, *reasons: str) -> None:
-    """These reasons are audited."""
+    """Makes the pipeline audit drops for these reasons."""
     for reason in reasons:
         router.insert(router.entry("audited_drop", {"drop_reason": reason}, "audit"))
 
@@ -24,7 +24,7 @@ def audits(router: Router, *reasons: str) -> None:
 def is_audited(
     router: Router, frame: bytes, reason: str, rules: dict[str, int] | None = None, **known: Value
 ) -> None:
-    """The frame is dropped for the reason, and a copy of it is punted."""
+    """Expects that the frame is dropped for the reason, and that a copy is punted."""
     came: dict[str, Value] = {"ingress_port": A.port, "ingress_l3_if": A.id}
     punt = router.packet_in(frame, reason="AUDIT", drop_reason=reason, **(came | known))
     expected = ProbeOutcome(
@@ -35,7 +35,10 @@ def is_audited(
 
 @ptf_test
 def a_copy_of_what_is_dropped(router: Router) -> None:
-    """The copy is the frame as it came in, with the reason; other drops are not copied."""
+    """The copy is the unchanged frame, with the drop reason.
+
+    Drops for other reasons are not copied.
+    """
     with_engine(router)
     unknown = arriving(A, ip4(OURS4, Raw(esp(7)), proto=ESP))
     router.drops(A, unknown, "UNKNOWN_SPI")
@@ -46,7 +49,7 @@ def a_copy_of_what_is_dropped(router: Router) -> None:
 
 @ptf_test
 def cleartext_names_the_rule(router: Router) -> None:
-    """The copy names the protect rule and its list."""
+    """The copy names the protect rule that the cleartext packet matched, and the rule's list."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, Flow(HOST4, V4), Verdict("PROTECT", 3, BUNDLE))
@@ -58,7 +61,10 @@ def cleartext_names_the_rule(router: Router) -> None:
 
 @ptf_test
 def copies_are_metered_and_drops_are_counted_once(router: Router) -> None:
-    """Beyond the meter's rate there is no copy; the drop keeps its own reason."""
+    """Copies above the meter's rate are not sent.
+
+    Each drop is counted once, under its own reason.
+    """
     with_engine(router)
     audits(router, "UNKNOWN_SPI")
     router.punt_meter("AUDIT", rate=1, burst=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters on punts, and direct and indirect counters."""
+"""Tests meters on punts, and direct and indirect counters."""
 
 from p4.v1 import p4runtime_pb2
 
@@ -16,13 +16,16 @@ BURST = 5
 
 
 def frames(*packets: bytes) -> list[FromPort]:
-    """Frames into A's port."""
+    """Returns frames to send into A's port."""
     return [FromPort(A.port, packet) for packet in packets]
 
 
 @ptf_test
 def punts_are_limited(router: Router) -> None:
-    """A burst passes, the rest counts as metered; later at most one a second passes."""
+    """The meter passes a burst, and later at most one punt per second.
+
+    It counts the rest as metered.
+    """
     router.punt_meter("NO_ROUTE", rate=1, burst=BURST)
     outcome = router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 30))
     passed = len(outcome.punts)
@@ -54,7 +57,7 @@ def without_a_meter_all_punts_pass(router: Router) -> None:
 
 @ptf_test
 def punts_from_the_cpu_are_limited_too(router: Router) -> None:
-    """Packets of local origin share the meters."""
+    """The meters of punts also limit packets of local origin."""
     router.punt_meter("NO_ROUTE", rate=1, burst=1)
     router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 5))
     frame = arriving(A, udp_to(NO_ROUTE))
@@ -65,7 +68,7 @@ def punts_from_the_cpu_are_limited_too(router: Router) -> None:
 
 @ptf_test
 def a_meter_reads_back(router: Router) -> None:
-    """Reads return what was configured."""
+    """A read of a meter returns the rates that were configured."""
     router.punt_meter("ARP", rate=1000, burst=200)
     entity = p4runtime_pb2.Entity()
     entity.meter_entry.CopyFrom(router.meter_entry("ARP"))
@@ -76,7 +79,9 @@ def a_meter_reads_back(router: Router) -> None:
 
 @ptf_test
 def an_interface_counts_what_comes_in(router: Router) -> None:
-    """Packets and bytes of all frames that arrive on it: forwarded, punted or dropped."""
+    """An interface counts packets and bytes of all received frames: forwarded, punted or
+    dropped.
+    """
     match = {"ingress_port": D.port, "vlan_id": D.vlan}
     entry = router.client.schema.entry("l3_interface", match)
     before = router.count(entry)
@@ -119,7 +124,7 @@ def a_counter_stays_when_its_entry_changes(router: Router) -> None:
 
 @ptf_test
 def a_counter_can_be_set(router: Router) -> None:
-    """Direct and indirect ones, as a controller that resets them does."""
+    """A controller can set a direct counter; the switch counts on from the new value."""
     direct = p4runtime_pb2.DirectCounterEntry()
     direct.table_entry.CopyFrom(router.client.schema.entry("nexthop", {"nexthop_id": TO_B.id}))
     direct.data.packet_count, direct.data.byte_count = 1000, 5000
@@ -146,7 +151,7 @@ def an_interface_counts_what_goes_out(router: Router) -> None:
 
 @ptf_test
 def drop_counters_count_bytes(router: Router) -> None:
-    """The bytes are those of whole frames."""
+    """Drop counters count the bytes of whole frames."""
     index = router.client.schema.enums["drop_reason_t"]["NOT_FOR_ROUTER"]
     before = router.client.counter_cells("drop_counter", [index])[index]
     frame = b"\x02\xde\xad\0\0\1" + arriving(A, ip4(V4, udp(size=300)))[6:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets that the engine may return; no other port may send packets with a shim."""
+"""Tests the packets that an engine may return. No other port may send frames with a shim."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,7 +45,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, TO_E, A, B, C, D, E
 
 
 def esp_packets() -> list[Packet]:
-    """ESP of this router to a peer behind B, in both families, with the TTL it was made with."""
+    """Returns ESP packets of this router to a peer behind B, for IPv4 and IPv6."""
     return [
         ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1"),
         ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1", ttl=1),
@@ -56,7 +56,9 @@ def esp_packets() -> list[Packet]:
 
 @ptf_test
 def encrypted_is_routed(router: Router) -> None:
-    """Routed by its outer address, past the outbound list, without a second TTL decrement."""
+    """An encrypted packet is routed by its outer address, not searched in the outbound list, and
+    keeps its TTL.
+    """
     policy = protected(router)
     policy.guard(A, IN)
     policy.sends_from(BUNDLE, *ESP_SOURCES, vrf=OTHER_VRF)
@@ -70,19 +72,22 @@ def encrypted_is_routed(router: Router) -> None:
 
 @ptf_test
 def encrypted_is_esp_of_its_bundle(router: Router) -> None:
-    """Encrypted packets skip the lists, so only ESP from the bundle's address is accepted."""
+    """The SPD lists do not apply to encrypted packets.
+
+    So only ESP from the bundle's address passes.
+    """
     policy = with_engine(router)
     invalid = ProbeOutcome(drops={"SHIM_INVALID": 1})
     whole4, _, whole6, _ = esp_packets()
     nat_t = udp(dport=4500, sport=4500, size=0)
     for packet in (
-        udp_to(V4, src="10.2.0.1"),  # plaintext
+        udp_to(V4, src="10.2.0.1"),  # cleartext
         udp_to(V6, src="2001:db8:2::1"),
         ip4(V4, Raw(esp(0x1001)), proto=51, src="10.2.0.1"),
         ip4(V4, nat_t / Raw(bytes(40)), src="10.2.0.1"),  # IKE
-        ip4(V4, nat_t / Raw(b"\xff"), src="10.2.0.1"),  # a keep-alive
+        ip4(V4, nat_t / Raw(b"\xff"), src="10.2.0.1"),  # a NAT keep-alive
         ip4(V4, udp(dport=4501, sport=31000, size=0) / Raw(esp(1)), src="10.2.0.1"),
-        ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.2"),  # another's address
+        ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.2"),  # not the bundle's address
         ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1", flags="MF"),
         ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1", frag=9),
         ip6(V6, Raw(esp(0x1001)), nh=ESP, src="2001:db8:2::2"),
@@ -101,7 +106,10 @@ def encrypted_is_esp_of_its_bundle(router: Router) -> None:
 
 @ptf_test
 def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
-    """A packet of a bundle in one VRF cannot come back in another VRF."""
+    """The SPD binding of a bundle holds in one VRF.
+
+    Packets that it decrypts in another VRF are dropped.
+    """
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -113,7 +121,9 @@ def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
 
 @ptf_test
 def encrypted_needs_no_binding(router: Router) -> None:
-    """Neither for the interface that it leaves by, nor for the one the packet came in by."""
+    """An encrypted packet needs no SPD binding, neither of its egress nor of its ingress
+    interface.
+    """
     policy = with_engine(router)
     router.delete(router.unbound(A)[0], router.unbound(B)[1])
     for packet in esp_packets():
@@ -123,7 +133,10 @@ def encrypted_needs_no_binding(router: Router) -> None:
 
 @ptf_test
 def encrypted_and_held_up(router: Router) -> None:
-    """Punted for neighbour, MTU or route with its own origin, and re-injected past the list."""
+    """An encrypted packet can be punted for its neighbour, the MTU or a missing route.
+
+    Its punt has origin ENCRYPTED. When the packet is re-injected, no SPD list applies.
+    """
     policy = protected(router)
     unresolved = router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id)
     tight = router.egress(Interface(B.id, B.port, B.mac, mtu=40))
@@ -163,7 +176,9 @@ def encrypted_and_held_up(router: Router) -> None:
 
 @ptf_test
 def decrypted_to_forward(router: Router) -> None:
-    """Forwarded like any packet: its hop count is decremented, and the outbound list applies."""
+    """A decrypted packet is forwarded like any packet: with TTL decremented, and by the outbound
+    list.
+    """
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -196,7 +211,9 @@ def decrypted_to_forward(router: Router) -> None:
 
 @ptf_test
 def hub_and_spoke(router: Router) -> None:
-    """Decrypted from one peer, encrypted for another, TTL decremented once between them."""
+    """A packet decrypted from one peer is encrypted for another peer, with its TTL decremented
+    once.
+    """
     policy = protected(router)
     policy.ready(IN)
     policy.carries(7, IN)
@@ -211,7 +228,7 @@ def hub_and_spoke(router: Router) -> None:
 
 @ptf_test
 def decrypted_with_a_last_hop(router: Router) -> None:
-    """Inner TTL 1: delivered to this router, exceeded if it is to be forwarded."""
+    """A decrypted packet with TTL 1 is delivered to this router, or punted as TTL_EXCEEDED."""
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -248,7 +265,9 @@ def decrypted_with_a_last_hop(router: Router) -> None:
 
 @ptf_test
 def a_forged_shim(router: Router) -> None:
-    """A shim from a front port is dropped, whatever its contents, tag and MAC address."""
+    """Drops a frame with a shim from a front-panel port, for all contents, tags and MAC
+    addresses.
+    """
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -268,7 +287,7 @@ def a_forged_shim(router: Router) -> None:
 
 @ptf_test
 def a_port_of_no_interface_has_no_shim(router: Router) -> None:
-    """Untagged frames of a port with only VLAN interfaces: no interface, no role."""
+    """Drops an untagged frame with a shim on a port that has only VLAN interfaces."""
     Policy(router)
     frame = encrypted(A).on(arriving(D, udp_to(V4)))
     router.drops(ENGINE, frame, "NO_INTERFACE")
@@ -276,7 +295,9 @@ def a_port_of_no_interface_has_no_shim(router: Router) -> None:
 
 @ptf_test
 def an_engine_speaks_in_shims_only(router: Router) -> None:
-    """Frames without a shim (IP and ARP), kinds that are no answer, and no bundle are dropped."""
+    """Drops frames from an engine without a shim, with a request as kind, or decrypted by
+    bundle 0.
+    """
     policy = with_engine(router)
     for packet in (udp_to(V4), udp_to(V6), udp_to(OURS4), arp(OURS4)):
         router.drops(ENGINE, packet, "SHIM_INVALID")
@@ -290,7 +311,7 @@ def an_engine_speaks_in_shims_only(router: Router) -> None:
 
 @ptf_test
 def an_engine_returns_well_formed_ip(router: Router) -> None:
-    """Packets from an engine pass the same header and address checks as other packets."""
+    """Packets from an engine pass the same header and address checks as all others."""
     policy = with_engine(router)
     bare = Ether(src=HOST_MAC, dst=A.mac)
     sealed: dict[str, Any] = {"proto": ESP, "src": "10.2.0.1"}
@@ -302,7 +323,7 @@ def an_engine_returns_well_formed_ip(router: Router) -> None:
         policy.from_engine(encrypted(A, BUNDLE), packet, ProbeOutcome(drops={reason: 1}))
     for packet, reason in (
         (udp_to(V4, src="127.0.0.1"), "MARTIAN"),
-        (udp_to(V4, src="10.2.0.1"), "MARTIAN"),  # this router's own address
+        (udp_to(V4, src="10.2.0.1"), "MARTIAN"),  # this router's own address as source
         (ip4(V4, udp(), chksum=1), "BAD_CHECKSUM"),
         (ip4(V4, udp(), len=200), "BAD_LENGTH"),
         (ip4(V4, udp(), version=5), "MALFORMED"),

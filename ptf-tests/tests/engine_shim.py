@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets to the engine: ESP to this router, and packets that an outbound list protects."""
+"""Tests packets to the engine: ESP to this router, and packets that an outbound list protects."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, A, B, C, D, E
 
 
 def goes_to(router: Router, source: Interface, packet: Packet, shim: Shim) -> None:
-    """Expects the packet at the engine as it came, behind the shim, and nothing else."""
+    """Expects the packet, unchanged and with the shim, at the engine's port, and nothing else."""
     frame = arriving(source, packet)
     expected = ProbeOutcome(out=[(ENGINE.port, shim.on(frame))])
     same(router.exchange(FromPort(source.port, frame)), expected, frame)
@@ -56,7 +56,7 @@ TO_DECRYPT = Shim(DECRYPT, bundle=BUNDLE, sa=0x12345678, ingress_l3_if=A.id)
 
 @ptf_test
 def esp_to_us(router: Router) -> None:
-    """A known SPI goes to the engine, with any TTL, options and extension headers."""
+    """ESP with a known SPI goes to the engine, with any TTL, options and extension headers."""
     with_engine(router)
     for packet in (
         ip4(OURS4, Raw(esp(SPI)), proto=ESP),
@@ -71,7 +71,10 @@ def esp_to_us(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_by_vlan_and_vrf(router: Router) -> None:
-    """The tag is removed; the shim names the ingress interface; an SPI belongs to one VRF."""
+    """The shim of ESP to this router has ingress interface and VRF, and the frame loses its tag.
+
+    An SPI is valid in one VRF only.
+    """
     policy = with_engine(router)
     for dst, options in ((OURS4, {"proto": ESP}), (OURS6, {"nh": ESP})):
         packet = (ip6 if ":" in dst else ip4)(dst, Raw(esp(SPI)), **options)
@@ -85,7 +88,10 @@ def esp_to_us_by_vlan_and_vrf(router: Router) -> None:
 
 @ptf_test
 def esp_in_udp_to_us(router: Router) -> None:
-    """RFC 3948: from or to port 4500; IKE behind a zero marker and a keep-alive are no ESP."""
+    """ESP in UDP from or to port 4500 goes to the engine (RFC 3948).
+
+    IKE messages (they begin with four zero bytes) and keep-alives go to the CPU.
+    """
     with_engine(router)
     for sport, dport in ((4500, 4500), (31000, 4500), (4500, 31000)):
         for dst in (OURS4, OURS6):
@@ -101,7 +107,9 @@ def esp_in_udp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_to_us(router: Router) -> None:
-    """All go to the engine of their VRF, whichever engine has their SA."""
+    """Fragments of ESP go to the reassembly engine of their VRF, even if another engine has
+    the SA.
+    """
     policy = with_engine(router)
     elsewhere = SPI ^ 2
     router.insert(router.entry("engine", {"engine": 2}, "set_engine", port=C.port))
@@ -120,7 +128,10 @@ def fragments_of_esp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_go_to_the_engine_of_their_vrf(router: Router) -> None:
-    """Without an SA in a VRF there is no engine for it, and an engine 1 need not exist."""
+    """Fragments of ESP are dropped in a VRF without a reassembly engine.
+
+    Otherwise they go to that engine.
+    """
     policy = with_engine(router)
     first = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, flags="MF")
     later = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, frag=6)
@@ -136,14 +147,17 @@ def fragments_of_esp_go_to_the_engine_of_their_vrf(router: Router) -> None:
 
 @ptf_test
 def an_atomic_fragment_of_esp_to_us(router: Router) -> None:
-    """RFC 6946: a whole packet, so it goes to its own SA."""
+    """An atomic fragment (RFC 6946) is a whole packet. So it goes to the engine of its SA."""
     with_engine(router)
     goes_to(router, A, ip6(OURS6, IPv6ExtHdrFragment(nh=ESP) / Raw(esp(SPI))), TO_DECRYPT)
 
 
 @ptf_test
 def fragments_of_esp_in_udp_to_us(router: Router) -> None:
-    """The first is dropped by name, with a known SPI or not; later ones are UDP under policy."""
+    """First fragments of ESP in UDP are dropped as ESP_IN_UDP_FRAGMENT.
+
+    Later fragments are ordinary UDP, and the SPD list applies to them.
+    """
     policy = with_engine(router)
     later4 = ip4(OURS4, Raw(esp(SPI)), proto=17, frag=6)
     later6 = ip6(OURS6, IPv6ExtHdrFragment(offset=6, nh=17) / Raw(esp(SPI)))
@@ -163,7 +177,9 @@ def fragments_of_esp_in_udp_to_us(router: Router) -> None:
 
 @ptf_test
 def what_looks_like_esp_behind_the_end_of_its_packet(router: Router) -> None:
-    """UDP on port 4500 whose SPI lies in Ethernet's padding, or partly so, is UDP."""
+    """A UDP packet to port 4500 is not ESP if its SPI lies, even in part, in the frame's
+    padding.
+    """
     with_engine(router)
     for size in (8, 12, 15):
         for claimed in (size, 48):
@@ -181,7 +197,10 @@ def _framed(packet: bytes, ether_type: int) -> bytes:
 
 @ptf_test
 def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
-    """Eight bytes hold only the ports: UDP, whatever bytes follow in the frame."""
+    """A first fragment of eight bytes holds only the ports.
+
+    It is UDP, even with ESP in the padding.
+    """
     with_engine(router)
     ports = raw.datagram(0, 4500, 4500)[:4] + b"\x02\0\0\0"
     more = raw.MORE_FRAGMENTS
@@ -195,7 +214,7 @@ def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
 
 @ptf_test
 def fragments_of_ike(router: Router) -> None:
-    """Fragments of IKE are not mistaken for ESP: they go to the CPU, like whole IKE messages."""
+    """Fragments of IKE go to the CPU like whole IKE messages, and are not taken for ESP."""
     with_engine(router)
     ike = udp(dport=4500, sport=4500, size=0) / Raw(bytes(32))
     router.punts(A, ip4(OURS4, ike, flags="MF"), "IKE", stage="LOCAL_DELIVERY")
@@ -205,7 +224,7 @@ def fragments_of_ike(router: Router) -> None:
 
 @ptf_test
 def an_unknown_spi(router: Router) -> None:
-    """Dropped as UNKNOWN_SPI; its later fragments go to the engine, which gives them up."""
+    """Drops ESP with an unknown SPI as UNKNOWN_SPI: whole, in UDP, or a first fragment."""
     with_engine(router)
     for spi in (0, 1, SPI - 1, SPI ^ 1 << 31):
         router.drops(A, ip4(OURS4, Raw(esp(spi)), proto=ESP), "UNKNOWN_SPI")
@@ -217,7 +236,9 @@ def an_unknown_spi(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_asks_no_list(router: Router) -> None:
-    """The interface's list does not apply: policy applies to the decrypted packet."""
+    """The interface's SPD list does not apply to ESP to this router, only to the decrypted
+    packet.
+    """
     policy = with_engine(router)
     policy.guard(A, IN)
     goes_to(router, A, ip4(OURS4, Raw(esp(SPI)), proto=ESP), TO_DECRYPT)
@@ -227,7 +248,10 @@ def esp_to_us_asks_no_list(router: Router) -> None:
 
 @ptf_test
 def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
-    """ESP to other hosts is routed, by its flow where an SPD applies, even with an SPI of ours."""
+    """ESP to other hosts is ordinary traffic, even with an SPI of this router.
+
+    SPD lists apply to it.
+    """
     policy = with_engine(router)
     esp4, esp6 = ip4(V4, Raw(esp(SPI)), proto=ESP), ip6(V6, Raw(esp(SPI)), nh=ESP)
     later = ip4(V4, Raw(esp(SPI)), proto=ESP, frag=6)
@@ -243,7 +267,7 @@ def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_without_its_engine(router: Router) -> None:
-    """An SA whose engine is missing, and a VRF whose engine is missing."""
+    """Drops ESP if the engine of the SA, or the reassembly engine of the VRF, does not exist."""
     policy = Policy(router)
     policy.spi(SPI, bundle=BUNDLE, sa=1, engine=9)
     policy.reassembles(engine=9)
@@ -256,7 +280,9 @@ def esp_to_us_without_its_engine(router: Router) -> None:
 
 @ptf_test
 def protect(router: Router) -> None:
-    """The engine gets the packet, hop count decremented, with its ingress interface."""
+    """The engine gets a protected packet with its hop count decremented; the shim has the ingress
+    interface.
+    """
     policy = protected(router)
     for dst in FLOWS:
         for left in (2, 64, 255):
@@ -265,7 +291,10 @@ def protect(router: Router) -> None:
 
 @ptf_test
 def protect_between_vlans_and_vrfs(router: Router) -> None:
-    """Tags are removed on both sides; the shim has the VRF."""
+    """The engine gets a packet of a VLAN untagged, also if the egress interface has a tag.
+
+    The shim has the VRF of the packet.
+    """
     policy = protected(router)
     for dst in FLOWS:
         policy.encrypts(D, udp_to(dst), SA, rules=hit(OUT, 5))
@@ -273,7 +302,7 @@ def protect_between_vlans_and_vrfs(router: Router) -> None:
     policy.flow(OUT, Flow(HOST4, "10.4.0.9"), PROTECT)
     policy.encrypts(A, udp_to("10.4.0.9"), SA, rules=hit(OUT, 5))
     policy.bind(E, OUT)
-    router.drops(E, udp_to(V4), "NO_SA", rules=hit(OUT, 5))  # the bundle is another VRF's
+    router.drops(E, udp_to(V4), "NO_SA", rules=hit(OUT, 5))  # the bundle has no SA in this VRF
     there = replace(SA, vrf=OTHER_VRF)
     policy.protects(there)
     policy.encrypts(E, udp_to(V4), there, rules=hit(OUT, 5))
@@ -281,7 +310,7 @@ def protect_between_vlans_and_vrfs(router: Router) -> None:
 
 @ptf_test
 def protect_fragments(router: Router) -> None:
-    """First and later fragments go unchanged, each by its own flow."""
+    """First and later fragments go to the engine, each by the flow of its own key."""
     policy = protected(router)
     policy.flow(OUT, Flow(HOST4, V4, fragment="FIRST"), PROTECT)
     policy.flow(OUT, Flow(HOST4, V4, 17, 0, 0, fragment="LATER"), PROTECT)
@@ -292,7 +321,7 @@ def protect_fragments(router: Router) -> None:
 
 @ptf_test
 def protect_what_passed_inbound(router: Router) -> None:
-    """The inbound and the outbound rule count the packet."""
+    """A packet that both lists admit is counted by the inbound and by the outbound rule."""
     policy = protected(router)
     policy.guard(A, IN)
     for dst, flow in FLOWS.items():
@@ -302,7 +331,7 @@ def protect_what_passed_inbound(router: Router) -> None:
 
 @ptf_test
 def a_rekey_is_one_write(router: Router) -> None:
-    """Another SA, another engine: the flows stay valid."""
+    """One write moves a bundle to another SA and engine. The cached flows stay valid."""
     policy = protected(router)
     fresh = Sa(BUNDLE, sa=0xFFFFFFFF, engine=255)
     router.insert(router.entry("engine", {"engine": 255}, "set_engine", port=ENGINE.port))
@@ -313,7 +342,9 @@ def a_rekey_is_one_write(router: Router) -> None:
 
 @ptf_test
 def never_in_clear(router: Router) -> None:
-    """No SA, or no engine: dropped under the respective reason."""
+    """Drops protected packets if the bundle has no SA (NO_SA) or the engine is missing
+    (NO_ENGINE).
+    """
     policy = protected(router)
     router.delete(policy.sa_entry(SA))
     for dst in FLOWS:
@@ -333,7 +364,9 @@ def never_in_clear(router: Router) -> None:
 
 @ptf_test
 def an_engine_that_is_down(router: Router) -> None:
-    """SAs still name it: dropped as NO_ENGINE, in both directions, until it is up again."""
+    """Drops packets of an engine that is down as NO_ENGINE, in both directions, until it is up
+    again.
+    """
     policy = protected(router)
     up = router.entry("engine", {"engine": 1}, "set_engine", port=ENGINE.port)
     router.modify(router.entry("engine", {"engine": 1}, "engine_down"))
@@ -346,7 +379,9 @@ def an_engine_that_is_down(router: Router) -> None:
 
 @ptf_test
 def the_neighbor_does_not_matter(router: Router) -> None:
-    """The ESP packet has another next hop: the inner packet's neighbour is not resolved."""
+    """A protected packet needs no resolved neighbour, because its ESP packet has its own next
+    hop.
+    """
     policy = protected(router)
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
     for dst in FLOWS:
@@ -354,7 +389,7 @@ def the_neighbor_does_not_matter(router: Router) -> None:
 
 
 def carried() -> Mapping[str, Value]:
-    """Punts at the rewrite stage carry the protect verdict."""
+    """Returns the metadata of a protected packet's punt at the rewrite stage."""
     return {
         "egress_l3_if": B.id,
         "nexthop_id": TO_B.id,
@@ -368,7 +403,7 @@ def carried() -> Mapping[str, Value]:
 
 @ptf_test
 def ttl_before_the_engine(router: Router) -> None:
-    """A protected flow's packet with TTL 1 is punted, so that the CPU can send an error."""
+    """Punts a protected packet with TTL 0 or 1, so that the CPU can send an ICMP error."""
     protected(router)
     for dst in FLOWS:
         for left in (0, 1):
@@ -378,7 +413,7 @@ def ttl_before_the_engine(router: Router) -> None:
 
 @ptf_test
 def mtu_before_the_engine(router: Router) -> None:
-    """The limit is the smaller of egress and path MTU, less the overhead."""
+    """The largest inner packet is the smaller of egress MTU and path MTU, less the overhead."""
     policy = protected(router)
     for mtu, path_mtu, overhead, fits in (
         (1500, 1500, 0, 1500),
@@ -405,7 +440,7 @@ def mtu_before_the_engine(router: Router) -> None:
 
 @ptf_test
 def an_mtu_that_nothing_fits(router: Router) -> None:
-    """More overhead than MTU, or a path MTU of 0: punted, and never sent."""
+    """Punts every packet if the overhead is at least the MTU."""
     policy = protected(router)
     for path_mtu, overhead in ((1500, 1500), (1500, 65535), (0, 0), (50, 73)):
         router.modify(policy.sa_entry(replace(SA, path_mtu=path_mtu, overhead=overhead)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle timeouts of flows: the switch notifies of flows that were idle for their timeout.
+"""Tests idle timeouts: the switch notifies of a flow without packets during its timeout.
 
-Both targets sweep, so a notification may come somewhat after the timeout, and never before it.
+Both targets sweep their tables. So a notification may be late, but never early.
 """
 
 import time
@@ -24,7 +24,7 @@ Key = tuple[int, frozenset[tuple[int, int]]]
 
 
 def key(entry: p4runtime_pb2.TableEntry) -> Key:
-    """The identity of an entry."""
+    """Returns the identity of a flow's entry."""
     fields = ((one.field_id, int.from_bytes(one.exact.value, "big")) for one in entry.match)
     return entry.table_id, frozenset(fields)
 
@@ -38,12 +38,12 @@ def ageing(policy: Policy, of: PolicyList, flow: Flow, answer: Verdict) -> p4run
 
 
 def flow_to(dst: str) -> Flow:
-    """The flow of `udp_to`."""
+    """Returns the flow of the packets of `udp_to`."""
     return Flow(HOST6 if ":" in dst else HOST4, dst)
 
 
 def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[Key]:
-    """The keys of all notified entries, read until all wanted ones have been notified."""
+    """Reads notifications until they have named all wanted entries. Returns all named keys."""
     found: set[Key] = set()
     missing = {key(entry) for entry in wanted}
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -56,7 +56,7 @@ def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry
 
 @ptf_test
 def idle_flows_are_told_of(router: Router) -> None:
-    """All four tables notify of idle flows after their timeout; the flows stay installed."""
+    """The switch notifies of idle flows of all four tables. The flows stay installed."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -76,7 +76,7 @@ def idle_flows_are_told_of(router: Router) -> None:
 
 @ptf_test
 def flows_that_serve_are_not_told_of(router: Router) -> None:
-    """A hit restarts the timeout; a flow without a timeout is never notified."""
+    """A packet restarts the timeout of its flow. A flow without a timeout is never notified."""
     policy = Policy(router)
     policy.guard(B, OUT)
     busy = ageing(policy, OUT, flow_to("10.2.0.20"), BYPASS)

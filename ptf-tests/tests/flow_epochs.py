@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows and the epoch of their list: added, removed, overwritten, retired all at once.
+"""Tests flows and the epochs of their lists: added, removed, overwritten, or all made stale at
+once.
 
-After VPP's tests of its IPsec SPD flow cache: each checks the counts of rules and the
-entries in the tables.
+The cases follow VPP's tests of its IPsec SPD flow cache. Each case checks both the rule counters
+and the number of table entries.
 """
 
 from dataclasses import replace
@@ -21,22 +22,22 @@ from sluice_ptf.standard import TO_B, TO_C, A, B, C, D
 DESTINATIONS = ("10.2.0.9", "10.2.0.10", "2001:db8:2::9", "2001:db8:2::a")
 BYPASS, DISCARD = Verdict("BYPASS", rule=2), Verdict("DISCARD", rule=4)
 
-FULL = ("RESOURCE_EXHAUSTED", "UNKNOWN")  # the latter is BMv2's
+FULL = ("RESOURCE_EXHAUSTED", "UNKNOWN")  # BMv2 answers UNKNOWN
 
 
 def flow_to(dst: str) -> Flow:
-    """The flow of `udp_to`."""
+    """Returns the flow of the packets of `udp_to`."""
     return Flow(HOST6 if ":" in dst else HOST4, dst)
 
 
 def installed(router: Router, of: PolicyList) -> int:
-    """The number of flows in the tables of a direction, of every list and epoch."""
+    """Returns the number of flows in a direction's tables, of all lists and epochs."""
     ids = [router.client.schema.tables[f"{of.direction}.ipv{n}_flow"].preamble.id for n in (4, 6)]
     return sum(len(router.client.table_entries(table)) for table in ids)
 
 
 def code(router: Router, kind: str, entry: p4runtime_pb2.TableEntry) -> str:
-    """The canonical code of a Write of one update."""
+    """Sends a Write of one update and returns its canonical code."""
     try:
         router.client.write([update(kind, entry)])
     except WriteError as error:
@@ -45,7 +46,7 @@ def code(router: Router, kind: str, entry: p4runtime_pb2.TableEntry) -> str:
 
 
 def misses(router: Router, of: PolicyList, dst: str) -> None:
-    """Expects a punt of the packet, to be searched in the current list."""
+    """Expects a punt that asks the CPU to search the current list."""
     asked = {"list_id": of.id, "generation": of.generation}
     if of.direction == "inbound":
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **asked)
@@ -55,7 +56,7 @@ def misses(router: Router, of: PolicyList, dst: str) -> None:
 
 
 def each(router: Router) -> list[tuple[Policy, PolicyList]]:
-    """An inbound list, to guard A, and then an outbound one, to guard B."""
+    """Returns an inbound list (for A), then an outbound list (for B), both ready."""
     policy = Policy(router)
     policy.ready(IN, OUT)
     return [(policy, IN), (policy, OUT)]
@@ -78,7 +79,10 @@ def added(router: Router) -> None:
 
 @ptf_test
 def removed_and_added_again(router: Router) -> None:
-    """A deleted flow misses; added again, it counts from zero, and its rule's count continues."""
+    """A deleted flow misses.
+
+    Added again, its counter starts at zero; the rule counter continues.
+    """
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for dst in DESTINATIONS:
@@ -97,7 +101,7 @@ def removed_and_added_again(router: Router) -> None:
 
 @ptf_test
 def removing_one_leaves_the_others(router: Router) -> None:
-    """The other flows still hit."""
+    """After one flow is deleted, the other flows still hit."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         entries = [policy.flow(of, flow_to(dst), BYPASS) for dst in DESTINATIONS]
@@ -111,7 +115,7 @@ def removing_one_leaves_the_others(router: Router) -> None:
 
 @ptf_test
 def one_write_retires_all_flows(router: Router) -> None:
-    """A new epoch: every flow of the list misses, in both families; none of another list does."""
+    """A new epoch makes all flows of its list miss, IPv4 and IPv6, but no flow of another list."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -132,7 +136,10 @@ def one_write_retires_all_flows(router: Router) -> None:
 
 @ptf_test
 def one_write_retires_all_outbound_flows(router: Router) -> None:
-    """The same for an outbound list; the old verdict's rule is neither counted nor in the punt."""
+    """A new epoch makes all flows of an outbound list miss.
+
+    The rule of a stale flow is not counted.
+    """
     policy = Policy(router)
     policy.guard(B, OUT)
     policy.guard(C, OUT2)
@@ -146,7 +153,10 @@ def one_write_retires_all_outbound_flows(router: Router) -> None:
 
 @ptf_test
 def stale_hits_count_in_the_entry_only(router: Router) -> None:
-    """Rule counters count only valid hits of the cache, direct counters count stale ones too."""
+    """Rule counters count only hits of valid flows.
+
+    Direct counters count hits of stale flows, too.
+    """
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         entry = policy.flow(of, flow_to("10.2.0.9"), BYPASS)
@@ -159,7 +169,7 @@ def stale_hits_count_in_the_entry_only(router: Router) -> None:
 
 @ptf_test
 def a_refill_is_a_modify(router: Router) -> None:
-    """An INSERT over a stale entry of the same key fails, and a MODIFY overwrites it."""
+    """An INSERT over a stale entry with the same key fails. A MODIFY overwrites the stale entry."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for dst in DESTINATIONS[::2]:
@@ -183,7 +193,7 @@ def a_refill_is_a_modify(router: Router) -> None:
 
 @ptf_test
 def an_epoch_is_not_an_order(router: Router) -> None:
-    """A flow of a later epoch, or of epoch 0, is not valid either."""
+    """A flow is valid only in exactly its list's epoch: not in a later one, and not in epoch 0."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for epoch in (0, 1, of.epoch - 1, of.epoch + 1, of.epoch ^ 1 << 31, 0xFFFFFFFF):
@@ -195,7 +205,7 @@ def an_epoch_is_not_an_order(router: Router) -> None:
 
 @ptf_test
 def epochs_up_to_the_last(router: Router) -> None:
-    """All 32 bits are compared."""
+    """All 32 bits of the epoch are compared."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         last = replace(of, epoch=0xFFFFFFFF, generation=0xFFFFFFFF)
@@ -209,7 +219,7 @@ def epochs_up_to_the_last(router: Router) -> None:
 
 @ptf_test
 def a_generation_alone_retires_no_flow(router: Router) -> None:
-    """Flows stay valid; misses carry the new generation."""
+    """A new generation alone leaves flows valid. Misses carry the new generation."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         policy.flow(of, flow_to("10.2.0.9"), BYPASS)
@@ -236,7 +246,10 @@ def a_list_that_loses_its_epoch(router: Router) -> None:
 
 @ptf_test
 def a_change_of_routes_retires_nothing(router: Router) -> None:
-    """The cache holds no next hop: a flow follows the new route, if its list is the same."""
+    """A flow holds no next hop.
+
+    So it follows a new route, unless another list guards that route.
+    """
     policy = Policy(router)
     policy.guard(B, OUT)
     policy.bind(C, OUT)
@@ -253,7 +266,10 @@ def a_change_of_routes_retires_nothing(router: Router) -> None:
 
 @bare_ptf_test
 def a_full_table(router: Router) -> None:
-    """RESOURCE_EXHAUSTED; no flow is evicted, and a deleted flow's place can be used."""
+    """An INSERT into a full table fails.
+
+    It evicts no flow, and succeeds after another flow is deleted.
+    """
     with small_flow_tables(router, size=4):
         standard.set_up(router)
         for policy, of in each(router):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The identity of a flow: every field that a rule may match on is in the key, and nothing else.
+"""Tests the key of a flow: it has every field that a rule may match on, and no other field.
 
-A verdict found by an ordered search may be cached by exact match only if the key
-holds all fields that any rule matches on (RFC 4301, 4.4.1).
+A verdict of an ordered search may be cached by exact match only if the key holds all fields that
+any rule matches on (RFC 4301, 4.4.1).
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ FRAGMENTS = ("WHOLE", "FIRST", "LATER")
 
 
 def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None:
-    """Runs a check for an inbound list and then for an outbound one, each alone."""
+    """Runs a check for an inbound list, then for an outbound list, each bound alone."""
     for of, interface, _stage in LISTS:
         policy = Policy(router)
         policy.guard(interface, of)
@@ -53,7 +53,7 @@ def misses(router: Router, of: PolicyList, packet: Packet) -> None:
 
 
 def is_fragment(packet: Packet) -> bool:
-    """Whether a packet is a fragment of a datagram, the first one or a later one."""
+    """Returns whether a packet is a fragment, first or later."""
     if IP in packet:
         return bool(packet[IP].flags.MF or packet[IP].frag)
     header = packet.getlayer(IPv6ExtHdrFragment)
@@ -61,7 +61,7 @@ def is_fragment(packet: Packet) -> bool:
 
 
 def is_of(policy: Policy, of: PolicyList, packet: Packet, flow: Flow) -> None:
-    """Expects that the packet belongs to this flow: it misses without it and hits with it."""
+    """Expects that the packet belongs to the flow: it misses without the flow and hits with it."""
     misses(policy.router, of, packet)
     entry = policy.flow(of, flow, BYPASS)
     policy.router.forwards(A, packet, TO_B, rules=hit(of, 2))
@@ -69,7 +69,7 @@ def is_of(policy: Policy, of: PolicyList, packet: Packet, flow: Flow) -> None:
 
 
 def variants(flow: Flow) -> list[Flow]:
-    """Flows that differ in one field each."""
+    """Returns flows that differ from `flow` in one field each."""
     other = {4: ("10.1.0.98", "10.2.0.8"), 6: ("2001:db8:1::98", "2001:db8:2::8")}
     src, dst = other[6 if ":" in flow.dst_addr else 4]
     return [
@@ -103,7 +103,7 @@ def every_field_tells_flows_apart(router: Router) -> None:
 
 @ptf_test
 def packets_of_other_flows_miss(router: Router) -> None:
-    """The converse: one flow, and packets that differ from it in one field each."""
+    """Packets that differ from an installed flow in one field miss."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         policy.flow(of, Flow(HOST4, V4), BYPASS)
@@ -131,7 +131,7 @@ def packets_of_other_flows_miss(router: Router) -> None:
 
 @ptf_test
 def nothing_else_tells_flows_apart(router: Router) -> None:
-    """TOS, TTL, identification, flags, sizes, options and skipped extension headers are no part."""
+    """TOS, TTL, identification, flags, size, options and extension headers are not in the key."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         policy.flow(of, Flow(HOST4, V4, protocol=6), BYPASS)
@@ -151,7 +151,7 @@ def nothing_else_tells_flows_apart(router: Router) -> None:
 
 @ptf_test
 def ports(router: Router) -> None:
-    """TCP, UDP and SCTP have ports; UDP-encapsulated ESP is UDP here."""
+    """TCP, UDP and SCTP ports are in the key. Here, ESP in UDP counts as UDP."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         sctp = SCTP(sport=SPORT, dport=DPORT) / Raw(bytes(20))
@@ -167,7 +167,7 @@ def ports(router: Router) -> None:
 
 @ptf_test
 def protocols_without_ports(router: Router) -> None:
-    """The bytes at the place of ports are ignored: ESP, GRE, OSPF, experiments."""
+    """ESP, GRE, OSPF and unknown protocols have no ports: the bytes in their place are ignored."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         for protocol in (ESP, 47, 89, 51, 253):
@@ -180,12 +180,12 @@ def protocols_without_ports(router: Router) -> None:
 
 @ptf_test
 def icmp_type_and_code(router: Router) -> None:
-    """ICMP type and code distinguish flows, in the key's destination port; identifiers do not."""
+    """ICMP type and code are in the key, as destination port. Identifiers are not."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         is_of(policy, of, ip4(V4, echo()), Flow(HOST4, V4, 1, 0, 8 << 8))
         is_of(policy, of, ip6(V6, ICMPv6EchoRequest()), Flow(HOST6, V6, 58, 0, 128 << 8))
-        # In the other IP version too: a rule that names a type matches it.
+        # A rule for ICMP types matches the protocol in either IP version.
         crossed4, crossed6 = Raw(bytes(ICMPv6EchoRequest())), Raw(bytes(echo()))
         is_of(policy, of, ip4(V4, crossed4, proto=58), Flow(HOST4, V4, 58, 0, 128 << 8))
         is_of(policy, of, ip6(V6, crossed6, nh=1), Flow(HOST6, V6, 1, 0, 8 << 8))
@@ -213,7 +213,7 @@ def icmp_type_and_code(router: Router) -> None:
 
 @ptf_test
 def first_fragments_have_ports(router: Router) -> None:
-    """First fragments match no flow of whole packets: the CPU has to learn their datagram."""
+    """A first fragment has ports, but matches no flow of whole packets."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         whole = [policy.flow(of, Flow(HOST4, V4), BYPASS), policy.flow(of, Flow(HOST6, V6), BYPASS)]
@@ -228,7 +228,7 @@ def first_fragments_have_ports(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_none(router: Router) -> None:
-    """Their data are ignored: all of one protocol between two hosts are one flow."""
+    """A later fragment has no ports: all of one protocol between two hosts belong to one flow."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         later4 = Flow(HOST4, V4, 17, 0, 0, fragment="LATER")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragments that no host sends: they overlap headers, hide them, or are fragmented again."""
+"""Tests fragments that no host sends: overlapping or incomplete headers, and nested fragments."""
 
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment
 from scapy.packet import Raw
@@ -17,7 +17,10 @@ DATA = Raw(bytes(24))
 
 @ptf_test
 def what_overlaps_the_tcp_header(router: Router) -> None:
-    """RFC 3128: a fragment of TCP with offset 1; with other protocols it may be legitimate."""
+    """Drops a TCP fragment with offset 1, which overlaps the TCP header (RFC 3128).
+
+    Other protocols may have such fragments.
+    """
     for flags in ("", "MF"):
         router.drops(A, ip4(V4, DATA, proto=6, frag=1, flags=flags), "FRAGMENT_OVERLAP")
         router.forwards(A, ip4(V4, DATA, proto=6, frag=2, flags=flags), TO_B)
@@ -27,7 +30,7 @@ def what_overlaps_the_tcp_header(router: Router) -> None:
 
 @ptf_test
 def a_header_chain_that_ends_with_the_first_fragment(router: Router) -> None:
-    """RFC 7112: a first fragment without all headers is dropped."""
+    """Drops a first fragment that does not hold all headers (RFC 7112)."""
     chain = IPv6ExtHdrFragment(m=1) / IPv6ExtHdrDestOpt(nh=60)
     router.drops(A, ip6(V6, chain), "FRAGMENT_TOO_SHORT")
     for size in (0, 7):
@@ -40,7 +43,7 @@ def a_header_chain_that_ends_with_the_first_fragment(router: Router) -> None:
 
 @ptf_test
 def a_fragment_of_a_fragment(router: Router) -> None:
-    """A fragment inside a fragment is malformed, whatever the inner offset."""
+    """Drops a fragment inside a fragment as malformed, for any inner offset."""
     for inner in (
         raw.fragment_header(17),
         raw.fragment_header(17, 9),
@@ -56,7 +59,7 @@ def a_fragment_of_a_fragment(router: Router) -> None:
 
 @ptf_test
 def neighbour_discovery_in_fragments(router: Router) -> None:
-    """RFC 6980: dropped by name, to this router and in transit."""
+    """Drops a first fragment of neighbour discovery as ND_INVALID, also in transit (RFC 6980)."""
     for dst in (OURS6, V6):
         first = ip6(dst, IPv6ExtHdrFragment(m=1) / ICMPv6ND_NS(tgt=OURS6), hlim=255)
         router.drops(A, first, "ND_INVALID")

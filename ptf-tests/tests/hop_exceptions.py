@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""exceptions: packets that cannot leave as they are, and the order of the reasons."""
+"""Tests exceptions: packets that cannot leave as they are, and the order of the checks."""
 
 from collections.abc import Mapping
 
@@ -21,32 +21,32 @@ BY_D: Mapping[str, Value] = {"stage": "REWRITE", "egress_l3_if": D.id, "nexthop_
 def punted(
     router: Router, packet: Packet, reason: str, way: Mapping[str, Value] = BY_B, by: Interface = A
 ) -> None:
-    """Expects a punt at rewrite, with the packet's next hop, for a packet that arrives on A."""
+    """Expects that a packet is punted at the rewrite stage, with its next hop."""
     values = dict(way)
     router.punts(by, packet, reason, stage=str(values.pop("stage")), **values)
 
 
 def sized(dst: str, length: int) -> Packet:
-    """An IP packet of `length` bytes, headers included."""
+    """Returns an IP packet of `length` bytes, headers included."""
     if ":" in dst:
         return ip6(dst, udp(size=length - 48))
     return ip4(dst, udp(size=length - 28))
 
 
 def shrink(router: Router, interface: Interface, mtu: int) -> None:
-    """Give an interface another MTU."""
+    """Sets the MTU of an interface."""
     smaller = Interface(interface.id, interface.port, interface.mac, interface.vlan, 0, mtu)
     router.modify(router.egress(smaller))
 
 
 def unresolve(router: Router) -> None:
-    """Makes the neighbour behind B unknown."""
+    """Sets the neighbour behind B to unresolved."""
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
 
 
 @ptf_test
 def a_last_hop_left(router: Router) -> None:
-    """TTL 2 leaves as 1; 1 and 0 do not leave."""
+    """A packet with TTL 2 is forwarded. A packet with TTL 1 or 0 is punted."""
     for dst in (V4, V6):
         router.forwards(A, udp_to(dst, **hops(dst, 2)), TO_B)
         router.forwards(A, udp_to(dst, **hops(dst, 255)), TO_B)
@@ -56,14 +56,14 @@ def a_last_hop_left(router: Router) -> None:
 
 @ptf_test
 def ttl_from_and_to_vlans(router: Router) -> None:
-    """The CPU gets the frame with its tag, its TTL not decremented."""
+    """A frame of a VLAN is punted with its tag, and its TTL is not decremented."""
     for dst in ("10.4.0.9", "2001:db8:4::9"):
         punted(router, udp_to(dst, **hops(dst, 1)), "TTL_EXCEEDED", BY_D, by=D)
 
 
 @ptf_test
 def mtu(router: Router) -> None:
-    """A packet as large as the MTU fits, one byte more does not; the CPU decides by DF."""
+    """A packet of the MTU's size is forwarded. A larger one is punted, with and without DF."""
     shrink(router, B, 1300)
     for dst in (V4, V6):
         router.forwards(A, sized(dst, 1300), TO_B)
@@ -74,7 +74,7 @@ def mtu(router: Router) -> None:
 
 @ptf_test
 def a_vlan_tag_is_no_part_of_the_mtu(router: Router) -> None:
-    """The MTU is of the IP packet."""
+    """A VLAN tag does not count for the MTU, which limits the IP packet."""
     for dst in ("10.4.0.9", "2001:db8:4::9"):
         router.forwards(A, sized(dst, 1500), TO_D)
         punted(router, sized(dst, 1501), "MTU_EXCEEDED", BY_D)
@@ -83,7 +83,7 @@ def a_vlan_tag_is_no_part_of_the_mtu(router: Router) -> None:
 
 @ptf_test
 def jumbo_frames(router: Router) -> None:
-    """An MTU of 8000 is used."""
+    """An interface with an MTU of 8000 forwards packets of 8000 bytes."""
     shrink(router, B, 8000)
     for dst in (V4, V6):
         router.forwards(A, sized(dst, 8000), TO_B)
@@ -92,7 +92,7 @@ def jumbo_frames(router: Router) -> None:
 
 @ptf_test
 def padding_is_no_part_of_the_mtu(router: Router) -> None:
-    """Bytes behind the IP packet in its frame do not count for the MTU."""
+    """Padding behind the IP packet does not count for the MTU."""
     shrink(router, B, 600)
     for dst in (V4, V6):
         router.forwards(A, arriving(A, sized(dst, 600)) + bytes(100), TO_B)
@@ -100,7 +100,7 @@ def padding_is_no_part_of_the_mtu(router: Router) -> None:
 
 @ptf_test
 def fragments_can_exceed_the_mtu(router: Router) -> None:
-    """First and later ones, of both families."""
+    """First and later fragments above the MTU are punted, for IPv4 and IPv6."""
     shrink(router, B, 600)
     data = Raw(bytes(800))
     punted(router, ip4(V4, udp(size=800), flags="MF"), "MTU_EXCEEDED")
@@ -111,7 +111,10 @@ def fragments_can_exceed_the_mtu(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_neighbor_comes_last(router: Router) -> None:
-    """TTL before MTU before neighbour: no resolution for a packet that cannot be sent."""
+    """TTL is checked before the MTU, and the MTU before the neighbour.
+
+    So no neighbour is resolved for a packet that cannot be sent.
+    """
     shrink(router, B, 600)
     for dst in (V4, V6):
         small, large = sized(dst, 600), sized(dst, 601)
@@ -131,7 +134,7 @@ def an_unresolved_neighbor_comes_last(router: Router) -> None:
 
 @ptf_test
 def routing_comes_first(router: Router) -> None:
-    """Without a next hop, TTL and size are not checked."""
+    """TTL and size of a packet without a next hop are not checked."""
     router.route("198.51.100.0/24", "blackhole")
     for left in (0, 1, 64):
         router.punts(A, udp_to("192.0.2.1", ttl=left), "NO_ROUTE", stage="ROUTING")

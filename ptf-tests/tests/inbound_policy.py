@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ipsec_inbound: received packets against SPD-I, in clear and decrypted, before all else."""
+"""Tests ipsec_inbound, which checks received packets against SPD-I before anything else.
+
+Packets are received in clear, or decrypted.
+"""
 
 from collections.abc import Mapping
 
@@ -34,14 +37,14 @@ BUNDLE = 0x4001
 
 
 def guarded(router: Router) -> Policy:
-    """Binds IN to A, and makes it ready."""
+    """Makes IN ready and binds it to A."""
     policy = Policy(router)
     policy.guard(A, IN)
     return policy
 
 
 def carried(flow: Flow, bundle: int = BUNDLE) -> Flow:
-    """The flow as carried by the SA of a bundle."""
+    """Returns the flow of the same packets, carried by an SA of a bundle."""
     return Flow(**vars(flow) | {"bundle": bundle})
 
 
@@ -50,7 +53,7 @@ def carried(flow: Flow, bundle: int = BUNDLE) -> Flow:
 
 @ptf_test
 def an_interface_without_a_binding_takes_nothing(router: Router) -> None:
-    """An interface without a binding drops all IP, transit and local; it passes other frames."""
+    """Drops all IP packets on an interface without a binding. Other frames pass."""
     router.delete(router.unbound(A)[0])
     for dst in (V4, V6, OURS4, OURS6, "192.0.2.1"):
         router.drops(A, udp_to(dst), "NO_POLICY_BINDING")
@@ -59,7 +62,7 @@ def an_interface_without_a_binding_takes_nothing(router: Router) -> None:
 
 @ptf_test
 def admission_comes_first(router: Router) -> None:
-    """Malformed packets and martians are dropped under their own reasons, whatever the policy."""
+    """Malformed packets and martians are dropped under their own reasons, with any policy."""
     guarded(router)
     router.drops(A, udp_to(V4, src="127.0.0.1"), "MARTIAN")
     router.drops(A, ip4(V4, echo(), chksum=1), "BAD_CHECKSUM")
@@ -67,7 +70,9 @@ def admission_comes_first(router: Router) -> None:
 
 @ptf_test
 def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
-    """No entry, or epoch 0: dropped, even where a flow of epoch 0 would match."""
+    """Drops packets if the list has no entry or epoch 0, even where a flow of epoch 0 would
+    match.
+    """
     policy = Policy(router)
     policy.bind(A, IN)
     for flow in (*TRANSIT.values(), *TO_US.values()):
@@ -93,7 +98,7 @@ def interfaces_are_guarded_one_by_one(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_is_punted(router: Router) -> None:
-    """The punt happens before routing, and names the list and generation to search."""
+    """A miss is punted before routing, with the list and generation to search."""
     guarded(router)
     for dst in (V4, V6, "192.0.2.1", "2001:db9::1"):
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **ASKED)
@@ -101,7 +106,10 @@ def a_first_packet_is_punted(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_for_this_router_is_punted(router: Router) -> None:
-    """The punt says that it is local; every kind of delivery waits for the verdict."""
+    """A miss for this router is punted with is_local set.
+
+    No packet is delivered before its verdict.
+    """
     guarded(router)
     for packet in (
         udp_to(OURS4),
@@ -115,7 +123,7 @@ def a_first_packet_for_this_router_is_punted(router: Router) -> None:
 
 @ptf_test
 def misses_of_vlans_and_vrfs(router: Router) -> None:
-    """The punt has the frame as it came, its tag included."""
+    """The punt of a miss has the frame unchanged, with its tag."""
     policy = Policy(router)
     policy.guard(D, IN2)
     for dst in (V4, V6):
@@ -128,7 +136,7 @@ def misses_of_vlans_and_vrfs(router: Router) -> None:
 
 @ptf_test
 def bypass(router: Router) -> None:
-    """The packet continues to routing or delivery; the rule counts it."""
+    """A bypassed packet continues to routing or delivery. Its rule counts it."""
     policy = guarded(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, flow, Verdict("BYPASS", rule=3))
@@ -141,7 +149,7 @@ def bypass(router: Router) -> None:
 
 @ptf_test
 def discard(router: Router) -> None:
-    """Cached like any other verdict: no second packet reaches the CPU."""
+    """A cached discard drops every packet of its flow without a punt."""
     policy = guarded(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, flow, Verdict("DISCARD", rule=4))
@@ -151,7 +159,7 @@ def discard(router: Router) -> None:
 
 @ptf_test
 def the_first_and_the_last_rule_id(router: Router) -> None:
-    """Rule ids from 0 to 65535 are valid."""
+    """Rule ids 0 and 65535 are valid."""
     policy = guarded(router)
     policy.flow(IN, TRANSIT[V4], Verdict("DISCARD", rule=0))
     router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, 0))
@@ -161,7 +169,7 @@ def the_first_and_the_last_rule_id(router: Router) -> None:
 
 @ptf_test
 def cleartext_that_ought_to_be_protected(router: Router) -> None:
-    """RFC 4301, 5.2: a clear packet of a protect rule is discarded, under a reason of its own."""
+    """Drops a clear packet that a protect rule matches, as INBOUND_CLEARTEXT (RFC 4301, 5.2)."""
     policy = guarded(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, flow, Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
@@ -170,7 +178,7 @@ def cleartext_that_ought_to_be_protected(router: Router) -> None:
 
 @ptf_test
 def a_flow_without_a_verdict(router: Router) -> None:
-    """Fails closed: invalid verdicts discard."""
+    """A flow without a verdict discards its packets."""
     policy = guarded(router)
     policy.flow(IN, TRANSIT[V4], Verdict("NONE", rule=6))
     router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, 6))
@@ -178,7 +186,7 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_name_the_verdict_applied(router: Router) -> None:
-    """A packet punted behind the list names the list and generation that admitted it."""
+    """A packet punted after the inbound list names the list and generation that admitted it."""
     policy = guarded(router)
     router.route("203.0.113.0/24", "punt_route", reason="PROHIBITED")
     way: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
@@ -196,7 +204,7 @@ def later_punts_name_the_verdict_applied(router: Router) -> None:
 
 @ptf_test
 def policy_does_not_make_neighbor_discovery_valid(router: Router) -> None:
-    """A bypass rule lets it pass; its hop limit is still checked."""
+    """Neighbour discovery with a hop limit below 255 is dropped even if a rule bypasses it."""
     policy = guarded(router)
     dst = "ff02::1:ff00:1"
     flow = Flow(HOST6, dst, protocol=58, src_port=0, dst_port=135 << 8, is_local=1)
@@ -208,11 +216,11 @@ def policy_does_not_make_neighbor_discovery_valid(router: Router) -> None:
     router.drops(A, solicit, "ND_INVALID", rules=rules)
 
 
-# --- decrypted ----------------------------------------------------------------
+# --- decrypted packets --------------------------------------------------------
 
 
 def with_bundle(router: Router) -> Policy:
-    """Configures an engine; IN checks the packets of BUNDLE; IN2 guards A itself."""
+    """Configures an engine, with IN for packets of BUNDLE and IN2 for interface A."""
     policy = Policy(router)
     policy.engine()
     policy.guard(A, IN2)
@@ -223,7 +231,10 @@ def with_bundle(router: Router) -> Policy:
 
 @ptf_test
 def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
-    """Punted with carrying bundle and origin, for the bundle's list and not the interface's."""
+    """A decrypted packet is searched in its bundle's list, not in the list of the interface.
+
+    Its punt has the bundle and origin DECRYPTED.
+    """
     policy = with_bundle(router)
     for dst, local in ((V4, 0), (V6, 0), (OURS4, 1), (OURS6, 1)):
         punt = router.packet_in(
@@ -243,7 +254,7 @@ def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
 
 @ptf_test
 def decrypted_by_the_right_sa(router: Router) -> None:
-    """Protect by the same bundle accepts it: forwarded with its hop decremented, or delivered."""
+    """A rule that protects by the packet's own bundle admits it. It is forwarded or delivered."""
     policy = with_bundle(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, carried(flow), Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
@@ -267,7 +278,7 @@ def decrypted_by_the_right_sa(router: Router) -> None:
 
 @ptf_test
 def decrypted_by_another_sa(router: Router) -> None:
-    """Protect by another bundle, bypass and discard all refuse it, the first two alike."""
+    """Drops a decrypted packet if its rule says bypass, discard, or protect by another bundle."""
     policy = with_bundle(router)
     refused = "INBOUND_WRONG_SA"
     for rule, (answer, bundle, reason) in enumerate(
@@ -291,7 +302,7 @@ def decrypted_by_another_sa(router: Router) -> None:
 
 @ptf_test
 def decrypted_by_a_bundle_of_no_spd(router: Router) -> None:
-    """A bundle without an SPD admits nothing."""
+    """Drops packets that were decrypted by a bundle without an SPD."""
     policy = with_bundle(router)
     expected = ProbeOutcome(drops={"NO_POLICY_BINDING": 1})
     policy.from_engine(decrypted(BUNDLE + 1, A), udp_to(V4), expected)
@@ -299,7 +310,7 @@ def decrypted_by_a_bundle_of_no_spd(router: Router) -> None:
 
 @ptf_test
 def in_clear_and_decrypted_are_two_flows(router: Router) -> None:
-    """A flow of packets by an SA does not admit the same packets in clear."""
+    """A flow of decrypted packets does not match the same packets in clear."""
     policy = with_bundle(router)
     policy.bind(A, IN)
     policy.flow(IN, carried(TRANSIT[V4]), Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
@@ -310,7 +321,10 @@ def in_clear_and_decrypted_are_two_flows(router: Router) -> None:
 
 @ptf_test
 def inbound_then_outbound(router: Router) -> None:
-    """The inbound list and then the outbound list apply, and each counts."""
+    """A forwarded packet passes the inbound list, then the outbound list.
+
+    A rule of each counts it.
+    """
     policy = guarded(router)
     policy.guard(B, OUT)
     for dst, flow in TRANSIT.items():

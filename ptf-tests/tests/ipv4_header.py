@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv4 headers, valid and invalid, up to the ports."""
+"""Tests valid and invalid IPv4 headers, up to the ports."""
 
 from sluice_ptf import raw
 from sluice_ptf.case import ptf_test
@@ -22,25 +22,25 @@ UNKNOWN = b"\xde\x06abcd"
 
 
 def padded(options: bytes) -> bytes:
-    """Options filled up to 32-bit words."""
+    """Returns options, padded to 32-bit words."""
     return options + END * (-len(options) % 4)
 
 
 def forwards(router: Router, packet: bytes) -> None:
-    """The packet is forwarded, from a bare port and from a VLAN."""
+    """Expects that the packet is forwarded, from an untagged interface and from a VLAN."""
     router.forwards(A, raw.framed(A, packet), TO_B)
     router.forwards(D, raw.framed(D, packet), TO_B)
 
 
 def drops(router: Router, packet: bytes, reason: str) -> None:
-    """The packet is dropped, from a bare port and from a VLAN."""
+    """Expects that the packet is dropped, from an untagged interface and from a VLAN."""
     for source in (A, D):
         router.drops(source, raw.framed(source, packet, ipv6_type=False), reason)
 
 
 @ptf_test
 def options_are_carried(router: Router) -> None:
-    """All kinds and lengths, with a correct checksum at the other end."""
+    """Options of all kinds and lengths are forwarded, with a correct checksum."""
     for options in (
         NOP * 4,
         NOP * 8,
@@ -62,7 +62,7 @@ def options_are_carried(router: Router) -> None:
 
 @ptf_test
 def ports_are_found_behind_options(router: Router) -> None:
-    """BGP to this router is recognized, with options or without."""
+    """BGP to this router is recognized with and without options."""
     segment = bytes.fromhex("c00000b3" + "00" * 16)
     for options in (b"", NOP * 4, ROUTER_ALERT, padded(RECORD_ROUTE), END * 40):
         packet = raw.ipv4(OURS, segment, options=options, protocol=TCP)
@@ -71,7 +71,9 @@ def ports_are_found_behind_options(router: Router) -> None:
 
 @ptf_test
 def source_routes_are_dropped(router: Router) -> None:
-    """RFC 7126, 4.3 and 4.4: at any place in the list, and to any destination."""
+    """Drops source routes at any position of the options, to any destination (RFC 7126, 4.3 and
+    4.4).
+    """
     for route in (LOOSE_SOURCE_ROUTE, STRICT_SOURCE_ROUTE):
         for options in (NOP + route, route + END, ROUTER_ALERT + NOP + route, NOP * 5 + route):
             for dst in (DST, OURS, "192.0.2.1"):
@@ -82,13 +84,15 @@ def source_routes_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_source_route_behind_the_end_is_padding(router: Router) -> None:
-    """Bytes behind an end-of-list option are no options."""
+    """Bytes behind an end-of-list option are not parsed as options."""
     forwards(router, raw.ipv4(DST, raw.datagram(), options=END + LOOSE_SOURCE_ROUTE))
 
 
 @ptf_test
 def malformed_options_are_dropped(router: Router) -> None:
-    """Lengths of 0 and 1, lengths beyond the header, no room for a length."""
+    """Drops options with a length of 0 or 1, with a length beyond the header, or without a
+    length.
+    """
     for options in (
         b"\x07\x00" + bytes(2),
         b"\x07\x01" + bytes(2),
@@ -104,7 +108,10 @@ def malformed_options_are_dropped(router: Router) -> None:
 
 @ptf_test
 def too_many_options(router: Router) -> None:
-    """More than the parser walks may hide a source route: the CPU checks them."""
+    """Punts a packet with more options than the parser walks.
+
+    The CPU checks them for source routes.
+    """
     for options in (NOP * 12, NOP * 40, NOP * 33 + LOOSE_SOURCE_ROUTE):
         frame = raw.framed(A, raw.ipv4(DST, raw.datagram(), options=options))
         router.punts(A, frame, "IP_OPTIONS", stage="ROUTING")
@@ -115,7 +122,7 @@ def too_many_options(router: Router) -> None:
 
 @ptf_test
 def bad_checksums_are_dropped(router: Router) -> None:
-    """The header's checksum covers options; the payload is not checked."""
+    """Drops a packet whose header checksum is wrong. The checksum covers the options."""
     for options in (b"", ROUTER_ALERT, NOP * 8, padded(RECORD_ROUTE), END * 40):
         good = raw.ipv4(DST, raw.datagram(), options=options)
         checksum = int.from_bytes(good[10:12], "big")
@@ -126,37 +133,37 @@ def bad_checksums_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_wrong_version_is_dropped(router: Router) -> None:
-    """An IPv6 packet in an IPv4 frame, and unknown versions."""
+    """Drops a packet with another version than 4."""
     for version in (0, 5, 6, 15):
         drops(router, raw.ipv4(DST, raw.datagram(), version=version), "MALFORMED")
 
 
 @ptf_test
 def a_header_cannot_be_shorter_than_itself(router: Router) -> None:
-    """IHL below 5."""
+    """Drops a packet with an IHL below 5."""
     for ihl in range(5):
         drops(router, raw.ipv4(DST, raw.datagram(), ihl=ihl), "MALFORMED")
 
 
 @ptf_test
 def a_header_longer_than_the_frame(router: Router) -> None:
-    """The IHL covers options that are not there."""
+    """Drops a packet whose IHL is longer than the packet."""
     for ihl in (6, 10, 15):
         drops(router, raw.ipv4(DST, b"", ihl=ihl, total_length=20), "MALFORMED")
 
 
 @ptf_test
 def a_truncated_header(router: Router) -> None:
-    """A frame that ends anywhere within the header, or before it."""
+    """Drops a frame that ends within the IPv4 header."""
     whole = raw.ipv4(DST, raw.datagram())
-    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # tagged, Linux would not carry it
+    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # Linux sends it untagged only
     for length in (2, 8, 12, 19):
         drops(router, whole[:length], "MALFORMED")
 
 
 @ptf_test
 def truncated_options(router: Router) -> None:
-    """A frame that ends within the options."""
+    """Drops a frame that ends within the options."""
     for options in (ROUTER_ALERT * 2, padded(RECORD_ROUTE), NOP * 8, END * 8):
         whole = raw.ipv4(DST, raw.datagram(), options=options)
         for length in (20, 21, 23, 27):
@@ -165,7 +172,7 @@ def truncated_options(router: Router) -> None:
 
 @ptf_test
 def a_total_length_beyond_the_frame(router: Router) -> None:
-    """The frame was truncated on its way."""
+    """Drops a packet whose total length is longer than the frame."""
     payload = raw.datagram()
     for excess in (1, 100, 40000):
         length = 20 + len(payload) + excess
@@ -174,7 +181,7 @@ def a_total_length_beyond_the_frame(router: Router) -> None:
 
 @ptf_test
 def a_total_length_below_the_header(router: Router) -> None:
-    """The total length does not hold even the header."""
+    """Drops a packet whose total length is shorter than its header."""
     for length in (0, 1, 19):
         drops(router, raw.ipv4(DST, raw.datagram(), total_length=length), "MALFORMED")
     packet = raw.ipv4(DST, raw.datagram(), options=ROUTER_ALERT, total_length=23)
@@ -183,14 +190,14 @@ def a_total_length_below_the_header(router: Router) -> None:
 
 @ptf_test
 def a_packet_without_payload(router: Router) -> None:
-    """Headers only, of a protocol that is not parsed."""
+    """Forwards a packet that has no payload."""
     forwards(router, raw.ipv4(DST, b"", protocol=253))
     forwards(router, raw.ipv4(DST, b"", protocol=253, options=ROUTER_ALERT))
 
 
 @ptf_test
 def a_truncated_transport_header(router: Router) -> None:
-    """A whole packet whose protocol has ports, but which ends before them."""
+    """Drops a whole packet that ends before the ports that its protocol has."""
     for protocol in (raw.UDP, TCP, SCTP, ICMP):
         for size in (0, 1, 3):
             drops(router, raw.ipv4(DST, bytes(size), protocol=protocol), "MALFORMED")
@@ -198,7 +205,7 @@ def a_truncated_transport_header(router: Router) -> None:
 
 @ptf_test
 def padding_is_no_transport_header(router: Router) -> None:
-    """The packet ends before its ports, the frame does not: padding is not read as ports."""
+    """Drops a packet that ends before its ports. The frame's padding is not read as ports."""
     for protocol in (raw.UDP, TCP, SCTP):
         for size in (0, 3):
             packet = raw.ipv4(DST, bytes(size), protocol=protocol)
@@ -207,7 +214,7 @@ def padding_is_no_transport_header(router: Router) -> None:
 
 @ptf_test
 def a_first_fragment_without_ports(router: Router) -> None:
-    """RFC 1858: too short for its ports, also with padding behind it."""
+    """Drops a first fragment that is too short for its ports, also with padding (RFC 1858)."""
     for protocol in (raw.UDP, TCP, SCTP):
         for size in (0, 1, 3):
             packet = raw.ipv4(DST, bytes(size), protocol=protocol, fragment=raw.MORE_FRAGMENTS)
@@ -217,7 +224,7 @@ def a_first_fragment_without_ports(router: Router) -> None:
 
 @ptf_test
 def fragments_are_forwarded(router: Router) -> None:
-    """First, middle and last; later ones may be short."""
+    """Forwards first, middle and last fragments, also short ones."""
     for fragment, payload in (
         (raw.MORE_FRAGMENTS, raw.datagram(16)),
         (raw.MORE_FRAGMENTS | 3, bytes(24)),
@@ -231,7 +238,7 @@ def fragments_are_forwarded(router: Router) -> None:
 
 @ptf_test
 def esp_passes(router: Router) -> None:
-    """ESP in IP and in UDP, in transit."""
+    """Forwards ESP in IP and in UDP to another host."""
     esp = b"\0\0\x10\x01" + bytes(36)
     forwards(router, raw.ipv4(DST, esp, protocol=50))
     encapsulated = raw.datagram(0, 4500, 4500)[:4] + b"\0\x30\0\0" + esp
@@ -240,7 +247,7 @@ def esp_passes(router: Router) -> None:
 
 @ptf_test
 def a_frame_that_ends_with_its_type(router: Router) -> None:
-    """The EtherType is followed by no byte of the packet."""
+    """Drops a frame that ends with its EtherType."""
     addresses = raw.framed(A, b"\x45")[:12]
     for ether_type in (b"\x08\x00", b"\x86\xdd"):
         router.drops(A, addresses + ether_type, "MALFORMED")
@@ -248,6 +255,6 @@ def a_frame_that_ends_with_its_type(router: Router) -> None:
 
 @ptf_test
 def the_longest_header(router: Router) -> None:
-    """A header of 60 bytes, sent into a VLAN."""
+    """Forwards a packet with a header of 60 bytes into a VLAN."""
     packet = raw.ipv4("10.4.0.9", raw.datagram(), options=ROUTER_ALERT * 10)
     router.forwards(A, raw.framed(A, packet), TO_D)

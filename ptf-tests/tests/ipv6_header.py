@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv6 headers and chains of extension headers, valid and invalid."""
+"""Tests valid and invalid IPv6 headers and chains of extension headers."""
 
 from sluice_ptf import raw
 from sluice_ptf.case import ptf_test
@@ -25,7 +25,7 @@ BGP = bytes.fromhex("c00000b3" + "00" * 16)
 
 
 def chain(*headers: int, last: int = raw.UDP, payload: bytes | None = None) -> tuple[int, bytes]:
-    """Extension headers of 8 bytes each in front of a payload: first next header, and the rest."""
+    """Returns the first Next Header value, and a chain of extension headers with its payload."""
     packet = raw.datagram() if payload is None else payload
     following = last
     for header in reversed(headers):
@@ -36,20 +36,20 @@ def chain(*headers: int, last: int = raw.UDP, payload: bytes | None = None) -> t
 
 
 def forwards(router: Router, packet: bytes) -> None:
-    """The packet is forwarded, from a bare port and from a VLAN."""
+    """Expects that the packet is forwarded, from an untagged interface and from a VLAN."""
     router.forwards(A, raw.framed(A, packet), TO_B)
     router.forwards(D, raw.framed(D, packet), TO_B)
 
 
 def drops(router: Router, packet: bytes, reason: str) -> None:
-    """The packet is dropped, from a bare port and from a VLAN."""
+    """Expects that the packet is dropped, from an untagged interface and from a VLAN."""
     for source in (A, D):
         router.drops(source, raw.framed(source, packet, ipv6_type=True), reason)
 
 
 @ptf_test
 def extension_headers_are_carried(router: Router) -> None:
-    """Each kind, alone and in the order that RFC 8200 recommends."""
+    """Forwards each kind of extension header, alone and in the order that RFC 8200 recommends."""
     for headers in (
         (HOP_BY_HOP,),
         (OPTIONS,),
@@ -65,7 +65,7 @@ def extension_headers_are_carried(router: Router) -> None:
 
 @ptf_test
 def long_extension_headers(router: Router) -> None:
-    """Headers of up to more than a kilobyte."""
+    """Forwards extension headers of up to 1,024 bytes."""
     for size in (14, 62, 254, 1022):
         payload = extension(raw.UDP, bytes(size)) + raw.datagram()
         forwards(router, raw.ipv6(DST, payload, next_header=OPTIONS))
@@ -73,7 +73,7 @@ def long_extension_headers(router: Router) -> None:
 
 @ptf_test
 def ports_are_found_behind_extension_headers(router: Router) -> None:
-    """BGP to this router is recognized behind all of them."""
+    """BGP to this router is recognized behind extension headers."""
     for headers in (
         (),
         (HOP_BY_HOP,),
@@ -88,7 +88,7 @@ def ports_are_found_behind_extension_headers(router: Router) -> None:
 
 @ptf_test
 def ah_and_esp_end_the_chain(router: Router) -> None:
-    """RFC 4301: they are next-layer protocols; the bytes behind them are not parsed."""
+    """AH and ESP end the chain (RFC 4301). The bytes behind them are not parsed."""
     for header in (AH, NO_NEXT_HEADER):
         frame = raw.framed(A, raw.ipv6(OURS, bytes([TCP, 4]) + BGP, next_header=header))
         router.punts(A, frame, "LOCAL", stage="LOCAL_DELIVERY")
@@ -98,7 +98,9 @@ def ah_and_esp_end_the_chain(router: Router) -> None:
 
 @ptf_test
 def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
-    """A chain too deep to parse is routed by its addresses where no SPD needs the ports."""
+    """A packet with more headers than the parser walks is routed by its addresses without an
+    SPD.
+    """
     for depth in (MOST_EXTENSIONS + 1, MOST_EXTENSIONS + 5):
         for header in (OPTIONS, HOP_BY_HOP):
             first, payload = chain(*[header] * depth)
@@ -109,8 +111,10 @@ def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
 
 @ptf_test
 def source_routes_are_dropped(router: Router) -> None:
-    """RFC 5095: routing header 0 with segments left. Without any, and of other types, it passes
-    where no policy needs the final destination."""
+    """Drops a type 0 routing header with segments left (RFC 5095).
+
+    Other routing headers pass if no SPD applies.
+    """
     for kind, left, passes in ((0, 0, True), (0, 1, False), (0, 255, False), (4, 1, True)):
         payload = extension(raw.UDP, bytes([kind, left]) + bytes(20)) + raw.datagram()
         for packet in (
@@ -125,23 +129,23 @@ def source_routes_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_wrong_version_is_dropped(router: Router) -> None:
-    """An IPv4 packet in an IPv6 frame, and unknown versions."""
+    """Drops a packet with another version than 6."""
     for version in (0, 4, 5, 7, 15):
         drops(router, raw.ipv6(DST, raw.datagram(), version=version), "MALFORMED")
 
 
 @ptf_test
 def a_truncated_header(router: Router) -> None:
-    """A frame that ends anywhere within the header, or before it."""
+    """Drops a frame that ends within the IPv6 header."""
     whole = raw.ipv6(DST, raw.datagram())
-    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # tagged, Linux would not carry it
+    router.drops(A, raw.framed(A, whole[:1]), "MALFORMED")  # Linux sends it untagged only
     for length in (2, 8, 20, 39):
         drops(router, whole[:length], "MALFORMED")
 
 
 @ptf_test
 def a_truncated_extension_header(router: Router) -> None:
-    """The frame ends in it, or it claims to be longer than the frame."""
+    """Drops a frame that ends within an extension header, or before the header's claimed end."""
     for header in (HOP_BY_HOP, OPTIONS, ROUTING, FRAGMENT):
         for payload in (b"", b"\x11", b"\x11\x00", b"\x11\x00" + bytes(5)):
             drops(router, raw.ipv6(DST, payload, next_header=header), "MALFORMED")
@@ -151,7 +155,7 @@ def a_truncated_extension_header(router: Router) -> None:
 
 @ptf_test
 def a_payload_length_beyond_the_frame(router: Router) -> None:
-    """The frame was truncated on its way."""
+    """Drops a packet whose payload length is longer than the frame."""
     payload = raw.datagram()
     for excess in (1, 100, 60000):
         packet = raw.ipv6(DST, payload, payload_length=len(payload) + excess)
@@ -160,7 +164,7 @@ def a_payload_length_beyond_the_frame(router: Router) -> None:
 
 @ptf_test
 def extension_headers_beyond_the_payload(router: Router) -> None:
-    """The chain ends behind the end of the packet, in padding."""
+    """Drops a packet whose header chain ends behind the packet, in the frame's padding."""
     first, payload = chain(OPTIONS, OPTIONS)
     for length in (0, 8, 15):
         packet = raw.ipv6(DST, payload, next_header=first, payload_length=length)
@@ -169,7 +173,7 @@ def extension_headers_beyond_the_payload(router: Router) -> None:
 
 @ptf_test
 def a_truncated_transport_header(router: Router) -> None:
-    """A whole packet whose protocol has ports, but which ends before them."""
+    """Drops a whole packet that ends before the ports that its protocol has."""
     for protocol in (raw.UDP, TCP, SCTP, ICMPV6):
         for size in (0, 1, 3):
             drops(router, raw.ipv6(DST, bytes(size), next_header=protocol), "MALFORMED")
@@ -177,7 +181,7 @@ def a_truncated_transport_header(router: Router) -> None:
 
 @ptf_test
 def padding_is_no_transport_header(router: Router) -> None:
-    """The packet ends before its ports, the frame does not."""
+    """Drops a packet that ends before its ports. The frame's padding is not read as ports."""
     for protocol in (raw.UDP, TCP, SCTP):
         for size in (0, 3):
             packet = raw.ipv6(DST, bytes(size), next_header=protocol)
@@ -186,7 +190,7 @@ def padding_is_no_transport_header(router: Router) -> None:
 
 @ptf_test
 def a_first_fragment_without_ports(router: Router) -> None:
-    """Too short for its ports, also with padding behind it."""
+    """Drops a first fragment that is too short for its ports, also with padding."""
     for protocol in (raw.UDP, TCP, SCTP):
         for size in (0, 1, 3):
             payload = fragment_header(protocol, more=True) + bytes(size)
@@ -197,7 +201,10 @@ def a_first_fragment_without_ports(router: Router) -> None:
 
 @ptf_test
 def fragments_are_forwarded(router: Router) -> None:
-    """First, middle and last; later ones may be short, and none of their data is a header."""
+    """Forwards first, middle and last fragments.
+
+    Data of later fragments are not read as headers.
+    """
     for offset, more, payload in (
         (0, True, raw.datagram(16)),
         (3, True, bytes(24)),
@@ -213,7 +220,7 @@ def fragments_are_forwarded(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_no_ports(router: Router) -> None:
-    """The bytes at the place of BGP's ports are payload."""
+    """A later fragment to this router is not taken for BGP: it has no ports."""
     for offset, more, reason in ((0, True, "ROUTING_PROTOCOL"), (5, False, "LOCAL")):
         body = fragment_header(TCP, offset, more) + BGP
         frame = raw.framed(A, raw.ipv6(OURS, body, next_header=FRAGMENT))
@@ -222,7 +229,7 @@ def later_fragments_have_no_ports(router: Router) -> None:
 
 @ptf_test
 def a_packet_without_payload(router: Router) -> None:
-    """Header only."""
+    """Forwards a packet that has no payload."""
     forwards(router, raw.ipv6(DST, b"", next_header=NO_NEXT_HEADER))
     payload = extension(NO_NEXT_HEADER)
     forwards(router, raw.ipv6(DST, payload, next_header=HOP_BY_HOP))
@@ -230,7 +237,7 @@ def a_packet_without_payload(router: Router) -> None:
 
 @ptf_test
 def extension_headers_into_a_vlan(router: Router) -> None:
-    """A tag is pushed in front of a packet with extension headers."""
+    """Forwards a packet with extension headers into a VLAN."""
     first, payload = chain(HOP_BY_HOP, ROUTING, OPTIONS)
     packet = raw.ipv6("2001:db8:4::9", payload, next_header=first)
     router.forwards(A, raw.framed(A, packet), TO_D)

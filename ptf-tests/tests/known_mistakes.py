@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes seen in other implementations of RFC 4301, where no other module has the case.
+"""Tests mistakes of other RFC 4301 implementations that no other module tests.
 
-README.md lists all of them with the cases that cover them.
+README.md lists all such mistakes, with the cases that cover them.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,9 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
 
 @ptf_test
 def ports_of_another_protocol_limit_nothing(router: Router) -> None:
-    """A flow with ports serves the protocol it names, and no protocol without ports."""
+    """A flow with ports matches only packets of its protocol, and none of a protocol without
+    ports.
+    """
     policy = Policy(router)
     policy.guard(B, OUT)
     without = (1, 47, ESP, 51, 89, 253)
@@ -73,7 +75,9 @@ def ports_of_another_protocol_limit_nothing(router: Router) -> None:
 
 @ptf_test
 def an_sa_that_ends_in_mid_flow(router: Router) -> None:
-    """After its hard lifetime nothing of the flow leaves, cached or searched, until a rekey."""
+    """After an SA's hard lifetime, all packets of its flows are dropped, cached or not, until a
+    rekey.
+    """
     policy = protected(router)
     fresh = Flow(HOST4, "10.2.0.10")
     punt = first(router, udp_to(fresh.dst_addr), "OUTBOUND_MISS")
@@ -92,7 +96,7 @@ def an_sa_that_ends_in_mid_flow(router: Router) -> None:
 
 @ptf_test
 def an_inbound_sa_that_ends(router: Router) -> None:
-    """Later ESP of it is dropped, and not delivered as a packet for this router."""
+    """ESP of a deleted inbound SA is dropped, and not delivered to this router."""
     policy = protected(router)
     policy.guard(A, IN)
     key: Mapping[str, Value] = {"vrf": 0, "spi": SPI}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts that come too late: the list has changed, or another list applies by now."""
+"""Tests verdicts that are late: the list has changed, or another list applies in the meantime."""
 
 from sluice_ptf.case import ptf_test
 from sluice_ptf.packets import udp_to
@@ -35,7 +35,7 @@ from sluice_ptf.standard import TO_B, TO_C, TO_D, A, B, C, D
 
 @ptf_test
 def a_stale_answer_is_dropped(router: Router) -> None:
-    """The list changed during the search, by a new epoch or by its generation alone."""
+    """A claim is dropped if its list has a new epoch, or only a new generation."""
     policy = guarded(router)
     for dst in (V4, V6):
         inbound = first(router, udp_to(dst), "INBOUND_MISS")
@@ -56,7 +56,10 @@ def a_stale_answer_is_dropped(router: Router) -> None:
 
 @ptf_test
 def a_stale_answer_does_not_fall_back_to_the_cache(router: Router) -> None:
-    """Dropped even if a flow would match: that flow may be newer than the packet."""
+    """A stale claim is dropped even if a flow would match.
+
+    That flow may be newer than the packet.
+    """
     policy = guarded(router)
     policy.unbind(B)
     punt = first(router, udp_to(V4), "INBOUND_MISS")
@@ -67,7 +70,7 @@ def a_stale_answer_does_not_fall_back_to_the_cache(router: Router) -> None:
 
 @ptf_test
 def a_stale_inbound_verdict(router: Router) -> None:
-    """The inbound verdict must still hold when the packet is re-injected at a later stage."""
+    """The inbound verdict must still be current when a packet is re-injected at a later stage."""
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)
     outbound = first(router, udp_to(V4), "OUTBOUND_MISS")
@@ -98,7 +101,7 @@ def a_list_without_an_epoch_takes_no_answer(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_by_now(router: Router) -> None:
-    """A miss of that list, or a hit of its flow; the old answer is ignored."""
+    """If another inbound list guards the interface, the claim is ignored and that list applies."""
     policy = guarded(router)
     policy.unbind(B)
     punt = first(router, udp_to(V4), "INBOUND_MISS")
@@ -120,7 +123,9 @@ def another_inbound_list_by_now(router: Router) -> None:
 
 @ptf_test
 def another_outbound_list_by_now(router: Router) -> None:
-    """The route moved to an interface with another SPD while the CPU searched."""
+    """If the route now leads to an interface with another SPD, the claim is ignored and that SPD
+    applies.
+    """
     policy = guarded(router)
     policy.guard(C, OUT2)
     policy.flow(IN, flow_to(V4), BYPASS)
@@ -148,7 +153,7 @@ def another_outbound_list_by_now(router: Router) -> None:
 
 @ptf_test
 def another_way_under_the_same_list(router: Router) -> None:
-    """The verdict applies, and the packet follows the current route."""
+    """If the route moved to an interface with the same list, the claim holds on the new route."""
     policy = guarded(router)
     policy.bind(D, OUT)
     policy.flow(IN, flow_to(V4), BYPASS)
@@ -163,7 +168,10 @@ def another_way_under_the_same_list(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_on_the_way_out(router: Router) -> None:
-    """An inbound verdict of another list than the interface's current one: a miss of that one."""
+    """An inbound claim is ignored if another list guards the interface.
+
+    The packet then misses there.
+    """
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)
     punt = first(router, udp_to(V4), "OUTBOUND_MISS")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""local_delivery: packets for this router go to the CPU under the right reason."""
+"""Tests local_delivery: packets for this router go to the CPU under the right reason."""
 
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import (
@@ -34,12 +34,12 @@ NEIGHBOR_DISCOVERY = (
 
 
 def delivered(router: Router, source: Interface, packet: Packet | bytes, reason: str) -> None:
-    """Expects a punt of the packet by local delivery."""
+    """Expects that local delivery punts the packet."""
     router.punts(source, packet, reason, stage="LOCAL_DELIVERY")
 
 
 def group_frame(packet: Packet) -> Packet:
-    """The frame that carries a multicast packet (RFC 1112, 2464)."""
+    """Returns the frame that carries a multicast packet (RFC 1112, RFC 2464)."""
     address = packet.dst
     if ":" in address:
         low = packet[0].fields["dst"]
@@ -55,7 +55,7 @@ def group_frame(packet: Packet) -> Packet:
 
 @ptf_test
 def our_addresses(router: Router) -> None:
-    """All packets to a local address, whichever interface they come in by."""
+    """Packets to a local address are delivered, from every interface."""
     for packet in (udp_to(OURS4), ip4(OURS4, echo()), ip4(OURS4, tcp(dport=22)), udp_to(OURS6)):
         delivered(router, A, packet, "LOCAL")
         delivered(router, D, packet, "LOCAL")
@@ -65,7 +65,7 @@ def our_addresses(router: Router) -> None:
 
 @ptf_test
 def a_protocol_nobody_knows(router: Router) -> None:
-    """GRE and unassigned protocols are left to the host."""
+    """GRE and unassigned protocols to this router are delivered to the host."""
     for protocol in (47, 253):
         delivered(router, A, ip4(OURS4, Raw(bytes(32)), proto=protocol), "LOCAL")
         delivered(router, A, ip6(OURS6, Raw(bytes(32)), nh=protocol), "LOCAL")
@@ -81,7 +81,7 @@ def our_addresses_belong_to_a_vrf(router: Router) -> None:
 
 @ptf_test
 def the_last_hop_needs_no_ttl(router: Router) -> None:
-    """RFC 1812, 5.3.1: TTL and hop limit do not matter at the destination."""
+    """TTL and hop limit are not checked for packets to this router (RFC 1812, 5.3.1)."""
     for dst in (OURS4, OURS6):
         for left in (0, 1, 255):
             delivered(router, A, udp_to(dst, **hops(dst, left)), "LOCAL")
@@ -89,7 +89,7 @@ def the_last_hop_needs_no_ttl(router: Router) -> None:
 
 @ptf_test
 def an_address_can_be_taken_away(router: Router) -> None:
-    """After its deletion, packets to the address are routed like any others."""
+    """Once a local address is deleted, packets to the address are routed."""
     router.local("10.2.0.77/32", "2001:db8:2::77/128")
     delivered(router, A, udp_to("10.2.0.77"), "LOCAL")
     delivered(router, A, udp_to("2001:db8:2::77"), "LOCAL")
@@ -101,7 +101,7 @@ def an_address_can_be_taken_away(router: Router) -> None:
 
 @ptf_test
 def address_resolution(router: Router) -> None:
-    """Requests and replies, by broadcast or to this router, in a VLAN too."""
+    """ARP requests and replies are delivered: by broadcast, to this router, and in a VLAN."""
     for mac in ("ff:ff:ff:ff:ff:ff", A.mac):
         for operation in (1, 2):
             frame = Ether(src=HOST_MAC, dst=mac) / arp(OURS4, operation) / Raw(bytes(18))
@@ -112,14 +112,14 @@ def address_resolution(router: Router) -> None:
 
 @ptf_test
 def address_resolution_of_others(router: Router) -> None:
-    """A reply to another station is not for this router."""
+    """An ARP reply to another station is not delivered."""
     frame = Ether(src=HOST_MAC, dst="02:de:ad:00:00:01") / arp(OURS4, 2)
     router.drops(A, bytes(frame), "NOT_FOR_ROUTER")
 
 
 @ptf_test
 def link_protocols(router: Router) -> None:
-    """LLDP, and IS-IS to the three groups it uses."""
+    """LLDP is delivered, and IS-IS to the three group addresses that it uses."""
     lldp = Ether(src=HOST_MAC, dst="01:80:c2:00:00:0e", type=0x88CC) / Raw(bytes(46))
     delivered(router, A, bytes(lldp), "LINK_PROTOCOL")
     for mac in ("01:80:c2:00:00:14", "01:80:c2:00:00:15", "09:00:2b:00:00:05"):
@@ -134,7 +134,7 @@ def link_protocols(router: Router) -> None:
 
 @ptf_test
 def neighbor_discovery(router: Router) -> None:
-    """All five messages, to us, to our link-local address and to the groups."""
+    """All five ND messages are delivered: to this router's addresses and to its groups."""
     for message in NEIGHBOR_DISCOVERY:
         for dst in (OURS6, "fe80::1"):
             delivered(router, A, ip6(dst, message, src=LINK_LOCAL6, hlim=255), "NEIGHBOR_DISCOVERY")
@@ -145,14 +145,16 @@ def neighbor_discovery(router: Router) -> None:
 
 @ptf_test
 def duplicate_address_detection(router: Router) -> None:
-    """RFC 4862: only a solicitation may have the unspecified address as its source."""
+    """A neighbour solicitation may have the unspecified address as source; other ND may not (RFC
+    4862).
+    """
     packet = ip6(SOLICITED_NODE, ICMPv6ND_NS(tgt=OURS6), src="::", hlim=255)
     delivered(router, A, group_frame(packet), "NEIGHBOR_DISCOVERY")
 
 
 @ptf_test
 def neighbor_discovery_from_afar(router: Router) -> None:
-    """RFC 4861, 7.1.1: a hop limit below 255 shows that it was forwarded."""
+    """Drops ND with a hop limit below 255, which shows that it was forwarded (RFC 4861, 7.1.1)."""
     for message in NEIGHBOR_DISCOVERY:
         for left in (254, 64, 1):
             router.drops(A, ip6(OURS6, message, hlim=left), "ND_INVALID")
@@ -162,7 +164,7 @@ def neighbor_discovery_from_afar(router: Router) -> None:
 
 @ptf_test
 def neighbor_discovery_is_never_routed(router: Router) -> None:
-    """Neighbor discovery in transit is dropped, also with hop limit 255."""
+    """Drops ND in transit, also with hop limit 255."""
     for message in NEIGHBOR_DISCOVERY:
         for left in (255, 64):
             router.drops(A, ip6("2001:db8:2::9", message, hlim=left), "ND_INVALID")
@@ -170,7 +172,7 @@ def neighbor_discovery_is_never_routed(router: Router) -> None:
 
 @ptf_test
 def neighbor_discovery_behind_extension_headers(router: Router) -> None:
-    """Neighbor discovery behind extension headers is delivered to the CPU."""
+    """ND behind extension headers is delivered to the CPU."""
     packet = ip6(OURS6, IPv6ExtHdrHopByHop() / ICMPv6ND_NS(tgt=OURS6), hlim=255)
     delivered(router, A, packet, "NEIGHBOR_DISCOVERY")
     packet = ip6("2001:db8:2::9", IPv6ExtHdrHopByHop() / ICMPv6ND_NS(tgt=OURS6), hlim=255)
@@ -179,7 +181,7 @@ def neighbor_discovery_behind_extension_headers(router: Router) -> None:
 
 @ptf_test
 def other_icmpv6_is_routed(router: Router) -> None:
-    """Types next to those of neighbour discovery are routed."""
+    """ICMPv6 types next to those of ND are routed."""
     for kind in (132, 138, 128, 1):
         message = Raw(bytes([kind, 0, 0, 0, 0, 0, 0, 0]))
         router.forwards(A, ip6("2001:db8:2::9", message, nh=58), TO_B)
@@ -188,14 +190,14 @@ def other_icmpv6_is_routed(router: Router) -> None:
 
 @ptf_test
 def icmp_types_mean_nothing_in_ipv4(router: Router) -> None:
-    """ICMP of type 135 is no neighbour solicitation."""
+    """An IPv4 packet with ICMP type 135 is not taken for a neighbour solicitation."""
     router.forwards(A, ip4("10.2.0.9", ICMP(type=135)), TO_B)
     delivered(router, A, ip4(OURS4, ICMP(type=135)), "LOCAL")
 
 
 @ptf_test
 def routing_protocols(router: Router) -> None:
-    """BGP and LDP both ways, BFD, RIP and RIPng to their port."""
+    """Routing protocols are delivered: BGP and LDP in both directions, BFD, RIP, RIPng and OSPF."""
     for packet in (
         ip4(OURS4, tcp(dport=179)),
         ip4(OURS4, tcp(sport=179)),
@@ -217,8 +219,7 @@ def routing_protocols(router: Router) -> None:
 
 @ptf_test
 def routing_protocols_in_groups(router: Router) -> None:
-    """OSPF and RIP hellos come by multicast, OSPFv3 and RIPng from link-local addresses; VRRP's
-    advertisements (RFC 5798)."""
+    """OSPF, RIP, RIPng and VRRP (RFC 5798) to their multicast groups are delivered."""
     for packet in (
         ip4("224.0.0.5", Raw(bytes(24)), proto=89, ttl=1),
         ip4("224.0.0.6", Raw(bytes(24)), proto=89, ttl=1),
@@ -233,7 +234,7 @@ def routing_protocols_in_groups(router: Router) -> None:
 
 @ptf_test
 def a_port_number_is_of_a_protocol(router: Router) -> None:
-    """BGP's port in UDP, BFD's in TCP and IKE's in TCP have no special meaning."""
+    """The ports of BGP, BFD, IKE and RIP have no meaning in the wrong transport protocol."""
     for packet in (
         ip4(OURS4, udp(dport=179)),
         ip4(OURS4, tcp(dport=3784)),
@@ -245,7 +246,10 @@ def a_port_number_is_of_a_protocol(router: Router) -> None:
 
 @ptf_test
 def ike(router: Router) -> None:
-    """UDP port 500, and 4500 with IKE's marker or a keep-alive."""
+    """IKE is UDP to port 500, and to port 4500 with four zero bytes first.
+
+    NAT keep-alives count as IKE.
+    """
     for port, payload in (
         (500, bytes(28)),
         (4500, bytes(4) + bytes(28)),
@@ -258,7 +262,7 @@ def ike(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_no_ports(router: Router) -> None:
-    """The bytes at the place of ports are payload; only the first fragment has ports."""
+    """Only the first fragment has ports. A later fragment is not taken for BGP."""
     segment = bytes(tcp(dport=179))
     first = ip4(OURS4, Raw(segment + bytes(4)), proto=6, flags="MF")
     later = ip4(OURS4, Raw(segment + bytes(4)), proto=6, frag=3)
@@ -268,7 +272,7 @@ def later_fragments_have_no_ports(router: Router) -> None:
 
 @ptf_test
 def other_groups_are_dropped(router: Router) -> None:
-    """Multicast is not routed, whatever routes say."""
+    """Drops multicast to other groups, even if a route matches."""
     router.route("0.0.0.0/0", nexthop_id=TO_B.id)
     router.route("::/0", nexthop_id=TO_B.id)
     for dst in ("224.0.1.1", "239.1.2.3", "ff05::1:3", "ff0e::101"):
@@ -278,13 +282,13 @@ def other_groups_are_dropped(router: Router) -> None:
 
 @ptf_test
 def limited_broadcast_is_for_us(router: Router) -> None:
-    """255.255.255.255, and never routed."""
+    """Packets to 255.255.255.255 are delivered and never routed."""
     delivered(router, A, group_frame(udp_to("255.255.255.255")), "LOCAL")
 
 
 @ptf_test
 def link_local_packets_stay_on_their_link(router: Router) -> None:
-    """RFC 3927 (2.7) and RFC 4291 (2.5.6): neither from nor to such addresses."""
+    """Drops packets from or to link-local addresses in transit (RFC 3927, 2.7; RFC 4291, 2.5.6)."""
     router.route("0.0.0.0/0", nexthop_id=TO_B.id)
     for packet in (
         udp_to("169.254.1.1"),
@@ -296,14 +300,14 @@ def link_local_packets_stay_on_their_link(router: Router) -> None:
 
 @ptf_test
 def link_local_destinations_are_ours(router: Router) -> None:
-    """fe80::/10 on a link goes to the host, which knows its own addresses."""
+    """Packets to fe80::/10 go to the host, which knows its own addresses."""
     delivered(router, A, udp_to("fe80::1", src=LINK_LOCAL6), "LOCAL")
     delivered(router, A, udp_to(OURS6, src=LINK_LOCAL6), "LOCAL")
 
 
 @ptf_test
 def a_vlan_tag_stays_on_a_punted_frame(router: Router) -> None:
-    """The CPU gets the frame as it was received, and trailing padding too."""
+    """The CPU gets the frame as received, with its VLAN tag and trailing padding."""
     frame = bytes(Ether(src=HOST_MAC, dst=D.mac) / Dot1Q(vlan=100, prio=6) / udp_to("10.4.0.1"))
     delivered(router, D, frame + b"\x00trailer", "LOCAL")
     assert IP(frame[18:]).dst == "10.4.0.1"

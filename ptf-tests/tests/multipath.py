@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next-hop groups: one of several next hops, chosen by the flow.
+"""Tests next-hop groups, from which the flow selects one of several next hops.
 
-The target chooses the member of a flow. The tests check that a flow keeps its
-member, that weights hold and that every chosen member is a legal one.
+The target chooses the member of a flow. The tests check that a flow keeps its member, that the
+shares follow the weights and that every chosen member is in the group.
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ GROUP = 5
 V4 = "192.0.2.1"
 V6 = "2001:db9::1"
 
-# The same three neighbours, as members of a group.
+# The same three neighbours under other ids, as members of a group.
 VIA_B = Nexthop(id=102, interface=B, mac="02:bc:00:00:00:02")
 VIA_C = Nexthop(id=103, interface=C, mac="02:bc:00:00:00:03")
 VIA_D = Nexthop(id=104, interface=D, mac="02:bc:00:00:00:04")
 
 
 def group(router: Router, *members: Member) -> None:
-    """Adds a group with routes of both families that lead to it."""
+    """Adds a group, with an IPv4 and an IPv6 route to the group."""
     router.nexthop(*(member.nexthop for member in members))
     router.group(GROUP, members)
     router.route("192.0.2.0/24", "set_nexthop_group", group_id=GROUP)
@@ -37,7 +37,10 @@ def group(router: Router, *members: Member) -> None:
 
 
 def paths(router: Router, packets: Iterable[Packet], *legal: Nexthop) -> list[Nexthop]:
-    """The next hop of each packet. Each came out once, with the rewrite of that next hop."""
+    """Sends packets and returns their next hops.
+
+    Checks that each packet came out once, with the rewrite of its next hop.
+    """
     frames = [arriving(A, packet) for packet in packets]
     outcome = router.exchange(*(FromPort(A.port, frame) for frame in frames))
     assert not outcome.punts
@@ -57,14 +60,14 @@ def paths(router: Router, packets: Iterable[Packet], *legal: Nexthop) -> list[Ne
 
 
 def flows(dst: str, count: int) -> list[Packet]:
-    """Packets of `count` flows, which differ by source port."""
+    """Returns packets of `count` flows, which differ in the source port."""
     datagrams = [udp(sport=20000 + index * 7) for index in range(count)]
     return [(ip6 if ":" in dst else ip4)(dst, datagram) for datagram in datagrams]
 
 
 @ptf_test
 def a_group_of_one(router: Router) -> None:
-    """All its packets go to its member."""
+    """All packets of a group with one member go to that member."""
     group(router, Member(VIA_B))
     for dst in (V4, V6):
         assert set(paths(router, flows(dst, 20), VIA_B)) == {VIA_B}
@@ -72,7 +75,7 @@ def a_group_of_one(router: Router) -> None:
 
 @ptf_test
 def equal_weights_share_the_flows(router: Router) -> None:
-    """Three members get about a third each."""
+    """Each of three members with equal weights gets about a third of the flows."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     for dst in (V4, V6):
         shares = Counter(paths(router, flows(dst, 600), VIA_B, VIA_C, VIA_D))
@@ -81,7 +84,7 @@ def equal_weights_share_the_flows(router: Router) -> None:
 
 @ptf_test
 def weights_are_proportions(router: Router) -> None:
-    """Weights of 1 and 3."""
+    """Members with weights 1 and 3 get about 1/4 and 3/4 of the flows."""
     group(router, Member(VIA_B, weight=1), Member(VIA_C, weight=3))
     for dst in (V4, V6):
         shares = Counter(paths(router, flows(dst, 800), VIA_B, VIA_C))
@@ -90,7 +93,7 @@ def weights_are_proportions(router: Router) -> None:
 
 @ptf_test
 def a_flow_keeps_its_path(router: Router) -> None:
-    """Packets of one flow all go the same way, whatever their other fields."""
+    """All packets of one flow take the same next hop, with any values in other fields."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     for dst in (V4, V6):
         once = paths(router, flows(dst, 64), VIA_B, VIA_C, VIA_D)
@@ -102,7 +105,9 @@ def a_flow_keeps_its_path(router: Router) -> None:
 
 @ptf_test
 def every_part_of_the_flow_counts(router: Router) -> None:
-    """Source, destination, protocol and both ports spread flows, each alone."""
+    """Flows that differ only in source, destination, protocol, a port or the flow label are
+    spread.
+    """
     group(router, Member(VIA_B), Member(VIA_C))
     spread = {
         "source": [ip4(V4, udp(), src=f"10.1.0.{index}") for index in range(2, 64)],
@@ -123,7 +128,7 @@ def every_part_of_the_flow_counts(router: Router) -> None:
 
 @ptf_test
 def fragments_take_one_path(router: Router) -> None:
-    """First and later fragments of a datagram, whose ports differ or are missing."""
+    """All fragments of a datagram take the same next hop, although later ones have no ports."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     data = Raw(bytes(24))
     v4 = [IP(bytes(ip4(V4, UDP(sport=port, dport=7000) / data, flags="MF"))) for port in range(40)]
@@ -139,7 +144,7 @@ def fragments_take_one_path(router: Router) -> None:
 
 @ptf_test
 def an_atomic_fragment_is_a_whole_packet(router: Router) -> None:
-    """RFC 6946: with offset 0 and no more to come, it follows its flow."""
+    """An atomic fragment (RFC 6946) takes the next hop of its flow."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     ports = range(2000, 2032)
     whole = [ip6(V6, udp(sport=port)) for port in ports]
@@ -150,7 +155,7 @@ def an_atomic_fragment_is_a_whole_packet(router: Router) -> None:
 
 @ptf_test
 def a_group_can_shrink_and_grow(router: Router) -> None:
-    """MODIFY of a group: a removed member gets nothing, an added one gets a share."""
+    """After a MODIFY of a group, a removed member gets no flow and an added member gets a share."""
     everybody = [Member(VIA_B), Member(VIA_C), Member(VIA_D)]
     group(router, *everybody)
     router.modify(router.group_of(GROUP, everybody[:2]))
@@ -163,7 +168,7 @@ def a_group_can_shrink_and_grow(router: Router) -> None:
 
 @ptf_test
 def a_member_can_change(router: Router) -> None:
-    """MODIFY of a member: the group leads to another next hop."""
+    """After a MODIFY of a member, the group's packets go to another next hop."""
     group(router, Member(VIA_B))
     other = router.member(Member(VIA_B))
     action = router.client.schema.action_call("set_group_nexthop", {"nexthop_id": TO_C.id})
@@ -174,7 +179,7 @@ def a_member_can_change(router: Router) -> None:
 
 @ptf_test
 def groups_are_shared_by_routes(router: Router) -> None:
-    """Routes of both families lead to one group; another group is not affected."""
+    """Routes of both IP versions can share a group. Another group is not affected."""
     group(router, Member(VIA_B))
     router.nexthop(VIA_C)
     router.group(GROUP + 1, [Member(VIA_C)])
@@ -186,14 +191,16 @@ def groups_are_shared_by_routes(router: Router) -> None:
 
 @ptf_test
 def a_route_may_name_no_group(router: Router) -> None:
-    """A group that does not exist, as between two writes of a controller."""
+    """Drops packets of a route whose group does not exist, as between two writes of a
+    controller.
+    """
     router.route("192.0.2.0/24", "set_nexthop_group", group_id=999)
     router.drops(A, udp_to(V4), "NO_NEXTHOP")
 
 
 @ptf_test
 def members_share_next_hops_with_routes(router: Router) -> None:
-    """A group over next hops that plain routes use too."""
+    """A group can use next hops that routes also use directly."""
     router.group(GROUP, [Member(TO_B), Member(TO_D)])
     router.route("192.0.2.0/24", "set_nexthop_group", group_id=GROUP)
     assert set(paths(router, flows(V4, 60), TO_B, TO_D)) == {TO_B, TO_D}
@@ -202,7 +209,7 @@ def members_share_next_hops_with_routes(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_member(router: Router) -> None:
-    """Flows of a member without a MAC are punted; flows of the other members are forwarded."""
+    """Flows of a member without a MAC address are punted. Flows of other members are forwarded."""
     group(router, Member(VIA_B), Member(VIA_C))
     unresolved = router.entry("nexthop", {"nexthop_id": VIA_C.id}, "resolve_neighbor", l3_if=C.id)
     router.modify(unresolved)
@@ -230,7 +237,10 @@ def a_member_leaves_with_its_port(router: Router) -> None:
 
 @ptf_test
 def seeds_make_choices_independent(router: Router) -> None:
-    """Flows that one router sends to one path are spread again by a router with another seed."""
+    """With another hash seed, the flows of one path are spread over all paths again.
+
+    So a second router does not send them all the same way.
+    """
     group(router, Member(VIA_B), Member(VIA_C))
     before = paths(router, flows(V4, 200), VIA_B, VIA_C)
     router.default("hash_seed", "set_hash_seed", value=0x5EED1234)

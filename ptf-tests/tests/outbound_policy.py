@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flow_cache: packets about to leave against SPD-O, whatever their origin."""
+"""Tests flow_cache: SPD-O applies to all packets that are about to leave, of any origin."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,14 +38,14 @@ WAY: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
 
 
 def guarded(router: Router) -> Policy:
-    """Binds OUT to B, and makes it ready."""
+    """Makes OUT ready and binds it to B."""
     policy = Policy(router)
     policy.guard(B, OUT)
     return policy
 
 
 def unresolve(router: Router, nexthop: Nexthop) -> None:
-    """Makes a neighbour unknown."""
+    """Sets a neighbour to unresolved."""
     key: Mapping[str, Value] = {"nexthop_id": nexthop.id}
     router.modify(router.entry("nexthop", key, "resolve_neighbor", l3_if=nexthop.interface.id))
 
@@ -55,7 +55,10 @@ def unresolve(router: Router, nexthop: Nexthop) -> None:
 
 @ptf_test
 def an_interface_without_a_binding_lets_nothing_out(router: Router) -> None:
-    """Forwarded IP, and IP of this router, is dropped without a binding; other frames need none."""
+    """Drops transit and local IP packets on an interface without a binding.
+
+    Other frames need none.
+    """
     router.delete(router.unbound(B)[1])
     for dst in (V4, V6):
         router.drops(A, udp_to(dst), "NO_POLICY_BINDING")
@@ -70,7 +73,9 @@ def an_interface_without_a_binding_lets_nothing_out(router: Router) -> None:
 
 @ptf_test
 def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
-    """No entry, or epoch 0: dropped, even where a flow of epoch 0 would match."""
+    """Drops packets if the list has no entry or epoch 0, even where a flow of epoch 0 would
+    match.
+    """
     policy = Policy(router)
     policy.bind(B, OUT)
     for flow in FLOWS.values():
@@ -84,7 +89,7 @@ def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
 
 @ptf_test
 def the_interface_that_routing_chose(router: Router) -> None:
-    """The list of the egress interface applies; none does where the interface has no SPD."""
+    """The list of the egress interface applies. No list applies if that interface has no SPD."""
     policy = guarded(router)
     policy.guard(D, OUT2)
     router.punts(A, udp_to(V4), "OUTBOUND_MISS", stage="OUTBOUND", **WAY, **ASKED)
@@ -120,7 +125,7 @@ def a_first_packet_is_punted(router: Router) -> None:
 
 @ptf_test
 def bypass_and_discard(router: Router) -> None:
-    """Each is cached, and counted by its rule."""
+    """Bypass and discard are cached. Their rules count the packets."""
     policy = guarded(router)
     for dst, flow in FLOWS.items():
         entry = policy.flow(OUT, flow, Verdict("BYPASS", rule=2))
@@ -133,7 +138,7 @@ def bypass_and_discard(router: Router) -> None:
 
 @ptf_test
 def a_flow_without_a_verdict(router: Router) -> None:
-    """Fails closed: no verdict discards, protection without a bundle has no SA."""
+    """A flow without a verdict discards. A flow that protects without a bundle has no SA."""
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V4], Verdict("NONE", rule=6))
     router.drops(A, udp_to(V4), "OUTBOUND_DISCARD", rules=hit(OUT, 6))
@@ -143,7 +148,7 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_carry_the_verdict(router: Router) -> None:
-    """A packet punted behind the list carries all fields that its re-injection needs."""
+    """A packet punted after the outbound list carries all fields that its re-injection needs."""
     policy = guarded(router)
     policy.guard(A, IN)
     for flow in FLOWS.values():
@@ -173,7 +178,7 @@ def later_punts_carry_the_verdict(router: Router) -> None:
 
 
 def of_the_host(packet: Packet, interface: Interface = B) -> bytes:
-    """A frame as the kernel sends it by an interface."""
+    """Returns the frame that the kernel sends by an interface."""
     return bytes(Ether(src=interface.mac, dst="02:cc:00:00:00:01") / packet)
 
 
@@ -190,7 +195,7 @@ HELLO = (
 
 @ptf_test
 def what_this_router_says_asks_too(router: Router) -> None:
-    """A local packet that misses is punted with its egress interface, as local origin."""
+    """A miss of a local packet is punted with its egress interface and origin LOCAL."""
     policy = guarded(router)
     policy.guard(A, IN)
     for packet, _flow in (BGP4, BGP6, HELLO):
@@ -209,7 +214,9 @@ def what_this_router_says_asks_too(router: Router) -> None:
 
 @ptf_test
 def what_this_router_says_by_routing_asks_too(router: Router) -> None:
-    """The controller's own packets: punted with interface and next hop."""
+    """A miss of a packet that the controller sends by routing is punted with interface and next
+    hop.
+    """
     guarded(router)
     for dst in (V4, V6):
         frame = of_the_host(udp_to(dst, **hops(dst, 1)))
@@ -222,12 +229,12 @@ def what_this_router_says_by_routing_asks_too(router: Router) -> None:
 
 @ptf_test
 def local_bypass_and_discard(router: Router) -> None:
-    """A bypassed frame leaves with its MAC addresses and TTL; a routed one gets new addresses."""
+    """A bypassed frame keeps its MAC addresses and TTL. A routed one gets new MAC addresses."""
     policy = guarded(router)
     policy.bind(D, OUT)
     for packet, flow in (BGP4, BGP6, HELLO):
         frame, own = of_the_host(packet), replace(flow, is_local=1)
-        policy.flow(OUT, flow, Verdict("DISCARD", rule=7))  # the same flow in transit
+        policy.flow(OUT, flow, Verdict("DISCARD", rule=7))  # the same packets in transit
         entry = policy.flow(OUT, own, Verdict("BYPASS", rule=1))
         for interface in (B, D):
             out = [(interface.port, tagged(frame, interface.vlan))]
@@ -268,7 +275,7 @@ def local_protect(router: Router) -> None:
 
 @ptf_test
 def errors_about_what_a_bundle_carried(router: Router) -> None:
-    """Errors that quote a protected packet leave by that packet's bundle, or not at all."""
+    """An error that quotes a protected packet leaves by that packet's bundle, or is dropped."""
     policy = guarded(router)
     policy.engine()
     sa = Sa(bundle=0x4001)
@@ -281,10 +288,10 @@ def errors_about_what_a_bundle_carried(router: Router) -> None:
     router.packet_out(frame, ProbeOutcome(drops={"NO_SA": 1}), **asked, vrf=OTHER_VRF)
     shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa)
     router.packet_out(frame, ProbeOutcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
-    # Without interface, list or binding the result is the same.
+    # The bundle applies without interface, list or binding.
     policy.unbind(B)
     router.packet_out(frame, ProbeOutcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
-    # An interface chosen by the sender would bypass the bundle.
+    # A packet-out with an interface is refused, since it would bypass the bundle.
     refused = ProbeOutcome(drops={"PACKET_OUT_INVALID": 1})
     router.packet_out(frame, refused, **asked, egress_l3_if=B.id)
     router.packet_out(
@@ -297,7 +304,10 @@ def errors_about_what_a_bundle_carried(router: Router) -> None:
 
 @ptf_test
 def deep_chains_without_an_spd(router: Router) -> None:
-    """Routed by their addresses; IPv4 options are checked for source routes first."""
+    """Packets with too many headers are routed by their addresses if no SPD applies.
+
+    IPv4 options are first punted, so that the CPU checks them for source routes.
+    """
     Policy(router)
     router.forwards(A, too_deep(V6), TO_B)
     router.punts(A, too_deep(V4), "IP_OPTIONS", stage="ROUTING")
@@ -305,7 +315,9 @@ def deep_chains_without_an_spd(router: Router) -> None:
 
 @ptf_test
 def deep_chains_under_an_outbound_list(router: Router) -> None:
-    """Punted to be searched by the CPU, though a flow without ports would match."""
+    """A packet with too many headers is punted for a search, even if a flow without ports
+    matches.
+    """
     policy = guarded(router)
     policy.flow(OUT, Flow(HOST6, V6, 60, 0, 0), Verdict("BYPASS", rule=1))
     policy.flow(OUT, Flow(HOST4, V4, 17, 0, 0), Verdict("BYPASS", rule=1))
@@ -315,7 +327,7 @@ def deep_chains_under_an_outbound_list(router: Router) -> None:
 
 @ptf_test
 def deep_chains_under_an_inbound_list(router: Router) -> None:
-    """The inbound list comes before everything else."""
+    """The inbound list applies to packets with too many headers before other checks of options."""
     policy = Policy(router)
     policy.guard(A, IN)
     asked = {"list_id": IN.id, "generation": IN.generation}
@@ -327,14 +339,17 @@ def deep_chains_under_an_inbound_list(router: Router) -> None:
 
 
 def routed_on(left: int, kind: int = 4) -> Packet:
-    """UDP to B's link behind a routing header with one address."""
+    """Returns UDP to B's link behind a routing header with one address."""
     header = bytes([17, 2, kind, left]) + bytes(4) + bytes(16)
     return ip6(V6, Raw(header + bytes(udp())), nh=43)
 
 
 @ptf_test
 def segments_left_under_an_outbound_list(router: Router) -> None:
-    """Rules would see a transit destination; a header without segments left has no effect."""
+    """Drops packets with segments left: the rules would be applied to a transit destination.
+
+    A routing header without segments left has no effect.
+    """
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V6], Verdict("BYPASS", rule=2))
     router.forwards(A, routed_on(0), TO_B, rules=hit(OUT, 2))
@@ -348,7 +363,7 @@ def segments_left_under_an_outbound_list(router: Router) -> None:
 
 @ptf_test
 def segments_left_under_an_inbound_list(router: Router) -> None:
-    """The inbound list comes first."""
+    """Drops packets with segments left also where only an inbound list applies."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, FLOWS[V6], Verdict("BYPASS", rule=2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This router's own addresses as a source from outside are martians on every interface."""
+"""Tests that packets from outside with this router's own address as source are martians."""
 
 from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NA, ICMPv6ND_NS
 from scapy.layers.l2 import Ether
@@ -18,7 +18,7 @@ ALL_NODES = "ff02::1"
 
 @ptf_test
 def from_our_addresses(router: Router) -> None:
-    """Packets from outside with an address of this router as source drop, IKE included."""
+    """Drops packets from outside whose source is an address of this router, including IKE."""
     for source in (A, B, D):
         for ours4, ours6 in ((OURS4, OURS6), ("10.3.0.1", "2001:db8:3::1")):
             for dst4, dst6 in ((V4, V6), ("10.4.0.1", "2001:db8:4::1")):
@@ -40,7 +40,7 @@ def an_own_address_is_of_one_vrf(router: Router) -> None:
 
 @ptf_test
 def it_comes_before_policy(router: Router) -> None:
-    """A flow that would bypass it is not looked up."""
+    """Drops the packet before a flow that would bypass it is looked up."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, Flow(OURS4, V4), Verdict("BYPASS", rule=1))
@@ -49,7 +49,9 @@ def it_comes_before_policy(router: Router) -> None:
 
 @ptf_test
 def duplicate_address_detection_hears_its_answer(router: Router) -> None:
-    """Only an answer to DAD may come from our own address (RFC 4862, 5.4.4)."""
+    """Only a neighbour advertisement in answer to DAD may have our address as source (RFC 4862,
+    5.4.4).
+    """
     group = Ether(src=HOST_MAC, dst="33:33:00:00:00:01")
     answer = ip6(ALL_NODES, ICMPv6ND_NA(tgt=OURS6), src=OURS6, hlim=255)
     router.punts(A, group / answer, "NEIGHBOR_DISCOVERY", stage="LOCAL_DELIVERY")

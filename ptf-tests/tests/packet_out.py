@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packet_io: the three kinds of packet-out, their permitted contents and where they enter."""
+"""Tests packet_io: the three kinds of packet-out, what they may contain, and the stages they
+enter.
+"""
 
 from collections.abc import Mapping
 
@@ -37,22 +39,22 @@ LISTED = (
 
 
 def made_here(packet: Packet, mac: str = "02:00:00:00:00:00") -> bytes:
-    """A frame of the controller, for which routing finds the MAC addresses."""
+    """Returns a frame of the controller. Routing replaces its MAC addresses."""
     return bytes(Ether(src=mac, dst=mac) / packet)
 
 
 def leaves(port: int, frame: bytes) -> ProbeOutcome:
-    """Expects one frame out of a port, and nothing else."""
+    """Returns the expected outcome of one frame that leaves by a port."""
     return ProbeOutcome(out=[(port, frame)])
 
 
 def dropped(reason: str) -> ProbeOutcome:
-    """Expects a drop under this reason, and nothing else."""
+    """Returns the expected outcome of one drop for this reason."""
     return ProbeOutcome(drops={reason: 1})
 
 
 def unresolve(router: Router, nexthop: Nexthop) -> None:
-    """Makes a neighbour unknown."""
+    """Sets a neighbour to unresolved."""
     match: Mapping[str, Value] = {"nexthop_id": nexthop.id}
     router.modify(router.entry("nexthop", match, "resolve_neighbor", l3_if=nexthop.interface.id))
 
@@ -62,7 +64,7 @@ def unresolve(router: Router, nexthop: Nexthop) -> None:
 
 @bare_ptf_test
 def to_a_bare_port(router: Router) -> None:
-    """ARP, LLDP and IS-IS leave unchanged; neither an interface nor another entry is needed."""
+    """TO_PORT sends ARP, LLDP and IS-IS frames unchanged. It needs no table entry."""
     for frame in LISTED:
         for port in (1, 4):
             expected = leaves(port, bytes(frame))
@@ -71,14 +73,14 @@ def to_a_bare_port(router: Router) -> None:
 
 @bare_ptf_test
 def to_a_bare_port_with_a_tag(router: Router) -> None:
-    """The controller's own tag stays."""
+    """TO_PORT keeps the tag that the controller has added."""
     frame = bytes(Ether(src=D.mac, dst="ff:ff:ff:ff:ff:ff") / Dot1Q(vlan=100) / arp(V4))
     router.packet_out(frame, leaves(4, frame), kind="TO_PORT", egress_port=4)
 
 
 @ptf_test
 def to_an_interface(router: Router) -> None:
-    """The interface gives port and tag; the MAC addresses are the controller's."""
+    """TO_PORT with an interface takes port and tag from it, but keeps the frame's MAC addresses."""
     for frame in LISTED:
         router.packet_out(frame, leaves(B.port, bytes(frame)), kind="TO_PORT", egress_l3_if=B.id)
         if frame.type >= 0x600:
@@ -95,7 +97,7 @@ def to_an_interface_that_is_not(router: Router) -> None:
 
 @ptf_test
 def ip_may_not_step_around_policy(router: Router) -> None:
-    """A packet-out to a port refuses IP and unlisted types: tagged, in a shim, cut, malformed."""
+    """TO_PORT refuses IP and unlisted types, also if tagged, in a shim, truncated or malformed."""
     ether = Ether(src=B.mac, dst=TO_B.mac)
     for frame in (
         ether / udp_to(V4),
@@ -135,7 +137,7 @@ def local_origin_to_an_interface(router: Router) -> None:
 
 @ptf_test
 def local_origin_that_does_not_fit(router: Router) -> None:
-    """Punted to be fragmented, with its egress interface and its origin."""
+    """LOCAL_ORIGIN punts a packet above the MTU, with its egress interface and origin."""
     router.modify(router.egress(Interface(B.id, B.port, B.mac, mtu=600)))
     for packet in (ip4(V4, udp(size=573)), ip6(V6, udp(size=553))):
         frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / packet)
@@ -148,7 +150,7 @@ def local_origin_that_does_not_fit(router: Router) -> None:
 
 @ptf_test
 def local_origin_by_routing(router: Router) -> None:
-    """With interface 0 the packet is routed in the VRF of the header; its TTL is unchanged."""
+    """LOCAL_ORIGIN with interface 0 routes the packet in the header's VRF and keeps its TTL."""
     for dst in (V4, V6):
         for left in (1, 2, 64):
             frame = made_here(udp_to(dst, **hops(dst, left)))
@@ -160,7 +162,9 @@ def local_origin_by_routing(router: Router) -> None:
 
 @ptf_test
 def local_origin_without_a_way(router: Router) -> None:
-    """Every exception of routing, with its origin: the CPU gets its own packets back."""
+    """LOCAL_ORIGIN punts its packet with origin LOCAL if it has no route or no resolved
+    neighbour.
+    """
     router.route("198.51.100.0/24", "blackhole")
     router.route("203.0.113.0/24", "punt_route", reason="UNREACHABLE")
     unresolve(router, TO_B)
@@ -183,7 +187,7 @@ def local_origin_without_a_way(router: Router) -> None:
 
 @ptf_test
 def local_origin_must_be_ip(router: Router) -> None:
-    """Frames that TO_PORT may carry are refused too, with an interface and without."""
+    """LOCAL_ORIGIN refuses frames that are not IP, with and without an interface."""
     frames = [bytes(frame) for frame in LISTED]
     frames.append(bytes(Ether(src=B.mac, dst=TO_B.mac, type=0x88B5) / Raw(bytes(46))))
     frames.append(bytes(Ether(src=B.mac, dst=TO_B.mac, type=0x0800) / Raw(b"\x45\0\0")))
@@ -195,7 +199,7 @@ def local_origin_must_be_ip(router: Router) -> None:
 
 @ptf_test
 def local_origin_skips_admission(router: Router) -> None:
-    """Addresses that are refused from a port, and this router's own as destination, pass."""
+    """LOCAL_ORIGIN passes a source address that would be refused from a port."""
     frame = made_here(udp_to(V4, src="127.0.0.1"))
     router.packet_out(frame, leaves(B.port, leaving(frame, TO_B)), kind="LOCAL_ORIGIN")
 
@@ -205,7 +209,7 @@ def local_origin_skips_admission(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_routing(router: Router) -> None:
-    """Routed in the VRF of the header, its hop decremented, as if it had just come in."""
+    """A packet re-injected at routing is routed in the header's VRF, with its TTL decremented."""
     came = {"ingress_port": A.port, "ingress_l3_if": A.id}
     for dst in (V4, V6):
         frame = arriving(A, udp_to(dst))
@@ -217,7 +221,7 @@ def reinjected_at_routing(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_routing_it_can_be_punted_again(router: Router) -> None:
-    """TTL, MTU and neighbour are checked as for any packet."""
+    """A packet re-injected at routing is punted again if its TTL is 1."""
     frame = arriving(A, udp_to(V4, ttl=1))
     way: Mapping[str, Value] = {"ingress_port": A.port, "ingress_l3_if": A.id}
     punt = router.packet_in(
@@ -249,7 +253,10 @@ def reinjected_at_rewrite(router: Router) -> None:
 
 @ptf_test
 def reinjected_frames_keep_no_tag(router: Router) -> None:
-    """A punted frame has the tag it came with; the egress interface decides its new tag."""
+    """A re-injected frame loses the tag with which it was punted.
+
+    The egress interface adds its own.
+    """
     frame = arriving(D, udp_to(V4))
     came: Mapping[str, Value] = {"kind": "REINJECT", "ingress_l3_if": D.id}
     for stage in ("ROUTING", "REWRITE"):
@@ -261,7 +268,9 @@ def reinjected_frames_keep_no_tag(router: Router) -> None:
 
 @ptf_test
 def held_for_a_neighbor(router: Router) -> None:
-    """Punted unresolved, resolved, re-injected with the metadata of the punt."""
+    """A packet punted for an unresolved neighbour is forwarded when re-injected with its
+    metadata.
+    """
     for source in (A, D):
         unresolve(router, TO_B)
         frame = arriving(source, udp_to(V4))
@@ -275,7 +284,7 @@ def held_for_a_neighbor(router: Router) -> None:
 
 @ptf_test
 def fragmented_by_the_controller(router: Router) -> None:
-    """Too large, fragmented, each fragment re-injected at rewrite."""
+    """A packet above the MTU is punted. Its fragments, re-injected at rewrite, are forwarded."""
     router.modify(router.egress(Interface(B.id, B.port, B.mac, mtu=600)))
     packet = ip4(V4, udp(size=992))
     (punt,) = router.exchange(FromPort(A.port, arriving(A, packet))).punts
@@ -307,7 +316,7 @@ def local_packets_come_back_with_their_ttl(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_no_stage_of_punts(router: Router) -> None:
-    """Stages whose punts cannot be re-injected are refused."""
+    """REINJECT refuses stages where packets cannot be re-injected, and unknown stages."""
     frame = arriving(A, udp_to(V4))
     for stage in ("NONE", "ADMIT", "LOCAL_DELIVERY", 77):
         router.packet_out(frame, dropped("PACKET_OUT_INVALID"), kind="REINJECT", stage=stage)
@@ -315,7 +324,10 @@ def reinjected_at_no_stage_of_punts(router: Router) -> None:
 
 @ptf_test
 def this_router_makes_no_source_routes(router: Router) -> None:
-    """IPv4's loose and strict ones, IPv6's type 0: policy would see a transit destination."""
+    """LOCAL_ORIGIN refuses source routes: IPv4 loose and strict, IPv6 type 0.
+
+    SPD rules would be applied to a transit destination instead of the final one.
+    """
     refused = ProbeOutcome(drops={"SOURCE_ROUTE": 1})
     for option in (b"\x83\x07\x04", b"\x89\x07\x04"):
         packet = ip4(V4, udp(), src="10.2.0.1", options=option + bytes([10, 9, 0, 9, 0]))
@@ -328,7 +340,7 @@ def this_router_makes_no_source_routes(router: Router) -> None:
 
 @ptf_test
 def reinjected_packets_must_be_ip(router: Router) -> None:
-    """Re-injection refuses what TO_PORT refuses."""
+    """REINJECT refuses frames that are not IP."""
     for frame in LISTED:
         for stage in ("ROUTING", "REWRITE"):
             expected = dropped("PACKET_OUT_NOT_ALLOWED")
@@ -340,7 +352,7 @@ def reinjected_packets_must_be_ip(router: Router) -> None:
 
 @ptf_test
 def an_unknown_kind(router: Router) -> None:
-    """Kinds of a newer or older controller are refused."""
+    """Packet-outs of an unknown kind are refused, such as those of a newer controller."""
     for kind in ("NONE", 4, 255):
         for frame in (arriving(A, udp_to(V4)), bytes(LISTED[0])):
             router.packet_out(frame, dropped("PACKET_OUT_INVALID"), kind=kind, egress_port=2)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters and limits of policy other than rule counters: misses, the engine, bytes."""
+"""Tests policy counters other than rule counters: limits of misses, packets to the engine,
+bytes.
+"""
 
 from scapy.packet import Packet
 
@@ -15,14 +17,14 @@ from sluice_ptf.standard import A, B, D
 
 
 def flood(router: Router, packet: Packet, count: int) -> ProbeOutcome:
-    """Sends a packet `count` times; returns all results."""
+    """Sends a packet `count` times and returns all results."""
     frame = arriving(A, packet)
     return router.exchange(*(FromPort(A.port, frame) for _ in range(count)))
 
 
 @ptf_test
 def misses_of_each_direction_have_a_meter(router: Router) -> None:
-    """A flood of unknown flows is limited, without effect on the other direction."""
+    """A meter limits the misses of one direction and does not affect the other direction."""
     policy = Policy(router)
     policy.guard(A, IN)
     router.punt_meter("INBOUND_MISS", rate=1, burst=2)
@@ -37,7 +39,7 @@ def misses_of_each_direction_have_a_meter(router: Router) -> None:
 
 @ptf_test
 def flows_are_not_limited(router: Router) -> None:
-    """Cache hits need no punt, whatever the state of the meters."""
+    """Packets that hit the flow cache are not limited, even if the meter is exhausted."""
     policy = Policy(router)
     policy.guard(B, OUT)
     router.punt_meter("OUTBOUND_MISS", rate=1, burst=1)
@@ -49,7 +51,7 @@ def flows_are_not_limited(router: Router) -> None:
 
 @ptf_test
 def an_engine_counts_what_it_is_given(router: Router) -> None:
-    """The engine's table entry counts the packet; the egress interface does not."""
+    """The engine's table entry counts a protected packet. The egress interface does not."""
     policy = protected(router)
     policy.bind(D, OUT)
     entry = router.client.schema.entry("engine", {"engine": ENGINE_ID})
@@ -63,7 +65,7 @@ def an_engine_counts_what_it_is_given(router: Router) -> None:
 
 @ptf_test
 def rules_and_flows_count_bytes(router: Router) -> None:
-    """Bytes of whole frames, the same in both."""
+    """Rules and flows count the same bytes, those of whole frames."""
     policy = Policy(router)
     policy.guard(B, OUT)
     entry = policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=2))

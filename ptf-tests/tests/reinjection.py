@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Re-injected packets: at the stage that punted, with the metadata of the punt, and a verdict.
+"""Tests re-injected packets: at the stage of their punt, with its metadata and a verdict.
 
-`reinjection` echoes the whole of a punt, which must be correct at every stage. A claim
-counts once for its rule, at the stage that it answers.
+`reinjection` copies all metadata of a punt, so these must be correct at every stage. A claim is
+counted once for its rule, at the stage that it answers.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, TO_D, TO_E, A, B, D, E
 
 @ptf_test
 def inbound_verdicts(router: Router) -> None:
-    """Applied as claimed, without a flow; each counts as its rule's claim."""
+    """An inbound claim is applied without a cached flow, and its rule counts a claim."""
     policy = guarded(router)
     policy.unbind(B)
     for dst in (V4, V6):
@@ -75,7 +75,9 @@ def inbound_verdicts(router: Router) -> None:
 
 @ptf_test
 def inbound_verdicts_for_this_router(router: Router) -> None:
-    """Delivery comes after the verdict, as for the first time."""
+    """A packet for this router is delivered after its claim, as it would be after a cached
+    verdict.
+    """
     guarded(router)
     for dst in (OURS4, OURS6):
         punt = first(router, udp_to(dst), "INBOUND_MISS")
@@ -96,7 +98,7 @@ def inbound_verdicts_for_this_router(router: Router) -> None:
 
 @ptf_test
 def inbound_verdicts_by_vlan_and_vrf(router: Router) -> None:
-    """The frame has its tag; interface and VRF come with the header."""
+    """A re-injected frame keeps its tag. Interface and VRF come from the header."""
     policy = Policy(router)
     policy.guard(E, IN)
     punt = first(router, udp_to(V4), "INBOUND_MISS", by=E)
@@ -107,7 +109,7 @@ def inbound_verdicts_by_vlan_and_vrf(router: Router) -> None:
 
 @ptf_test
 def decrypted_verdicts(router: Router) -> None:
-    """Accepted only as protected by the bundle that carried it."""
+    """A decrypted packet is admitted only by a claim that protects it by its own bundle."""
     policy = Policy(router)
     policy.engine()
     policy.ready(IN)
@@ -127,7 +129,9 @@ def decrypted_verdicts(router: Router) -> None:
 
 @ptf_test
 def a_group_frame_stays_one(router: Router) -> None:
-    """RFC 1812, 5.3.4: a broadcast frame with a unicast packet is not forwarded afterwards."""
+    """A broadcast frame with a unicast packet is not forwarded after its claim (RFC 1812,
+    5.3.4).
+    """
     guarded(router)
     for mac in ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05"):
         frame = bytes(Ether(src=HOST_MAC, dst=mac) / udp_to(V4))
@@ -141,7 +145,7 @@ def a_group_frame_stays_one(router: Router) -> None:
 
 @ptf_test
 def outbound_verdicts(router: Router) -> None:
-    """Applied as claimed; the inbound verdict is not counted a second time."""
+    """An outbound claim is applied. The inbound verdict is not counted a second time."""
     policy = guarded(router)
     for dst in (V4, V6):
         policy.flow(IN, flow_to(dst), Verdict("BYPASS", rule=1))
@@ -172,7 +176,7 @@ def outbound_verdicts_between_vlans(router: Router) -> None:
 
 @ptf_test
 def nothing_is_punted_twice(router: Router) -> None:
-    """A first packet is punted once for each list, then forwarded; no flow is needed."""
+    """A first packet is punted once for each list, then forwarded. It needs no cached flow."""
     guarded(router)
     whole, fragment = ("INBOUND_MISS", "OUTBOUND_MISS"), ("FRAGMENT", "FRAGMENT")
     for packet, (missed_first, missed_then) in (
@@ -190,7 +194,9 @@ def nothing_is_punted_twice(router: Router) -> None:
 
 @ptf_test
 def the_whole_walk_to_a_neighbor(router: Router) -> None:
-    """Inbound, outbound, held for a neighbour, sent: each rule counted one claim."""
+    """A packet that waits at three stages (inbound, outbound, neighbour) counts one claim per
+    list.
+    """
     guarded(router)
     unresolved = router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id)
     for dst in (V4, V6):
@@ -242,7 +248,10 @@ def local_verdicts_by_routing(router: Router) -> None:
 
 @ptf_test
 def local_frames_that_did_not_fit(router: Router) -> None:
-    """Punted at rewrite with their verdict; their fragments take the same path."""
+    """A local packet above the MTU is punted at rewrite with its verdict.
+
+    Its re-injected fragments take the same path.
+    """
     policy = guarded(router)
     router.modify(policy.sa_entry(Sa(BUNDLE, path_mtu=600, overhead=50)))
     large, small = (ip4(V4, udp(size=size), src="10.2.0.1") for size in (800, 400))
@@ -266,7 +275,7 @@ def local_frames_that_did_not_fit(router: Router) -> None:
 
 @ptf_test
 def at_routing(router: Router) -> None:
-    """Re-injected with its inbound verdict; the outbound list applies for the first time."""
+    """A packet re-injected at routing keeps its inbound verdict. The outbound list then applies."""
     policy = guarded(router)
     policy.flow(IN, flow_to("192.0.2.1"), BYPASS)
     punt = first(router, udp_to("192.0.2.1"), "NO_ROUTE")
@@ -285,7 +294,10 @@ def at_routing(router: Router) -> None:
 
 @ptf_test
 def at_rewrite(router: Router) -> None:
-    """Fragments and held packets carry both verdicts; a stale one is dropped here too."""
+    """Fragments re-injected at rewrite carry both verdicts.
+
+    A stale verdict drops them here, too.
+    """
     policy = guarded(router)
     for dst in (V4, V6):
         policy.flow(IN, flow_to(dst), BYPASS)
@@ -312,7 +324,7 @@ def at_rewrite(router: Router) -> None:
 
 @ptf_test
 def a_verdict_of_none_is_no_claim(router: Router) -> None:
-    """A packet without verdicts meets the list that guards its path now."""
+    """A re-injected packet without verdicts is looked up in the lists that now guard its path."""
     policy = Policy(router)
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
     held = first(router, udp_to(V4), "NEIGHBOR_UNRESOLVED")
@@ -328,7 +340,7 @@ def a_verdict_of_none_is_no_claim(router: Router) -> None:
 
 @ptf_test
 def deep_chains_come_back(router: Router) -> None:
-    """Searched by the CPU once at each stage; the pipeline needs only the verdict."""
+    """A packet with too many headers is punted once at each stage, and forwarded by its claims."""
     guarded(router)
     for dst in (V4, V6):
         inbound = first(router, too_deep(dst), "EXTENSION_HEADERS")
@@ -383,7 +395,7 @@ def own_packets_have_no_inbound_stage(router: Router) -> None:
 
 @ptf_test
 def no_other_origins(router: Router) -> None:
-    """No other origin bypasses TTL and policy."""
+    """Drops re-injected packets of any other origin, which would bypass TTL and policy."""
     guarded(router)
     frame = arriving(A, udp_to(V4, **hops(V4, 1)))
     header: Mapping[str, Value] = {

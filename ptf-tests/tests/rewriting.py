@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rewrite: only MAC addresses, tag, TTL and checksum change."""
+"""Tests rewrite: it changes only MAC addresses, tag, TTL and checksum."""
 
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
@@ -17,7 +17,7 @@ V6 = "2001:db8:2::9"
 
 @ptf_test
 def every_ttl(router: Router) -> None:
-    """2 to 255, each decremented by one, with a correct checksum."""
+    """TTLs from 2 to 255 are decremented by one, with a correct checksum."""
     for left in (*range(2, 20), 63, 64, 65, 127, 128, 129, 254, 255):
         router.forwards(A, udp_to(V4, ttl=left), TO_B)
         router.forwards(A, udp_to(V6, hlim=left), TO_B)
@@ -25,12 +25,12 @@ def every_ttl(router: Router) -> None:
 
 @ptf_test
 def every_kind_of_checksum(router: Router) -> None:
-    """RFC 1624: an incremental update must not yield the wrong one of the two zeros."""
+    """The incremental update of a checksum gives the right one of the two zeros (RFC 1624)."""
     wanted = {0x0000, 0x0001, 0x00FF, 0x0100, 0xFDFF, 0xFE00, 0xFEFE, 0xFEFF, 0xFF00, 0xFFFE}
     base = bytes(ip4(V4, udp(), id=0))[:20]
     without = internet_checksum(base[:10] + b"\0\0" + base[12:])
     for checksum in sorted(wanted):
-        # Ones' complement: an identification that moves the header's sum to the wanted value.
+        # This identification moves the ones' complement sum of the header to the wanted value.
         identification = (without - checksum) % 0xFFFF
         packet = ip4(V4, udp(), id=identification)
         assert IP(bytes(packet)).chksum == checksum, hex(checksum)
@@ -39,7 +39,7 @@ def every_kind_of_checksum(router: Router) -> None:
 
 @ptf_test
 def other_fields_stay(router: Router) -> None:
-    """DSCP, ECN, identification, flags, flow label, and the transport header."""
+    """DSCP, ECN, identification, flags, flow label and the transport header stay unchanged."""
     for packet in (
         ip4(V4, tcp(), tos=0xBB, id=0xFFFF, flags="DF"),
         ip4(V4, tcp(), tos=0x01, flags="evil"),
@@ -57,7 +57,7 @@ def other_fields_stay(router: Router) -> None:
 
 @ptf_test
 def padding_stays(router: Router) -> None:
-    """A frame of 60 bytes with a packet of 28 leaves with its padding, untouched."""
+    """A padded frame of 60 bytes with a packet of 28 bytes keeps its padding."""
     for packet in (ip4(V4, udp(size=0)), ip6(V6, udp(size=0))):
         frame = arriving(A, packet)
         router.forwards(A, frame + b"padding" * 5, TO_B)
@@ -66,7 +66,7 @@ def padding_stays(router: Router) -> None:
 
 @ptf_test
 def priority_stays_in_a_tag(router: Router) -> None:
-    """A packet keeps its priority code point from VLAN to VLAN."""
+    """A packet from one VLAN to another keeps its priority code point."""
     for dst in ("10.4.0.9", "2001:db8:4::9"):
         for priority in range(8):
             ether = Ether(src=HOST_MAC, dst=D.mac) / Dot1Q(vlan=100, prio=priority)
@@ -78,6 +78,6 @@ def priority_stays_in_a_tag(router: Router) -> None:
 
 @ptf_test
 def the_sources_mac_does_not_matter(router: Router) -> None:
-    """Packets from any sender on the link are routed, and its MAC address does not leave."""
+    """Packets are routed from any source MAC address, which the forwarded frame no longer has."""
     for mac in ("02:00:00:00:00:99", A.mac, TO_B.mac, "00:00:00:00:00:00"):
         router.forwards(A, Ether(src=mac, dst=A.mac) / udp_to(V4), TO_B)

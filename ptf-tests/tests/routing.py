@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""routing: longest match per VRF, and the targets of a route."""
+"""Tests routing: the longest prefix match in each VRF, and the targets of a route."""
 
 import random
 from ipaddress import IPv4Address, IPv4Network
@@ -23,14 +23,14 @@ def a_route_to_each_neighbor(router: Router) -> None:
 
 @ptf_test
 def back_out_of_the_same_interface(router: Router) -> None:
-    """A packet may leave by the port it came in by."""
+    """A packet may leave by the port by which it arrived."""
     router.forwards(B, udp_to(V4), TO_B)
     router.forwards(D, udp_to("2001:db8:4::9"), TO_D)
 
 
 @ptf_test
 def no_route(router: Router) -> None:
-    """A packet without a route goes to the CPU, which has to send an ICMP error."""
+    """A packet without a route is punted, so that the CPU can send an ICMP error."""
     for dst in ("192.0.2.1", "2001:db9::1"):
         for source in (A, D, E):
             router.punts(source, udp_to(dst), "NO_ROUTE", stage="ROUTING")
@@ -38,7 +38,7 @@ def no_route(router: Router) -> None:
 
 @ptf_test
 def longest_match_ipv4(router: Router) -> None:
-    """Nested prefixes from /0 to /32, each found where it is the longest."""
+    """Of nested prefixes from /0 to /32, the longest match is used."""
     ladder = [(0, TO_B), (1, TO_C), (8, TO_D), (15, TO_B), (23, TO_C), (24, TO_D), (31, TO_B)]
     dst = "172.16.85.170"
     bits = int.from_bytes(bytes(int(part) for part in dst.split(".")), "big")
@@ -56,7 +56,7 @@ def longest_match_ipv4(router: Router) -> None:
 
 @ptf_test
 def longest_match_ipv6(router: Router) -> None:
-    """Nested prefixes from /0 to /128, across the 64-bit border."""
+    """Of nested prefixes from /0 to /128, the longest match is used, also across bit 64."""
     for length, nexthop in (
         (0, TO_B),
         (3, TO_C),
@@ -86,7 +86,10 @@ def neighbors_of_a_prefix_are_not_in_it(router: Router) -> None:
 
 @ptf_test
 def vrfs_are_separate(router: Router) -> None:
-    """A prefix may have another target in another VRF, and prefixes of one are not in the other."""
+    """A prefix may have different targets in two VRFs.
+
+    A prefix of one VRF does not exist in the other.
+    """
     router.forwards(A, udp_to(V4), TO_B)
     router.forwards(A, udp_to(V6), TO_B)
     router.forwards(E, udp_to(V4), TO_E)
@@ -106,14 +109,14 @@ def a_default_route_is_of_its_vrf(router: Router) -> None:
 
 @ptf_test
 def a_route_can_leak_into_another_vrf(router: Router) -> None:
-    """A next hop's interface need not be of the VRF of the route."""
+    """The next hop of a route may be on an interface of another VRF."""
     router.route("192.0.2.0/24", vrf=OTHER_VRF, nexthop_id=TO_B.id)
     router.forwards(E, udp_to("192.0.2.1"), TO_B)
 
 
 @ptf_test
 def a_route_can_change(router: Router) -> None:
-    """MODIFY: to another next hop, to a blackhole, and back."""
+    """A MODIFY changes a route to another next hop, to a blackhole, and back."""
     router.modify(router.route_entry("10.2.0.0/16", nexthop_id=TO_C.id))
     router.forwards(A, udp_to(V4), TO_C)
     router.modify(router.route_entry("10.2.0.0/16", "blackhole"))
@@ -124,7 +127,7 @@ def a_route_can_change(router: Router) -> None:
 
 @ptf_test
 def blackhole(router: Router) -> None:
-    """Dropped without a word, within a prefix that is not."""
+    """Drops packets of a blackhole route silently, also inside a prefix that is forwarded."""
     router.route("10.2.7.0/24", "blackhole")
     router.route("2001:db8:2:7::/64", "blackhole")
     for dst in ("10.2.7.1", "2001:db8:2:7::1"):
@@ -134,7 +137,7 @@ def blackhole(router: Router) -> None:
 
 @ptf_test
 def unreachable_and_prohibited(router: Router) -> None:
-    """The CPU answers these; each has its own reason."""
+    """Unreachable and prohibited routes are punted, each under its own reason."""
     for reason, v4, v6 in (
         ("UNREACHABLE", "192.0.2.0/24", "2001:db9:1::/48"),
         ("PROHIBITED", "198.51.100.0/24", "2001:db9:2::/48"),
@@ -147,7 +150,9 @@ def unreachable_and_prohibited(router: Router) -> None:
 
 @ptf_test
 def a_missing_next_hop(router: Router) -> None:
-    """A route whose next hop does not exist, as between two writes of a controller."""
+    """Drops packets of a route whose next hop does not exist, as between two writes of a
+    controller.
+    """
     router.route("192.0.2.0/24", nexthop_id=999)
     router.route("2001:db9::/32", nexthop_id=999)
     for dst in ("192.0.2.1", "2001:db9::1"):
@@ -156,7 +161,7 @@ def a_missing_next_hop(router: Router) -> None:
 
 @ptf_test
 def a_next_hop_can_discard(router: Router) -> None:
-    """The state after an interface went down."""
+    """Drops packets of a next hop that discards, as after an interface went down."""
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "discard_nexthop"))
     for dst in (V4, V6):
         router.drops(A, udp_to(dst), "NEXTHOP_DISCARD")
@@ -166,7 +171,7 @@ def a_next_hop_can_discard(router: Router) -> None:
 
 @ptf_test
 def a_neighbor_can_move(router: Router) -> None:
-    """One write of a next hop redirects all its routes: new MAC, then new interface."""
+    """One write to a next hop redirects all its routes: to a new MAC, then to a new interface."""
     moved = Nexthop(TO_B.id, B, "02:bb:00:00:00:ff")
     router.modify(router.neighbor(moved))
     router.forwards(A, udp_to(V4), moved)
@@ -178,7 +183,7 @@ def a_neighbor_can_move(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_neighbor(router: Router) -> None:
-    """Punted with the data that the CPU needs to resolve, and to re-inject the packet."""
+    """A packet to an unresolved neighbour is punted with its next hop and egress interface."""
     unresolved = {"nexthop_id": TO_B.id}
     router.modify(router.entry("nexthop", unresolved, "resolve_neighbor", l3_if=B.id))
     for dst in (V4, V6):
@@ -194,7 +199,7 @@ def an_unresolved_neighbor(router: Router) -> None:
 
 @ptf_test
 def an_interface_that_cannot_send(router: Router) -> None:
-    """A next hop on an interface that has no egress entry."""
+    """Drops packets of a next hop whose interface has no egress entry."""
     gone = Interface(id=77, port=3, mac="02:00:00:00:01:77")
     nexthop = Nexthop(id=77, interface=gone, mac="02:bb:00:00:00:77")
     router.insert(*router.unbound(gone))
@@ -205,7 +210,7 @@ def an_interface_that_cannot_send(router: Router) -> None:
 
 @ptf_test
 def many_routes(router: Router) -> None:
-    """Two thousand nested prefixes; the results are those of a linear search."""
+    """2,000 nested prefixes give the same results as a linear search."""
     draw = random.Random(1)
     routes: dict[IPv4Network, Nexthop] = {}
     for index in range(2000):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guarantees of writes to the router's tables that a controller relies on."""
+"""Tests guarantees about writes to the router's tables that a controller relies on."""
 
 from p4.v1 import p4runtime_pb2
 
@@ -16,7 +16,7 @@ PREFIX = "192.0.2.0/24"
 
 
 def written(router: Router, table: str) -> list[p4runtime_pb2.TableEntry]:
-    """The entries of a table without the probe's."""
+    """Returns the entries of a table, without those of the probe."""
     info = router.client.schema.tables[table]
     probes = {(SENTINEL_ID + port).to_bytes(2, "big") for port in range(1, 16)}
     probes |= {SENTINEL_VRF.to_bytes(2, "big"), (4094).to_bytes(2, "big")}
@@ -28,7 +28,7 @@ def written(router: Router, table: str) -> list[p4runtime_pb2.TableEntry]:
 
 
 def codes(router: Router, *updates: p4runtime_pb2.Update) -> list[str]:
-    """The canonical code of each update of one Write that fails."""
+    """Returns the canonical code of each update of a Write, which must fail."""
     try:
         router.client.write(updates)
     except WriteError as error:
@@ -38,7 +38,7 @@ def codes(router: Router, *updates: p4runtime_pb2.Update) -> list[str]:
 
 @bare_ptf_test
 def tests_leave_nothing(router: Router) -> None:
-    """Entries that a test wrote are deleted when the next test begins."""
+    """A test's entries are deleted before the next test begins."""
     for table in ("l3_interface", "router_mac", "egress_interface", "nexthop", "nexthop_group"):
         assert written(router, table) == [], table
     for table in ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6"):
@@ -47,7 +47,7 @@ def tests_leave_nothing(router: Router) -> None:
 
 @ptf_test
 def what_is_written_is_read(router: Router) -> None:
-    """An entry is read as it was written, in canonical form."""
+    """A read returns an entry as it was written, in canonical form."""
     for prefix in (PREFIX, "2001:db9::/32"):
         entry = router.route(prefix, nexthop_id=TO_C.id)
         assert entry in written(router, "ipv6_fib" if ":" in prefix else "ipv4_fib")
@@ -55,14 +55,14 @@ def what_is_written_is_read(router: Router) -> None:
 
 @ptf_test
 def the_default_route_is_read(router: Router) -> None:
-    """A prefix of length 0 is an omitted field, and not the default entry."""
+    """A read returns a default route as an ordinary entry, with its match field omitted."""
     entry = router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     assert entry in written(router, "ipv4_fib")
 
 
 @ptf_test
 def twice_is_an_error(router: Router) -> None:
-    """INSERT of an existing entry, MODIFY and DELETE of a missing one."""
+    """INSERT of an existing entry fails, and so do MODIFY and DELETE of a missing one."""
     entry = router.route(PREFIX, nexthop_id=TO_C.id)
     other = router.route_entry("198.51.100.0/24", nexthop_id=TO_C.id)
     assert codes(router, update("INSERT", entry)) == ["ALREADY_EXISTS"]
@@ -103,24 +103,24 @@ def groups_are_read(router: Router) -> None:
 
 @ptf_test
 def a_group_needs_its_members(router: Router) -> None:
-    """A group of missing members, and a MODIFY of a missing member."""
+    """INSERT of a group with a missing member fails, and so does MODIFY of a missing member."""
     assert codes(router, update("INSERT", router.group_of(99, [Member(TO_B)]))) == ["NOT_FOUND"]
     assert codes(router, update("MODIFY", router.member(Member(TO_B)))) == ["NOT_FOUND"]
 
 
 @ptf_test
 def a_member_in_use_stays(router: Router) -> None:
-    """A member cannot be deleted while a group has it."""
+    """DELETE of a member fails while a group has that member."""
     router.group(5, [Member(TO_B)])
     router.route(PREFIX, "set_nexthop_group", group_id=5)
     gone = update("DELETE", router.member(Member(TO_B)))
-    assert codes(router, gone) != ["OK"]  # FAILED_PRECONDITION; BMv2 says UNKNOWN
+    assert codes(router, gone) != ["OK"]  # FAILED_PRECONDITION; BMv2 answers UNKNOWN
     router.forwards(A, udp_to(DST), TO_B)
 
 
 @bare_ptf_test
 def a_new_pipeline_forgets_everything(router: Router) -> None:
-    """VERIFY_AND_COMMIT clears the forwarding state."""
+    """VERIFY_AND_COMMIT deletes the forwarding state."""
     standard.set_up(router)
     router.forwards(A, udp_to("10.2.0.9"), TO_B)
     reload_pipeline()
@@ -130,8 +130,8 @@ def a_new_pipeline_forgets_everything(router: Router) -> None:
 
 @bare_ptf_test
 def one_shot_groups(router: Router) -> None:
-    """P4Runtime 1.5, 9.2.3: the entry creates its members, and deletes them."""
-    reload_pipeline()  # a selector is programmed in only one of its two ways
+    """An entry with one-shot programming creates and deletes its members (P4Runtime 1.5, 9.2.3)."""
+    reload_pipeline()  # a selector has members and groups, or one-shot programming, not both
     standard.set_up(router)
     schema = router.client.schema
     entry = schema.entry("nexthop_group", {"group_id": 6})
@@ -153,13 +153,13 @@ def constants_are_constant(router: Router) -> None:
     """A controller cannot change the martians, which are constant entries of the program."""
     info = router.client.schema.tables["ipv4_martian"]
     entry = router.client.table_entries(info.preamble.id)[0]
-    assert codes(router, update("DELETE", entry)) != ["OK"]  # BMv2 says NOT_FOUND
+    assert codes(router, update("DELETE", entry)) != ["OK"]  # BMv2 answers NOT_FOUND
     router.drops(A, udp_to(DST, src="127.0.0.1"), "MARTIAN")
 
 
 @ptf_test
 def a_mistaken_entry_is_refused(router: Router) -> None:
-    """Bits behind the prefix, an action of another table, a missing table."""
+    """INSERT fails with bits set behind the prefix, and with an action of another table."""
     entry = router.route_entry(PREFIX, nexthop_id=TO_B.id)
     entry.match[1].lpm.value = bytes([192, 0, 2, 1])
     assert codes(router, update("INSERT", entry)) == ["INVALID_ARGUMENT"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmark results: medians, interleaved rounds, and the worst case as the ratio."""
+"""Tests the benchmark results: medians, interleaved rounds, and the worst case as the ratio."""
 
 import json
 from pathlib import Path

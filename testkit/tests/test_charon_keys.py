@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in charon's log: which SA, which direction."""
+"""Tests that keys in charon's log are assigned to the right SA and direction."""
 
 from sluice_testkit.charon_keys import ChildSa, EspKeys, child_sas
 
@@ -40,7 +40,7 @@ LOG = r"""
 10[CHD] adding outbound ESP SA
 10[CHD]   SPI 0x7f280502, src 10.9.0.1 dst 10.9.0.2
 """
-"""Of strongSwan 5.9.8: begun here, then rekeyed by the peer."""
+"""Log of strongSwan 5.9.8. This host initiated the first child SA; the peer rekeyed it."""
 FIRST, SECOND = (
     ChildSa(
         EspKeys(
@@ -93,7 +93,10 @@ def test_a_dump_whose_last_line_is_short() -> None:
 
 
 def test_a_log_that_ends_anywhere() -> None:
-    """It is read while charon writes it: an SA is told when it is whole."""
+    """Reads a log that ends at any byte, as while charon writes it.
+
+    A child SA is returned only once it is complete.
+    """
     whole = [len(child_sas(LOG[:length])) for length in range(0, len(LOG), 7)]
     assert whole == sorted(whole)
     assert whole[-1] == 2

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docker/ holds together: what is wanted is pinned, and the shipped configurations are right.
+"""Tests the files of docker/: wanted packages are pinned and the shipped configurations are valid.
 
-`make test-images` builds and runs it; this needs no image.
+These tests need no image. `make test-images` builds the images and runs them.
 """
 
 import re
@@ -18,13 +18,13 @@ HOSTS = {"deb.debian.org", "snapshot.debian.org", "static.rust-lang.org", "crate
 
 
 def words(path: Path) -> set[str]:
-    """The first word of each line, without comments."""
+    """Returns the first word of each line, without comments."""
     lines = (line.partition("#")[0].split() for line in path.read_text().splitlines())
     return {line[0] for line in lines if line}
 
 
 def pinned(*parts: str) -> set[str]:
-    """The packages that the locks of these parts name."""
+    """Returns the packages that the lock files of `parts` name."""
     locked = set().union(*(words(DOCKER / part / "packages.lock") for part in parts))
     assert all(re.fullmatch(r"[a-z0-9.+-]+=[A-Za-z0-9.:~+-]+", one) for one in locked)
     return {one.partition("=")[0] for one in locked}

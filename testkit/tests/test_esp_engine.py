@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The double of the ESP engine: its packets are ESP, and only its own kind opens them."""
+"""Tests the double of the ESP engine: its packets are ESP, and only such a double decrypts them."""
 
 import os
 import socket

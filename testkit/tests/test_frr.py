@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real FRR daemons in namespaces; the FPM recorder as zebra's peer. Needs root and FRR."""
+"""Tests FRR daemons in namespaces, and the FPM recorder as zebra's peer. Needs root and FRR."""
 
 import os
 from pathlib import Path

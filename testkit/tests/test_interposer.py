@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interposer between a client and a switch that are both played here."""
+"""Tests the interposer. The test itself plays both the client and the switch."""
 
 import queue
 import socket
@@ -25,7 +25,7 @@ DETAILS = ("grpc-status-details-bin", b"one error for each update")
 
 
 class Switch:
-    """Takes writes unless told otherwise, has one part of a read, and sends packets back."""
+    """A switch that accepts writes unless `refuses` is set, answers reads and echoes packets."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -63,7 +63,7 @@ class Switch:
 
 
 class Client:
-    """A stream and calls through the interposer."""
+    """Opens a stream and makes calls through the interposer."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
@@ -118,7 +118,7 @@ def client(interposer: Interposer, switch: Switch) -> Iterator[Client]:
 
 
 def write_to(table: str) -> bytes:
-    """A write of one entry of a table of the pipeline."""
+    """Returns a write of one entry to a table of the pipeline."""
     text = (where.pipeline() / "router.p4info.txtpb").read_text(encoding="utf-8")
     p4info = text_format.Parse(text, p4i.P4Info())
     (number,) = (one.preamble.id for one in p4info.tables if one.preamble.alias == table)

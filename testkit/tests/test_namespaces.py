@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Namespaces, links and captures: need root."""
+"""Tests namespaces, links and captures. Needs root."""
 
 import os
 import socket
@@ -38,7 +38,10 @@ def test_offloads_are_off(pair: tuple[Namespace, Namespace]) -> None:
 
 
 def test_the_ends_of_a_pair_have_different_indexes(pair: tuple[Namespace, Namespace]) -> None:
-    """The kernel tells late of a lost carrier where they are the same: see `veth`."""
+    """Checks that the indexes differ.
+
+    If they were the same, the kernel would report a lost carrier late (see `veth`).
+    """
     one, two = pair
     left = one.inside(lambda: socket.if_nametoindex("left"))
     right = two.inside(lambda: socket.if_nametoindex("right"))

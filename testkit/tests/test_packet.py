@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames are read as far as they go, and never refused."""
+"""Tests that frames are parsed as far as possible and never refused."""
 
 import struct
 from ipaddress import ip_address

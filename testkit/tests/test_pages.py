@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands are found in pages as bash would take them, and none is left out."""
+"""Tests that commands are split as bash would read them, and that none is left out."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervised processes: logs, readiness, and an end that comes in every case."""
+"""Tests supervised processes: logs, readiness, and that they always end."""
 
 import os
 import signal

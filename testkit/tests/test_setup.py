@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make setup` says before it fetches anything, and while builds of minutes run."""
+"""Tests what `make setup` checks before it fetches anything, and what it prints before long
+builds.
+"""
 
 import os
 from pathlib import Path
@@ -14,7 +16,7 @@ TIMED = repository() / "switch/timed"
 
 
 def rust(directory: Path, version: str) -> dict[str, str]:
-    """An environment in which rustc is of this version."""
+    """Returns an environment in which rustc reports this version."""
     for name in ("rustc", "cargo"):
         program = directory / name
         program.write_text(f"#!/bin/sh\necho {name} {version} '(a commit)'\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets: which one, with what command line, and what happens when it is missing."""
+"""Tests targets: which one is selected, its command line, and the error if it is missing."""
 
 from pathlib import Path
 

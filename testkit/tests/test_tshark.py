@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of tshark become ESP packets."""
+"""Tests that lines of tshark's output are parsed to ESP packets."""
 
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,7 +10,10 @@ from sluice_testkit import tshark
 
 
 def test_the_first_esp_header_is_the_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A packet that was decrypted with another key may seem to hold one more ESP header."""
+    """Checks that the first ESP header is taken.
+
+    A packet decrypted with a wrong key may seem to have two.
+    """
     line = "0x00001002,0x3ca0f94c|10,601341938|0,0|10.0.12.1|10.0.20.1|||\n"
     monkeypatch.setattr(tshark, "_tshark", lambda words: CompletedProcess(words, 0, line, ""))
     sa = tshark.EspSa("10.0.12.1", "10.0.20.1", 0x1002, "aes-128-gcm")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""wait_until: returns what it waited for, or says what it saw last."""
+"""Tests `wait_until`: it returns the awaited value, or its error has the last value seen."""
 
 import pytest
 

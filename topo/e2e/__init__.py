@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FRR, controller and switch together, in namespaces, with hosts that look from outside."""
+"""End-to-end tests: FRR, controller and switch in namespaces, observed by hosts outside."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks for the end-to-end tests; TARGET selects the switch in them."""
+"""Fixtures for the end-to-end tests. TARGET selects the switch."""
 
 import os
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from sluice_topo.routing_demo import wait_for_legs
 
 @pytest.fixture(scope="session", autouse=True)
 def root() -> None:
-    """Reports missing privileges once at the start, instead of failing in the middle."""
+    """Fails at the start if the tests do not run as root, and not in the middle."""
     if os.geteuid() != 0:
         pytest.exit("the end-to-end tests need root (network namespaces)", returncode=2)
 
 
 @pytest.fixture(scope="module")
 def started(module_lab: Lab) -> Network:
-    """The two-site network, just started: hosts have not exchanged packets yet."""
+    """Starts the two-site network. Its hosts have not exchanged packets yet."""
     network = build_in_lab(two_sites(), module_lab, os.environ.get("TARGET"))
     network.start()
     network.wait_for_bgp()
@@ -31,7 +31,7 @@ def started(module_lab: Lab) -> Network:
 
 @pytest.fixture
 def network(started: Network) -> Iterator[Network]:
-    """The two-site network; each test has to leave it intact."""
+    """Yields the two-site network. Each test must leave it intact."""
     yield started
     started.wait_for_bgp()
     wait_for_legs(started, 2)

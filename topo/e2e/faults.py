@@ -11,9 +11,9 @@ DROP = ("bpf", "da", "bytecode", "1,6 0 0 2,")  # TC_ACT_SHOT
 
 @contextmanager
 def silent(place: Namespace, interface: str) -> Iterator[None]:
-    """`interface` neither receives nor sends any more, and its link stays up.
+    """Makes `interface` neither receive nor send, while its link stays up.
 
-    A capture on it still sees received frames.
+    A capture on the interface still sees received frames.
     """
     place.run("tc", "qdisc", "add", "dev", interface, "clsact")
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A finsy program as users write it: pipeline, next hop, route, packet-out, packet-in.
+"""A typical finsy program: loads a pipeline, writes a next hop and a route, sends a packet-out.
 
-Run inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The program's route
-sends its packet to the CPU, so it has to come back as a packet-in.
+Runs inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The route sends its
+packets to the CPU, so the packet must return as a packet-in.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ FRAME = bytes.fromhex(
 
 
 async def main(address: str, p4info: str, program: str) -> None:
-    """Does everything in one session; an exception means failure."""
+    """Makes all calls in one session. Raises an exception if one fails."""
     options = fy.SwitchOptions(p4info=Path(p4info), p4blob=Path(program), fail_fast=True)
     async with fy.Switch("sluice", address, options) as switch:
         await switch.write(
@@ -36,11 +36,10 @@ async def main(address: str, p4info: str, program: str) -> None:
             ]
         )
         wanted = fy.P4TableEntry("nexthop", match=fy.Match(nexthop_id=7))
-        # finsy's overloads say "coroutine" where they mean the generator that this is.
+        # finsy's type hints say coroutine, but `read` is an async generator.
         async for entry in switch.read([wanted]):  # type: ignore[attr-defined]
             print("read back:", entry.match["nexthop_id"])
-        # finsy keeps packet-ins only for readers that already wait. This one waits before
-        # anything is sent.
+        # finsy delivers packet-ins only to readers that already wait, so this one starts first.
         coming = asyncio.create_task(first_packet(switch))
         await asyncio.sleep(0)
         await switch.write([fy.P4PacketOut(FRAME, **packet_out(kind=2))])
@@ -49,12 +48,12 @@ async def main(address: str, p4info: str, program: str) -> None:
 
 
 async def first_packet(switch: fy.Switch) -> fy.P4PacketIn:
-    """The next packet-in."""
+    """Returns the next packet-in."""
     return await anext(switch.read_packets())
 
 
 def packet_out(**given: int) -> dict[str, int]:
-    """Metadata of a packet-out; omitted fields are 0."""
+    """Returns metadata of a packet-out. Omitted fields are 0."""
     names = (
         "kind stage origin verdict egress_port ingress_port ingress_l3_if vrf egress_l3_if "
         "nexthop_id bundle sa_bundle rule list_id generation inbound_list_id inbound_generation"

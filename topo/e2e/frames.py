@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames made by hand, and their sending. For their contents see packets."""
+"""Builds frames and sends them. `packets` builds their contents."""
 
 import ipaddress
 import socket
@@ -9,7 +9,7 @@ from sluice_testkit.namespaces import Namespace
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Returns the Internet checksum (RFC 1071)."""
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -17,14 +17,14 @@ def checksum(data: bytes) -> int:
 
 
 def arp_request(mac: str, source: str, wanted: str) -> bytes:
-    """An ARP request: `mac` at `source` asks who has `wanted`."""
+    """Returns an ARP request: `mac` at address `source` asks for the MAC address of `wanted`."""
     sender = _mac(mac) + ipaddress.ip_address(source).packed
     head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1)
     return head + sender + bytes(6) + ipaddress.ip_address(wanted).packed
 
 
 def ethernet(to: str, mac: str, ethertype: int, payload: bytes, vlan: int | None = None) -> bytes:
-    """An Ethernet frame, with an 802.1Q tag if `vlan` is given."""
+    """Returns an Ethernet frame, with an 802.1Q tag if `vlan` is given."""
     tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
     return _mac(to) + _mac(mac) + tag + struct.pack("!H", ethertype) + payload
 
@@ -34,7 +34,7 @@ def _mac(text: str) -> bytes:
 
 
 def inject(place: Namespace, interface: str, frame: bytes, count: int = 1) -> None:
-    """Send a frame out of an interface, as it is."""
+    """Sends a frame unchanged by an interface."""
     with place.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
         place.inside(lambda: sender.bind((interface, 0)))
         for _ in range(count):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs, each with a host stack and routing protocols of its own (`three_vrfs`).
+"""Three VRFs, each with its own host stack and routing protocols (see `three_vrfs`).
 
-The router b of each VRF announces the sites 10.9.0.0/24 and 2001:db8:9::/64 by BGP with BFD,
-10.8.0.0/24 and 2001:db8:8::/64 by OSPF, and 10.7.0.0/24 and 2001:db8:7::/64 by IS-IS. The links to
-b of red and blue each have an SPD of their VRF. With VRF devices one FRR serves all VRFs; with
-network namespaces each has its own.
+In each VRF, router b announces three pairs of sites: 10.9.0.0/24 and 2001:db8:9::/64 by BGP with
+BFD, 10.8.0.0/24 and 2001:db8:8::/64 by OSPF, 10.7.0.0/24 and 2001:db8:7::/64 by IS-IS. In red and
+blue, an SPD of the VRF guards the link to b. With VRF devices, one FRR serves all VRFs. With
+network namespaces, each VRF has its own FRR.
 """
 
 import os
@@ -35,19 +35,19 @@ Isolation = Literal["device", "namespace"]
 BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
 SITES = (*BGP_SITE.values(), OSPF_SITE, "2001:db8:8::1", "10.7.0.1", "2001:db8:7::1")
-"""An address in each site, over all protocols."""
+"""An address in each site, which is reached by each protocol."""
 ELSEWHERE = "203.0.113.1"
-"""Behind b of the default VRF, and in no other VRF."""
+"""An address that only b of the default VRF reaches."""
 ZEBRA = (
     "no zebra nexthop kernel enable\nno fpm use-next-hop-groups\nfpm address 127.0.0.1 port 2620\n"
 )
 STATIC = "ip route 192.0.2.0/24 blackhole\n"
 DISCARDED = {"red": 7101, "blue": 7102}
-"""The UDP port that the SPD of a VRF discards."""
+"""The UDP port that the SPD of each VRF discards."""
 
 
 def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str] = ()) -> str:
-    """A BGP instance with its peer on the link to b over IPv4 and over IPv6."""
+    """Returns a BGP instance that peers with b over IPv4 and over IPv6."""
     four, six = (one.partition("/")[0] for one in with_length("b", number))
     sets = {
         "ipv4": [one for one in networks if ":" not in one],
@@ -68,11 +68,11 @@ def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str
 
 
 BFD = "bfd\n profile patient\n  detect-multiplier 20\n exit\nexit\n"
-"""A detection time of six seconds, which suffices in emulation too."""
+"""Detection time of six seconds, enough for an emulated machine."""
 
 
 def link_state(interface: str, vrf: str = "", *, number: int) -> str:
-    """Instances of OSPF, OSPFv3 and IS-IS on the link to b."""
+    """Returns instances of OSPF, OSPFv3 and IS-IS on the link to b."""
     return (
         f"interface {interface}{vrf}\n ip ospf area 0\n ip ospf network point-to-point\n"
         " ip ospf hello-interval 2\n ip ospf dead-interval 120\n"
@@ -88,8 +88,10 @@ def link_state(interface: str, vrf: str = "", *, number: int) -> str:
 
 
 def router_config(named: Mapping[str, str]) -> str:
-    """FRR of the router r: each protocol in each of these VRFs, by FRR's name for it; "" is its
-    default one."""
+    """Returns FRR's configuration for router r, with all protocols in each of these VRFs.
+
+    The values of `named` are FRR's names of the VRFs; "" is its default VRF.
+    """
     text = f"frr defaults traditional\nhostname r\n{ZEBRA}{BFD}"
     for vrf, name in named.items():
         of_vrf = f" vrf {name}" if name else ""
@@ -99,7 +101,7 @@ def router_config(named: Mapping[str, str]) -> str:
 
 
 def neighbor_config(vrf: str) -> str:
-    """FRR of a router b."""
+    """Returns FRR's configuration for router b of a VRF."""
     networks = ["10.9.0.0/24", "2001:db8:9::/64"]
     if vrf == "default":
         networks.append(f"{ELSEWHERE}/32")
@@ -113,7 +115,7 @@ def neighbor_config(vrf: str) -> str:
 
 
 def policy_of(vrf: str) -> dict[str, Any]:
-    """An SPD that discards one port on the way to b."""
+    """Returns an SPD that discards one port on the way to b."""
     everything = {"name": "everything", "action": "bypass"}
     ports = [DISCARDED[vrf]]
     secret = {"name": "no", "action": "discard", "protocol": "udp", "destination_ports": ports}
@@ -129,7 +131,7 @@ class IsolatedVrfs(ThreeVrfs):
         if isolation == "device" and not has_vrf_devices(self.place):
             pytest.skip(f"kernel {os.uname().release} has no VRF devices (make prove-vrfs)")
         self.stacks = dict.fromkeys(VRFS, self.place)
-        """The network namespace of each VRF's host stack."""
+        """Network namespace of each VRF's host stack."""
         self.names: dict[str, str] = {}
         keys: dict[str, dict[str, str]] = {vrf: {"isolation": isolation} for vrf in VRFS}
         if isolation == "namespace":
@@ -172,34 +174,36 @@ class IsolatedVrfs(ThreeVrfs):
         ).start()
 
     def legs(self, vrf: str, prefix: str) -> list[str] | None:
-        """The egress interfaces of a VRF's route; None: there is no such route yet."""
+        """Returns the egress interfaces of a route in a VRF, or None if there is no such route."""
         routes = self.routes(vrf, prefix)
         return [leg["interface"] for leg in routes[0]["nexthops"]] if routes else None
 
     def sessions(self, vrf: str) -> dict[str, str]:
-        """The state of each BGP session, by peer."""
+        """Returns the state of each BGP session of a VRF, by peer."""
         of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
         return {peer: found["bgpState"] for peer, found in peers.items() if isinstance(found, dict)}
 
     def apart(self) -> dict[str, str | None]:
-        """The VRF devices or network namespaces of VRFs, as the controller reports them."""
+        """Returns the VRF devices or network namespaces of the VRFs, as the controller reports
+        them.
+        """
         status = self.router.controller.ask(command="show", what="status")
         return {vrf["name"]: vrf[self.isolation] for vrf in status["vrfs"]}
 
     def fpm_peer(self, vrf: str) -> str | None:
-        """The peer that sends a VRF's routes, where it has one of its own."""
+        """Returns the FPM peer that sends only this VRF's routes, or None if there is none."""
         status = self.router.controller.ask(command="show", what="status")
         peers: dict[str, str | None] = {one["name"]: one["fpm"] for one in status["vrfs"]}
         return peers[vrf]
 
     def refused(self) -> int:
-        """The number of refused FPM connections."""
+        """Returns the number of refused FPM connections."""
         status = self.router.controller.ask(command="show", what="status")
         return int(status["fpm"]["refused"])
 
     def establishments(self, vrf: str) -> int:
-        """The number of times that BGP sessions of a VRF have come up."""
+        """Returns how often the BGP sessions of a VRF have come up."""
         of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
         found = [peer for peer in peers.values() if isinstance(peer, dict)]
@@ -207,24 +211,27 @@ class IsolatedVrfs(ThreeVrfs):
 
     @property
     def expected(self) -> dict[str, str | None]:
-        """The result of `apart` without faults."""
+        """Returns the result of `apart` that is expected without faults."""
         return {"default": None} | (self.names or {"red": "red", "blue": "blue"})
 
     def bfd_states(self, vrf: str) -> list[str]:
-        """The state of each BFD session of a VRF; without a name FRR lists those of all VRFs."""
+        """Returns the state of each BFD session of a VRF.
+
+        FRR lists all VRFs if no name is given.
+        """
         of_vrf = "" if self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bfd{of_vrf} peers json")
         return [peer["status"] for peer in peers]
 
     def is_up(self, vrf: str) -> bool:
-        """Whether both BGP sessions of a VRF are up."""
+        """Returns whether both BGP sessions of a VRF are up."""
         return set(self.sessions(vrf).values()) == {"Established"}
 
     def server(self, vrf: str, version: int) -> socket.socket:
-        """A server of the router in a VRF; in the default VRF it is bound to no device."""
+        """Opens a server of the router in a VRF. In the default VRF, it is bound to no device."""
         family = socket.AF_INET6 if version == 6 else socket.AF_INET
         opened = self.stacks[vrf].socket(family, socket.SOCK_DGRAM)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for all VRFs
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # all VRFs use the same port
         if vrf != "default" and self.isolation == "device":
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, vrf.encode())
         opened.bind(("", SERVICE))

@@ -5,7 +5,10 @@ from sluice_testkit.namespaces import Namespace
 
 
 def has_vrf_devices(place: Namespace) -> bool:
-    """Returns whether the kernel has VRF devices; leaves none behind."""
+    """Returns whether the kernel has VRF devices.
+
+    Deletes the device that it creates for the test.
+    """
     made = place.run("ip", "link", "add", "probe", "type", "vrf", "table", "9", check=False)
     if made.returncode == 0:
         place.run("ip", "link", "del", "probe")

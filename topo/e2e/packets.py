@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets made by hand: options, fragments, ICMP errors. Depends on frames."""
+"""Builds IP packets: options, fragments, ICMP errors. Depends on frames."""
 
 import ipaddress
 import struct
@@ -25,7 +25,7 @@ def ipv4(
     identification: int = 1,
     fragment: int = 0,
 ) -> bytes:
-    """An IPv4 packet. `options` are whole words, `fragment` is flags and offset as on the wire."""
+    """Returns an IPv4 packet. `options` fill whole words; `fragment` is flags and offset."""
     words = 5 + len(options) // 4
     lengths = 0x40 | words, 0, 4 * words + len(payload)
     fixed = struct.pack("!BBHHHBBH", *lengths, identification, fragment, ttl, protocol, 0)
@@ -35,12 +35,12 @@ def ipv4(
 
 
 def udp(source_port: int, destination_port: int, payload: bytes) -> bytes:
-    """A UDP datagram without checksum, as IPv4 allows."""
+    """Returns a UDP datagram without checksum, as IPv4 allows."""
     return struct.pack("!HHHH", source_port, destination_port, 8 + len(payload), 0) + payload
 
 
 def icmp(kind: int, code: int, rest: int, payload: bytes) -> bytes:
-    """An ICMP message; `rest` is the header's second word."""
+    """Returns an ICMP message. `rest` is the header's second word."""
     body = payload + bytes(len(payload) % 2)
     message = struct.pack("!BBHI", kind, code, 0, rest) + body
     return message[:2] + struct.pack("!H", checksum(message)) + message[4 : 8 + len(payload)]
@@ -54,13 +54,13 @@ def echo_request(
     ttl: int = 64,
     options: bytes = b"",
 ) -> bytes:
-    """An ICMP echo request in an IPv4 packet."""
+    """Returns an ICMP echo request in an IPv4 packet."""
     echo = icmp(ECHO_REQUEST, 0, 1, payload)
     return ipv4(source, destination, ICMP, echo, ttl=ttl, options=options)
 
 
 def in_fragments(packet: bytes, size: int) -> list[bytes]:
-    """An IPv4 packet without options, its payload in parts of `size` bytes, a multiple of 8."""
+    """Splits an IPv4 packet without options. Each payload has `size` bytes, a multiple of 8."""
     payload = packet[20:]
     source, destination = (str(ipaddress.ip_address(packet[at : at + 4])) for at in (12, 16))
     (identification,) = struct.unpack_from("!H", packet, 4)
@@ -80,7 +80,9 @@ def in_fragments(packet: bytes, size: int) -> list[bytes]:
 def ipv6_with_options(
     source: str, destination: str, options: int, protocol: int, payload: bytes
 ) -> bytes:
-    """An IPv6 packet with `options` destination options headers of padding only."""
+    """Returns an IPv6 packet with `options` destination options headers, which contain only
+    padding.
+    """
     chain = b""
     for left in range(options, 0, -1):
         following = DESTINATION_OPTIONS if left > 1 else protocol
@@ -92,7 +94,7 @@ def ipv6_with_options(
 
 
 def udp_over_ipv6(source: str, destination: str, ports: tuple[int, int], payload: bytes) -> bytes:
-    """A UDP datagram with its checksum, which IPv6 requires."""
+    """Returns a UDP datagram with a checksum, which IPv6 requires."""
     datagram = udp(*ports, payload)
     addresses = b"".join(ipaddress.ip_address(one).packed for one in (source, destination))
     pseudo = addresses + struct.pack("!II", len(datagram), UDP)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BFD for OSPFv2, OSPFv3 and IS-IS: flows leave a gateway that falls silent while its link is up.
+"""Tests BFD for OSPFv2, OSPFv3 and IS-IS: flows leave a gateway that is silent while its link is
+up.
 
-Their own timers would take 40 s (OSPF) or 30 s (IS-IS). BFD with BGP is in test_link_protocols.
+Without BFD, OSPF would take 40 s and IS-IS 30 s. test_link_protocols tests BFD with BGP.
 """
 
 import os
@@ -36,11 +37,13 @@ ISIS = (
 ISIS_ROUTER = "router isis 1\n net 49.0001.0000.0000.{number:04}.00\n is-type level-2-only\nexit\n"
 PROTOCOLS = {"ospf": (OSPF, OSPF_ROUTER), "isis": (ISIS, ISIS_ROUTER)}
 SESSIONS = {"ospf": 4, "isis": 2}
-"""Number of r1's sessions: with each transit router over IPv4, OSPFv3 over IPv6 too."""
+"""Number of r1's BFD sessions: one per transit router over IPv4; OSPFv3 adds one over IPv6."""
 
 
 def configurations(protocol: str) -> dict[str, str]:
-    """The two-site routers' files with a protocol and BFD (300 ms x 3) instead of BGP."""
+    """Returns the two-site routers' files with this protocol and BFD (300 ms x 3) instead of
+    BGP.
+    """
     interface, instance = PROTOCOLS[protocol]
     texts = {}
     for router in two_sites().routers:

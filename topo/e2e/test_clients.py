@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Runtime clients of other projects, unmodified, on a running switch.
+"""Tests unmodified P4Runtime clients of other projects on a running switch.
 
-PTF is the third: all of ptf-tests runs through it.
+PTF is another such client: all of ptf-tests uses it.
 """
 
 import sys

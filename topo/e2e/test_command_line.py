@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `sluice` command in case of errors: correct exit codes, error messages with a remedy."""
+"""Tests errors of the `sluice` command: exit codes, and messages that say what to do."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ FAILED, USAGE, NO_DAEMON = 1, 2, 3
 
 
 def sluice(*words: str) -> tuple[int, str]:
-    """Runs the command; returns exit status and stderr."""
+    """Runs the command. Returns its exit status and stderr."""
     done = run([str(where.sluice()), *words], check=False)
     return done.returncode, done.stderr
 
@@ -68,7 +68,7 @@ def test_a_controller_waits_for_its_switch(lab: Lab) -> None:
         veth(place, f"port{port}", place, f"peer{port}")
     router = P4Router(two_sites().router("r1"), place, lab.directory, lab.supervisor)
     process = router.controller.launch()
-    process.wait_for_log(router.target.grpc)  # it logs the address that it waits for
+    process.wait_for_log(router.target.grpc)  # the controller logs the address for which it waits
     assert process.running()
     assert isinstance(router.target, Target)
     router.target.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo itself, on mininet: it passes, and p4runtime-shell can connect meanwhile."""
+"""Tests that the demo passes on mininet, and that p4runtime-shell can connect meanwhile."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from sluice_testkit.process import Supervisor
 from sluice_testkit.wait import wait_until
 from sluice_topo import demo
 
-PYTHON = "/usr/bin/python3"  # Debian's, which has mininet
+PYTHON = "/usr/bin/python3"  # Debian's Python, which has mininet
 LOOK = 'for entry in table_entry["l3_interface"].read(): print("seen:", entry.action)\n\nexit\n'
 
 
@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
 
 
 def look() -> str:
-    """The output of `make shell` for r1's switch."""
+    """Returns the output of `make shell` for r1's switch."""
     argv = [PYTHON, "-m", "sluice_topo.shell", "--router", "r1"]
     done = subprocess.run(argv, input=LOOK, capture_output=True, text=True, env=environment())
     return done.stdout
@@ -32,7 +32,7 @@ def look() -> str:
 @pytest.mark.executes("README.md", "make demo")
 @pytest.mark.executes("docs/index.md", "make demo")
 def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: Shown) -> None:
-    (command,) = {one.words for one in shown.rest()}  # both pages say the same
+    (command,) = {one.words for one in shown.rest()}  # both pages have the same command
     argv = [*command.split(), "-C", str(where.repository())]
     with Supervisor(tmp_path) as supervisor:
         told = supervisor.start("demo", argv, env=environment() | {"MAKEFLAGS": "", "ARGS": ""})
@@ -40,13 +40,13 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: S
         wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
         assert told.wait(deadline=180) == 0, told.log()
         assert "demo passed" in told.log()
-        assert "OSPF" not in told.log()  # no OSPF runs here
+        assert "OSPF" not in told.log()  # this network has no OSPF
         assert "protected, seen in clear on the wire or by h2: 0" in told.log()
         assert "rekey of both directions: packets lost: 0 of" in told.log()
         assert "after expiry: in clear on the links: 0" in told.log()
 
 
-# Instead of `sluice`: a controller that ends once it has reported that it is ready.
+# Replaces `sluice` by a controller that ends as soon as it has reported that it is ready.
 FALLS = """#!/usr/bin/python3
 import os, subprocess, sys
 real = "{real}"
@@ -71,6 +71,6 @@ def test_the_words_of_a_program_that_ends_are_shown_at_once(tmp_path: Path) -> N
     with Supervisor(tmp_path / "log") as supervisor:
         changed = environment() | {"SLUICE_COMMAND": str(falling)}
         told = supervisor.start("demo", [PYTHON, "-m", demo.__name__], env=changed)
-        assert told.wait(deadline=50) == 1, told.log()  # the wait for BGP alone is 60 s
+        assert told.wait(deadline=50) == 1, told.log()  # BGP's own wait is 60 s
         assert "the sky fell" in told.log()
         assert "-sluice (ended with 1;" in told.log()

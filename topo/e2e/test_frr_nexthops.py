@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the statements of docs/how-to/frr.md on `no zebra nexthop kernel enable` with zebra.
+"""Tests with zebra what docs/how-to/frr.md says about `no zebra nexthop kernel enable`.
 
-One FRR with a static route over two legs; no switch. A listener counts zebra's FPM messages.
+One FRR has a static route over two legs. There is no switch. A listener counts zebra's FPM
+messages.
 """
 
 import socket
@@ -25,7 +26,9 @@ FPM = "fpm address 127.0.0.1 port 2620\n"
 
 
 class FpmCounter:
-    """Listens for zebra's connections; counts netlink messages, and routes by object separately."""
+    """Listens for zebra, and counts next-hop objects, routes that name one, and all other
+    routes.
+    """
 
     def __init__(self, namespace: Namespace) -> None:
         self.seen: Counter[str] = Counter()
@@ -86,7 +89,7 @@ class Router:
         self.frr.start()
 
     def kernel_legs(self) -> int:
-        """The number of next hops of the kernel's route."""
+        """Returns the number of next hops of the kernel's route."""
         return self.namespace.run("ip", "route", "show", PREFIX).stdout.count("via ")
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/frr-recipes.md: FRR accepts each recipe unchanged, and keeps its contents."""
+"""Tests that FRR accepts each recipe of docs/how-to/frr-recipes.md unchanged and keeps its
+contents.
+"""
 
 import re
 
@@ -31,7 +33,7 @@ def test_frr_takes_the_recipe(lab: Lab, recipe: str) -> None:
         veth(place, f"eth{number}", place, f"end{number}")
     text = RECIPES[recipe]
     frr = Frr("recipe", place, text, lab.directory, lab.supervisor, fpm=True)
-    frr.start()  # a line that FRR refuses is an error
+    frr.start()  # raises an error for a line that FRR refuses
     running = {line.strip() for line in frr.vtysh("show running-config").splitlines()}
     instances = {line for line in text.splitlines() if line.startswith("router ")}
     assert instances <= running

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failed router does not look healthy: the problems of `sluice show status --check`."""
+"""Tests that `sluice show status --check` reports the problems of a failed router."""
 
 import signal
 
@@ -15,7 +15,7 @@ from sluice_topo.routers import P4Router
 
 @pytest.fixture
 def router(lab: Lab) -> P4Router:
-    """r1 of the demo, alone; it has no problem."""
+    """Returns r1 of the demo, alone and without problems."""
     place = lab.namespace("r1")
     for port in (1, 2, 3):
         veth(place, f"port{port}", place, f"peer{port}")
@@ -26,14 +26,14 @@ def router(lab: Lab) -> P4Router:
 
 
 def check(router: P4Router) -> tuple[int, str]:
-    """Runs `sluice show status --check`; returns its exit code and output."""
+    """Runs `sluice show status --check`. Returns its exit status and output."""
     words = [str(where.sluice()), "show", "status", "--check"]
     done = run([*words, "--socket", str(router.controller.socket)], check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def names(router: P4Router, words: str) -> bool:
-    """Whether the check fails with these words."""
+    """Returns whether the check fails with these words."""
     code, said = check(router)
     return code == 1 and words in said
 

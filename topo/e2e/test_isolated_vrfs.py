@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs with the same addresses, each with a host stack and routing protocols of its own.
+"""Tests three VRFs with the same addresses, each with its own host stack and routing protocols.
 
-With network namespaces on every kernel, and with VRF devices where the kernel has them, as Debian's
-has: `make prove-vrfs`.
+The tests run with network namespaces, and also with VRF devices if the kernel has them. Debian's
+kernel has them: `make prove-vrfs`.
 """
 
 import sys
@@ -85,7 +85,7 @@ def test_the_switch_forwards_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, vers
 @VERSIONS
 @EACH_VRF
 def test_the_host_answers_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, version: int) -> None:
-    """The requested address is local in three VRFs."""
+    """The host answers in the packet's VRF, although the address is local in three VRFs."""
     pattern = f"{VRFS[vrf]:04x}{version:02x}" + "5ec2" * 4
     for host in "ab":
         done = probes.ping(
@@ -161,7 +161,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
     try:
         vrfs.place.run("ip", "link", "set", red, "nomaster")
         wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to know")
-        # The kernel sets an interface down and up when its VRF changes.
+        # The kernel takes an interface down and up when its VRF changes.
         wait_until(partial(vrfs.reaches, "red", BGP_SITE[4]), 30, "red's site to answer")
         with closing(vrfs.server("default", 4)) as server:
             vrfs.send("red", router_address("a"), SERVICE, b"red's secret")
@@ -174,7 +174,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
 
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
-    """In emulation the restart outlasts the keeping of host interfaces: new ones join the VRFs."""
+    """On an emulated machine, the restart takes so long that new host interfaces join the VRFs."""
     before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     vrfs.router.controller.kill()
     vrfs.router.controller.start()
@@ -188,7 +188,7 @@ def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) 
             assert server.recvfrom(100)[0] == mark
         assert vrfs.links_with(mark) == {(vrf, "a")}
         wait_until(partial(vrfs.is_up, vrf), 60, f"{vrf}'s BGP sessions")
-    if vrfs.isolation == "namespace" and patient(1) == 1:  # in emulation host interfaces were new
+    if vrfs.isolation == "namespace" and patient(1) == 1:  # not emulated: interfaces are kept
         assert {vrf: vrfs.establishments(vrf) for vrf in VRFS} == before
 
 
@@ -210,12 +210,13 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     frr.start_daemon("zebra", ZEBRA)
     frr.start_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is not None, 30, "the new zebra")
-    # zebra 8.4.4 may keep routes that its predecessor left in the kernel for good: it removes only
-    # those that it has read within a second of its start. So the new staticd has to announce them.
+    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever: it removes only those
+    # that it has read within a second of its start. So the new staticd must announce and withdraw
+    # them.
     for no in ("", "no "):
         frr.configure(f"{no}ip route 198.51.100.0/24 blackhole")
     wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "it to go")
-    # (bgpd 8.4.4 sends a new zebra none of its routes, so red is not checked for them.)
+    # bgpd 8.4.4 sends no routes to a new zebra, so this does not check red.
     for vrf in before:
         assert vrfs.legs(vrf, "10.9.0.0/24") == [f"eth{interface_of(vrf, 'b')}"]
     assert {vrf: vrfs.establishments(vrf) for vrf in before} == before
@@ -223,7 +224,7 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
 
 @EACH_VRF
 def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
-    """A generated rule bypasses IKE, which begins with four zeros, from this port."""
+    """Only root can send from IKE's port, because a generated rule bypasses IKE from that port."""
     if vrfs.isolation != "namespace":
         pytest.skip("test_ike_ports has the one host stack")
     mark = f"{vrf}'s ike"

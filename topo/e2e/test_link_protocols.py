@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocols beside IP routing: IS-IS, which is not IP at all, and BFD, which is fast."""
+"""Tests protocols beside IP routing: IS-IS, which is not IP, and BFD, which needs short delays."""
 
 import os
 import time
@@ -27,7 +27,7 @@ NEIGHBOURS = {"r1": ("eth2", "eth3"), "r2": ("eth2", "eth3")}
 
 
 def configurations() -> dict[str, str]:
-    """The two-site routers' files with IS-IS added, and BFD on every IPv4 BGP session."""
+    """Returns the two-site routers' files with IS-IS, and with BFD on every IPv4 BGP session."""
     texts = {}
     for router in two_sites().routers:
         names = ["eth2", "eth3"] if router.kind is RouterKind.P4 else ["eth1", "eth2"]
@@ -84,7 +84,7 @@ def test_bfd_sessions(network: Network, router: str) -> None:
 
 
 def test_bfd_takes_flows_from_a_gateway_that_fell_silent(network: Network) -> None:
-    """Long before BGP's hold timer (9 s) or the kernel detects it; the link stays up."""
+    """BFD moves flows off a silent gateway before BGP's hold timer (9 s). The link stays up."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     prefix = "10.2.0.0/24"
     network.wait_for_bgp()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch on the network: reached with certificates of one authority, and not without.
+"""Tests a switch on the network: it accepts only controllers with a certificate of its authority.
 
-The commands of docs/security.md make the certificates.
+The commands of docs/security.md create the certificates.
 """
 
 import re
@@ -19,12 +19,14 @@ from sluice_testkit.process import run
 from sluice_testkit.target import Target
 from sluice_testkit.wait import wait_until
 
-ADDRESS = "192.0.2.1"  # the address in the switch's certificate, from the page's commands
+ADDRESS = "192.0.2.1"  # address in the switch's certificate, as in the page's commands
 SERVER = f"{ADDRESS}:9559"
 
 
 def make_certificates(directory: Path) -> Path:
-    """Makes an authority, a switch and a controller; PEM files in a directory."""
+    """Creates the keys and certificates of an authority, a switch and a controller, as PEM
+    files.
+    """
     page = (where.repository() / "docs" / "security.md").read_text(encoding="utf-8")
     found = re.search(r"## Mutual TLS.*?```sh\n(.*?)```", page, re.DOTALL)
     assert found is not None
@@ -34,7 +36,7 @@ def make_certificates(directory: Path) -> Path:
 
 
 class Router:
-    """A switch with TLS in a namespace, with a controller for it."""
+    """A switch with TLS in a namespace, with its controller."""
 
     def __init__(self, lab: Lab) -> None:
         self.place = lab.namespace("r1")
@@ -52,7 +54,7 @@ class Router:
         )
 
     def options(self) -> Sequence[str]:
-        """The switch's flags, from the page."""
+        """Returns the switch's options, as on the page."""
         words = ["--grpc-server-ssl", "--grpc-server-with-client-auth"]
         files = {"cacert": "ca.pem", "cert": "switch-1.pem", "key": "switch-1.key"}
         for option, file in files.items():
@@ -60,7 +62,9 @@ class Router:
         return words
 
     def configuration(self, keys: Path) -> dict[str, Any]:
-        """A controller with certificate and key from a directory; it trusts its own authority."""
+        """Returns the configuration of a controller with the certificate, key and authority in
+        `keys`.
+        """
         files = {"ca": self.keys / "ca.pem", "certificate": keys / "r1.pem", "key": keys / "r1.key"}
         return {
             "router": "r1",
@@ -125,6 +129,6 @@ def test_a_client_without_a_certificate_is_refused(router: Router) -> None:
     assert done.returncode
     assert "unexpected eof" in done.stderr, done.stderr
     assert "alert" not in done.stderr, "a gRPC client would report corrupted data"
-    # Each switch has its own error text.
+    # Each target logs another text.
     named = re.compile("without a certificate|did not return a certificate")
     wait_until(lambda: named.search(router.target.log()), 10, "the switch to name the fault")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel forwarding is switched on in a P4 router: still all packets pass only by the switch."""
+"""Tests that all packets still pass only by the switch if forwarding is on in the router's
+kernel.
+"""
 
 import os
 
@@ -46,7 +48,7 @@ def test_every_packet_passes_once(network: Network, version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_exceptions_are_answered_once(network: Network, version: int) -> None:
-    """TTL expiry reaches the CPU: the controller answers, and a forwarding kernel must not too."""
+    """A packet whose TTL expires is answered only once, by the controller and not by the kernel."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     expired = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
     with Capture(
@@ -59,9 +61,9 @@ def test_exceptions_are_answered_once(network: Network, version: int) -> None:
 
 
 def test_transit_out_of_the_kernel_is_dropped(network: Network) -> None:
-    """A kernel that forwards into a TAP: the frame's source is not the router's, so it is dropped.
+    """Drops a packet that the kernel forwards into a TAP, because its source is not the router's.
 
-    A veth to the router's namespace is the path by which packets could reach its kernel.
+    A veth into the router's namespace brings packets to its kernel.
     """
     router, h2 = network.p4_router("r1"), network.hosts["h2"]
     place = router.namespace

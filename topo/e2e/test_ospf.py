@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSPFv2 and OSPFv3 through the switches: multicast hellos, adjacencies, equal-cost routes."""
+"""Tests OSPFv2 and OSPFv3 through the switches: multicast hellos, adjacencies, equal-cost
+routes.
+"""
 
 import os
 
@@ -26,7 +28,7 @@ INTERFACE = """interface {name}
 
 
 def configurations() -> dict[str, str]:
-    """The two-site routers' files with OSPF instead of BGP."""
+    """Returns the two-site routers' files with OSPF instead of BGP."""
     texts = {}
     for router in two_sites().routers:
         kept = router.frr_config().partition("router bgp")[0]
@@ -51,7 +53,7 @@ def network(module_lab: Lab) -> Network:
 
 
 def full_neighbours(network: Network, router: str, daemon: str) -> int:
-    """The number of adjacencies in state Full."""
+    """Returns the number of adjacencies in state Full."""
     command = {"ospf": "show ip ospf neighbor", "ospf6": "show ipv6 ospf6 neighbor"}[daemon]
     return network.routers[router].frr.vtysh(command).count("Full")
 

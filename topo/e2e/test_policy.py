@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPsec policy in transit: first packets searched, flows cached, rules changed under them.
+"""Tests IPsec policy in transit: searched first packets, cached flows, changed rules.
 
-r1 guards its links to the transit routers by the SPD `wan`, which lets BGP and ICMP pass and
-discards UDP to one port; captures on the hosts check the results.
+On r1, the SPD `wan` guards the links to the transit routers. It lets BGP and ICMP pass, and
+discards UDP to one port. Captures on the hosts check the results.
 """
 
 import os
@@ -25,7 +25,7 @@ NO_PING = "- {name: no-ping, action: discard, protocol: icmp, icmp: [8]}"
 
 
 def guarded(router: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Binds the SPD to the links of r1 to the transit routers."""
+    """Binds the SPD to the links from r1 to the transit routers."""
     if router == "r1":
         config["spds"] = [
             {
@@ -50,7 +50,10 @@ def network(module_lab: Lab) -> Network:
 
 
 def spd_file(tmp_path: Path, *first: str) -> str:
-    """The rules of `wan`, with some before the outbound ones."""
+    """Writes the SPD `wan` with the rules of `first` before the outbound rules.
+
+    Returns the path.
+    """
     everything = "- {name: everything, action: bypass}"
     lines = ["spd: wan", "inbound:", everything, "outbound:", *first, everything]
     path = tmp_path / "wan.yaml"
@@ -59,13 +62,13 @@ def spd_file(tmp_path: Path, *first: str) -> str:
 
 
 def sluice(network: Network, *words: str) -> str:
-    """Runs the command for r1."""
+    """Runs the `sluice` command for r1 and returns its output."""
     controller = network.p4_router("r1").controller
     return controller.command(*words, "--socket", str(controller.socket))
 
 
 def rule(network: Network, name: str) -> dict[str, Any]:
-    """An outbound rule of r1 as in `sluice show spd`."""
+    """Returns an outbound rule of r1, as in `sluice show spd`."""
     lists = network.p4_router("r1").controller.show("spd")
     (found,) = [
         rule

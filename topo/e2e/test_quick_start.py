@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/index.md: its commands, unchanged, build a router that forwards."""
+"""Tests that the commands of docs/index.md, unchanged, build a router that forwards."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PAGE = "docs/index.md"
 BUILD = ("ip netns add", "for side", "ip -n router")
 START = ("ip netns exec router sluice-switch", "ip netns exec router sluice run")
 LOOK = ("ip netns exec h1 ping", "sluice --help", "sluice show interfaces", "sluice show neighbors")
-# The page's namespaces and sockets have plain names: a separate /run isolates them.
+# The page's namespaces and sockets have plain names, so they need a separate /run.
 SCRIPT = """
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sluice
@@ -28,7 +28,7 @@ wait
 
 @pytest.fixture
 def router(tmp_path: Path, shown: Shown) -> Iterator[Process]:
-    """The page's router; its process has the mounts and the network of the router."""
+    """Runs the page's commands. Yields the process that has the router's mounts and network."""
     (configuration,) = (one.text for one in blocks(PAGE) if one.language == "yaml")
     (tmp_path / "quick.yaml").write_text(configuration)
     script = SCRIPT.format(build=taken(shown, BUILD), start=taken(shown, START))
@@ -40,12 +40,12 @@ def router(tmp_path: Path, shown: Shown) -> Iterator[Process]:
 
 
 def taken(shown: Shown, starts: tuple[str, ...]) -> str:
-    """The page's commands that begin so, as a script."""
+    """Takes the page's commands that begin with these texts. Returns them as a script."""
     return "\n".join(shown.take(start).text for start in starts)
 
 
 def environment() -> dict[str, str]:
-    """An environment in which the programs have the page's names."""
+    """Returns an environment in which the page's names of programs work."""
     programs = f"{where.sluice_switch().parent}:{where.sluice().parent}"
     return os.environ | {"PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin"}
 

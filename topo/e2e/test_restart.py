@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controller and switch restart: installed entries keep forwarding, and are then corrected."""
+"""Tests restarts of controller and switch: installed entries keep forwarding, then are
+corrected.
+"""
 
 import json
 import os
@@ -33,7 +35,7 @@ def network(started: Network) -> Iterator[Network]:
 
 
 def states_of_neighbours(place: Namespace, interface: str) -> dict[str, list[str]]:
-    """The kernel's states of an interface's neighbours, by address."""
+    """Returns the kernel's states of an interface's neighbours, by address."""
     shown = place.run("ip", "-json", "neigh", "show", "dev", interface).stdout
     return {entry["dst"]: entry["state"] for entry in json.loads(shown)}
 

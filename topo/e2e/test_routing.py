@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BGP through the switches, and its effects on hosts. The tests run in this order."""
+"""Tests BGP through the switches, and its effects on hosts. The tests run in this order."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_ping_from_host_to_host(network: Network, version: int) -> None:
     for one, two in ((h1, h2), (h2, h1)):
         seen = probes.ping(one.namespace, two.address(version), count=20)
         assert seen.lost == 0, seen.output
-        assert "ttl=61" in seen.output  # three routers
+        assert "ttl=61" in seen.output  # 64 minus three routers
 
 
 @VERSIONS
@@ -69,7 +69,10 @@ def test_both_paths_carry_flows(network: Network) -> None:
 
 @pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets rehearse nothing")
 def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
-    """The flows are IPv4, because the kernel labels IPv6 flows with numbers of its own."""
+    """`sluice show route` names the path of a flow.
+
+    IPv4 only: the kernel chooses IPv6 flow labels.
+    """
     h1, h2, r1 = network.hosts["h1"], network.hosts["h2"], network.p4_router("r1").controller
     flows = 12
     with PathMonitor(network) as monitor, UdpFlows(h1, h2, flows=flows) as traffic:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs with the same addresses and one host stack: no packet appears in another VRF.
+"""Tests three VRFs with the same addresses and one host stack: no packet enters another VRF.
 
-In each VRF b has the site 10.9.0.0/24, to which FRR has a route in the VRF's table.
+In each VRF, host b has the site 10.9.0.0/24. FRR has a route to the site in the VRF's table.
 """
 
 import socket
@@ -39,7 +39,10 @@ ip route 192.0.2.0/24 blackhole
 
 
 def site_routes() -> list[str]:
-    """FRR's lines; onlink, since zebra looks for the gateways in the main table."""
+    """Returns FRR's routes to the sites.
+
+    `onlink`: zebra searches gateways in the main table only.
+    """
     lines = []
     for vrf, table in VRFS.items():
         where = "" if vrf == "default" else f" table {table}"
@@ -69,7 +72,7 @@ class SharedVrfs(ThreeVrfs):
         self.router.frr.configure(*site_routes())
 
     def host_counter(self, name: str) -> int:
-        """A counter of the controller for packets between switch and host."""
+        """Returns a counter of the controller for packets between switch and host."""
         counters = self.router.controller.ask(command="show", what="counters")
         return int(counters["controller"]["host"].get(name, 0))
 
@@ -105,7 +108,9 @@ def test_routes_lead_by_the_vrfs_own_interfaces(vrfs: SharedVrfs, vrf: str) -> N
 
 
 def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> None:
-    """The main table has the connected prefix of red's interface, and zebra sends it."""
+    """A prefix of red's interface is reachable only in red, although zebra sends it for the main
+    table.
+    """
     red = f"eth{interface_of('red', 'b')}"
     vrfs.place.add_address(red, "10.7.0.1/24")
     end = vrfs.ends["red", "b"]
@@ -132,7 +137,10 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
 
 @VERSIONS
 def test_the_host_stack_answers_in_no_other_vrf(vrfs: SharedVrfs, version: int) -> None:
-    """The requested address is local in three VRFs, and the host cannot know the packet's VRF."""
+    """The host cannot know in which VRF a packet arrived, as its address is local in three.
+
+    So no answer leaves.
+    """
     for vrf in VRFS:
         refused = vrfs.host_counter("from_host_source_of_several_vrfs")
         pattern = f"{VRFS[vrf]:04x}" + "5ec2" * 4

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gateway stops answering while its link stays up: flows leave it, and return with it.
+"""Tests a gateway that stops answering while its link stays up: flows leave it, and return later.
 
-Static routes only, so that no routing protocol withdraws routes over the gateway.
+All routes are static, so no routing protocol withdraws routes over the gateway.
 """
 
 import os
@@ -24,7 +24,7 @@ ROUTES = {
         *("ip route 10.2.0.0/24 10.0.1.2", "ip route 10.2.0.0/24 10.0.2.2"),
         *("ipv6 route 2001:db8:2::/64 2001:db8:0:1::2",),
         *("ipv6 route 2001:db8:2::/64 2001:db8:0:2::2",),
-        # Over t1 alone.
+        # Routes over t1 alone.
         *("ip route 10.77.0.0/24 10.0.1.2", "ipv6 route 2001:db8:77::/64 2001:db8:0:1::2"),
     ),
     "r2": (
@@ -49,7 +49,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def configurations() -> dict[str, str]:
-    """The two-site routers' files with static routes instead of BGP."""
+    """Returns the two-site routers' files with static routes instead of BGP."""
     return {
         router.name: router.frr_config().partition("router bgp")[0]
         + "\n".join((*ROUTES[router.name], ""))
@@ -63,7 +63,7 @@ def network(module_lab: Lab) -> Network:
         two_sites(), module_lab, os.environ.get("TARGET"), frr_configs=configurations()
     )
     network.start()
-    # Neighbours become stale after a second and not after half a minute.
+    # Neighbours become stale after one second instead of half a minute.
     for family in ("ipv4", "ipv6"):
         network.routers["r1"].namespace.sysctl(
             **{
@@ -76,7 +76,7 @@ def network(module_lab: Lab) -> Network:
 
 
 def let_fail(network: Network, version: int) -> None:
-    """Waits until r1's kernel has t1 as failed. r1 itself sends to it, as BGP would."""
+    """Sends packets from r1 to t1, as BGP would, until r1's kernel marks t1 as failed."""
     router, address = network.p4_router("r1"), GATEWAY[version]
 
     def failed() -> bool:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second controller of the same switch stands by: it changes nothing of its host, reports its
-role, is ready to the service manager, and takes over when the primary has gone."""
+"""Tests a second controller of the same switch, which stands by.
+
+It changes nothing on its host, reports its role, tells the service manager that it is ready, and
+takes over when the primary is gone.
+"""
 
 import json
 import socket
@@ -16,7 +19,7 @@ from sluice_topo.routers import P4Router
 
 
 class Manager:
-    """A service manager's socket."""
+    """A socket that receives a service's notifications, like the service manager's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,20 +28,20 @@ class Manager:
         self._socket.settimeout(20)
 
     def wait_for(self, assignment: str) -> None:
-        """Waits until the unit has sent this notification."""
+        """Waits until the service has sent this notification."""
         while assignment not in self._socket.recv(1000).decode().splitlines():
             pass
 
 
 def role(api: Path) -> Any:
-    """The role of the controller at a socket, None while none answers."""
+    """Returns the role of the controller at a socket, or None if no controller answers."""
     command = [str(where.sluice()), "show", "status", "--json", "--socket", str(api)]
     done = run(command, check=False)
     return json.loads(done.stdout)["role"] if done.returncode == 0 else None
 
 
 class Second:
-    """The second controller: another configuration of the same router, in another namespace."""
+    """The second controller of a router, with another configuration and namespace."""
 
     def __init__(
         self, first: P4Router, place: Namespace, directory: Path, supervisor: Supervisor
@@ -59,7 +62,7 @@ class Second:
         self.process: Process = supervisor.start("second", place.argv(words))
 
     def sluice(self, *words: str) -> tuple[int, str]:
-        """Runs a command for it; returns exit code and output."""
+        """Runs a `sluice` command for this controller. Returns its exit status and output."""
         done = run([str(where.sluice()), *words, "--socket", str(self.socket)], check=False)
         return done.returncode, done.stdout + done.stderr
 
@@ -77,12 +80,12 @@ class Second:
 
 
 def links(place: Namespace) -> list[str]:
-    """The names of a namespace's network devices."""
+    """Returns the names of a namespace's network devices."""
     return sorted(link["ifname"] for link in json.loads(place.run("ip", "-j", "link").stdout))
 
 
 def index(place: Namespace, name: str) -> Any:
-    """A network device's index."""
+    """Returns the index of a network device."""
     return json.loads(place.run("ip", "-j", "link", "show", name).stdout)[0]["ifindex"]
 
 
@@ -127,7 +130,10 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
 
 
 def test_on_one_host_the_standby_takes_the_same_interfaces_over(lab: Lab) -> None:
-    """Two controllers share state directory and interfaces; the primary ends cleanly."""
+    """Two controllers share state directory and interfaces.
+
+    The second takes over when the first ends.
+    """
     place = lab.namespace("r1")
     for port in (1, 2, 3):
         veth(place, f"port{port}", place, f"peer{port}")

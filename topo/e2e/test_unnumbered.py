@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BGP unnumbered: IPv4 routes over zebra's 169.254.0.1, a permanent neighbour that it creates."""
+"""Tests BGP unnumbered: the next hop of IPv4 routes is zebra's permanent neighbour 169.254.0.1."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from sluice_topo.routing_demo import wait_for_legs
 from sluice_topo.traffic import UdpFlows
 
 GATEWAY = "169.254.0.1"
-# By router: its peers' IPv4 addresses, and the interface that names the session instead. These
-# interfaces have no IPv4 address: with one, bgpd would use it as the next hop.
+# For each router: its peers' IPv4 addresses, and the interfaces that replace them. These interfaces
+# have no IPv4 address, because bgpd would use it as the next hop.
 UNNUMBERED = {
     "r1": {"10.0.1.2": "eth2", "10.0.2.2": "eth3"},
     "t1": {"10.0.1.1": "eth1"},
@@ -25,9 +25,11 @@ UNNUMBERED = {
 
 
 def unnumbered(text: str, peers: dict[str, str]) -> str:
-    """A router's file with these peers' IPv4 sessions, and IPv6 ones of their links, replaced."""
+    """Returns a router's FRR configuration with unnumbered sessions instead of those to these
+    peers.
+    """
     lines = []
-    # The transit routers' ends are written in their files; a P4 router's are in its sluice.yaml.
+    # Addresses of transit routers are in FRR's files; addresses of P4 routers are in sluice.yaml.
     own = {f"ip address {peer[:-1]}2/30" for peer in peers}
     numbers = tuple(f"neighbor 2001:db8:0:{peer.split('.')[2]}::" for peer in peers)
     for line in text.splitlines():
@@ -43,7 +45,7 @@ def unnumbered(text: str, peers: dict[str, str]) -> str:
 
 
 def without_ipv4(router: str, config: dict[str, Any]) -> dict[str, Any]:
-    """A P4 router's configuration, its unnumbered interfaces without IPv4 addresses."""
+    """Returns a P4 router's configuration without IPv4 addresses on its unnumbered interfaces."""
     bare = set(UNNUMBERED.get(router, {}).values())
     interfaces = [
         each | {"addresses": [a for a in each["addresses"] if ":" in a or each["name"] not in bare]}
@@ -67,7 +69,7 @@ def network(module_lab: Lab) -> Network:
 
 
 def entry(place: Namespace, interface: str) -> dict[str, object]:
-    """The kernel's entry of zebra's gateway."""
+    """Returns the kernel's neighbour entry for zebra's gateway."""
     found = json.loads(
         place.run("ip", "-json", "neigh", "show", GATEWAY, "dev", interface, "nud", "all").stdout
     )

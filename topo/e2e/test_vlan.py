@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two VLANs on one port: host stack and routing by tag. The host sends frames made by hand."""
+"""Tests two VLANs on one port: host stack and routing by tag. The host sends hand-made frames."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,10 @@ ROUTER = {100: "02:00:00:00:10:64", 200: "02:00:00:00:10:c8"}
 
 @pytest.fixture(scope="module")
 def place(module_lab: Lab) -> Namespace:
-    """A P4 router whose port 1 has the VLANs 100 and 200; its far end is `host`."""
+    """Returns the namespace of a P4 router whose port 1 has VLANs 100 and 200.
+
+    Its far end is `host`.
+    """
     place = module_lab.namespace("router")
     veth(place, "port1", place, "host")
     place.silence("host")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VRRP on a LAN with a P4 router and a plain Linux router: the host keeps its gateway.
+"""Tests VRRP on a LAN with a P4 router and a plain Linux router: the host keeps its gateway.
 
                     r  P4, priority 200
                  1 / \\ 2
@@ -7,8 +7,9 @@
                    \\ /
                     s  Linux, priority 100        x answers by s
 
-The host's default routes lead to the virtual addresses, which both routers have on macvlan devices,
-created as by an operator. The source MAC address of x's frames shows which router forwarded them.
+The host's default routes use the virtual addresses. Both routers have these addresses on macvlan
+devices, created as an operator would. The source MAC address of frames at x shows which router has
+forwarded them.
 """
 
 import os
@@ -40,7 +41,9 @@ MAC = {"r": "02:00:00:00:02:02", "s": "02:00:00:00:03:02"}
 """The routers' MAC addresses on the core."""
 ADVERTISE_MS = 200
 MASTER_DOWN = 4 * ADVERTISE_MS / 1000
-"""Seconds until a backup takes over: three intervals and the skew, below one (RFC 5798, 6.1)."""
+"""Longest time in seconds until a backup takes over: three intervals and the skew time, which is
+less than one interval (RFC 5798, 6.1).
+"""
 INTERVAL = 0.01
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
@@ -68,7 +71,7 @@ fpm address 127.0.0.1 port 2620
 
 
 def sluice() -> dict[str, Any]:
-    """r's configuration."""
+    """Returns r's configuration."""
     return {
         "router": "r",
         "switch": {"device_id": 1},
@@ -95,7 +98,7 @@ def bridge(place: Namespace, name: str, *ports: str) -> None:
 
 
 def make_virtual_router(place: Namespace, link_local: str) -> None:
-    """Creates a macvlan device for each version, with the virtual router's addresses."""
+    """Creates a macvlan device for each IP version, with the virtual router's addresses."""
     for version in (4, 6):
         name = f"vrrp{version}-1-5"
         place.run(
@@ -104,7 +107,7 @@ def make_virtual_router(place: Namespace, link_local: str) -> None:
         )
         place.run("ip", "link", "set", "dev", name, "addrgenmode", "none")
         place.add_address(name, f"{VIRTUAL[version]}/{LENGTH[version]}")
-        if version == 6:  # a separate one: by the virtual MAC address both routers' would be equal
+        if version == 6:  # one derived from the virtual MAC would be the same on both routers
             place.add_address(name, f"{link_local}/64")
         place.link_up(name)
 
@@ -146,9 +149,10 @@ class Lan:
         )
 
     def start(self) -> None:
-        """Starts everything; returns when r is master of both versions and forwards."""
+        """Starts everything. Returns when r is master for both IP versions and forwards."""
         r, s = self.r, self.s
-        # vrrpd makes the master advertise IPv6 prefixes; the host must have only its own address.
+        # vrrpd makes the master advertise prefixes; the host must not configure addresses from
+        # them.
         self.h.sysctl(ipv6__conf__eth0__accept_ra=0)
         for version in (4, 6):
             length, family = LENGTH[version], f"-{version}"
@@ -158,7 +162,7 @@ class Lan:
             s.namespace.add_address("eth2", f"{CORE['s'][version]}/{length}")
             self.h.run("ip", family, "route", "add", "default", "via", VIRTUAL[version])
             self.x.run("ip", family, "route", "add", "default", "via", CORE["s"][version])
-        # Linux answers ARP for the addresses of all its interfaces by default.
+        # By default, Linux answers ARP for the addresses of all its interfaces.
         s.namespace.sysctl(ipv4__conf__all__arp_ignore=1, ipv4__conf__all__rp_filter=0)
         make_virtual_router(s.namespace, "fe80::5:2")
         s.start()
@@ -177,7 +181,7 @@ class Lan:
         return str(found[f"v{version}"]["status"])
 
     def wait_forwarding(self, router: str) -> None:
-        """Waits until a router is master and the host's packets pass it."""
+        """Waits until a router is master and the host's packets pass through it."""
         for version in (4, 6):
             what = f"{router} to be master of IPv{version}"
             wait_until(partial(self._is_forwarding, router, version), 30, what)
@@ -197,14 +201,17 @@ class Lan:
         return next((name for name, mac in MAC.items() if answered and {mac} == senders), None)
 
     def virtual_macs(self) -> list[str]:
-        """The MAC addresses of virtual routers for which r's switch answers on the LAN."""
+        """Returns the virtual MAC addresses that r's switch accepts on the LAN."""
         interfaces = self.r.controller.ask(command="show", what="interfaces")
         (found,) = (one for one in interfaces if one["name"] == "eth1")
         return sorted(found["virtual_macs"])
 
     @contextmanager
     def traffic(self, seconds: float, what: str, bar: float) -> Iterator[None]:
-        """Sends from the host to the server meanwhile; answers may pause for `bar` at most."""
+        """Pings the server from the host while the context is open.
+
+        All lost answers together may take `bar` seconds at most.
+        """
         count = round(seconds / INTERVAL)
         with ThreadPoolExecutor(2) as pool:
             flows = {
@@ -233,7 +240,7 @@ def started(module_lab: Lab) -> Lan:
 
 @pytest.fixture
 def lan(started: Lan) -> Lan:
-    """r is master at the start of every test."""
+    """Returns the network with r as master."""
     started.wait_forwarding("r")
     return started
 
@@ -257,7 +264,10 @@ def test_the_master_answers_at_the_virtual_address(lan: Lan, version: int) -> No
 
 
 def test_a_switch_that_hangs(lan: Lan) -> None:
-    """No link goes down: the backup has to miss the advertisements, and the LAN its master."""
+    """If r's switch hangs, no link goes down.
+
+    The backup takes over when advertisements are missing.
+    """
     switch = lan.r.target.process
     assert switch is not None
     with lan.traffic(4, "r's switch hangs, s takes over", MASTER_DOWN + 1.0):
@@ -290,7 +300,7 @@ def test_a_backup_leaves_the_virtual_address_to_the_master(lan: Lan) -> None:
             lan.wait_forwarding("s")
         assert lan.virtual_macs() == []
         for version in (4, 6):
-            # By r, which must treat neither the packets nor the answers as its own.
+            # r must not take these packets or their answers for its own.
             via = ("via", CORE["r"][version])
             lan.x.run("ip", f"-{version}", "route", "add", VIRTUAL[version], *via)
             try:
@@ -311,7 +321,7 @@ def test_a_new_controller_takes_the_virtual_router_over(lan: Lan) -> None:
 
 
 def sent_by_switch(lan: Lan) -> int:
-    """Packets that r's switch has sent to the core."""
+    """Returns the number of packets that r's switch has sent to the core."""
     interfaces = lan.r.controller.ask(command="show", what="interfaces")
     (found,) = (one for one in interfaces if one["name"] == "eth2")
     return int(found["sent"]["packets"])

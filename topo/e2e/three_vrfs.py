@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three VRFs with the same addresses: the common base of the tests of VRFs.
 
-In each VRF the hosts a (10.1.0.2) and b (10.2.0.2) are on links of their own, and captures stand on
-all six links.
+In each VRF, hosts a (10.1.0.2) and b (10.2.0.2) have a link each to the router. All six links are
+captured.
 """
 
 import os
@@ -31,7 +31,7 @@ EACH_VRF = pytest.mark.parametrize("vrf", VRFS)
 
 
 def interface_of(vrf: str, host: str) -> int:
-    """The number of the port, the TAP and the link; those of the default VRF are 1 and 2."""
+    """Returns the number of the port, the TAP and the link. The default VRF has numbers 1 and 2."""
     return 1 + 2 * list(VRFS).index(vrf) + "ab".index(host)
 
 
@@ -48,7 +48,7 @@ def router_address(host: str, version: int = 4) -> str:
 
 
 class ThreeVrfs:
-    """The links, the hosts' namespaces and the captures; `start_router` starts the router."""
+    """Holds the links, the hosts' namespaces and the captures. `start_router` starts the router."""
 
     router: P4Router
 
@@ -72,8 +72,11 @@ class ThreeVrfs:
         policies: Sequence[dict[str, Any]] = (),
         **config: Any,
     ) -> None:
-        """Starts switch, controller and FRR. `vrfs` has further configuration keys by VRF,
-        `spds` the SPD of a link, `policies` these SPDs, `config` further sections."""
+        """Starts switch, controller and FRR.
+
+        `vrfs` adds configuration keys to VRFs. `spds` names the SPD of a link. `policies` has these
+        SPDs. `config` adds further sections.
+        """
         guards = spds or {}
         self.router = P4Router(
             Router("r", RouterKind.P4, Path()),
@@ -117,7 +120,7 @@ class ThreeVrfs:
         HostNode(description, self.ends[vrf, host]).start()
 
     def routes(self, vrf: str, prefix: str) -> list[dict[str, Any]]:
-        """The routes to a prefix in a VRF."""
+        """Returns the routes to a prefix in a VRF."""
         number = list(VRFS).index(vrf)
         routes = self.router.controller.ask(command="show", what="routes", prefix=prefix)
         return [route for route in routes if route["vrf"] == number]
@@ -129,19 +132,23 @@ class ThreeVrfs:
             sender.sendto(data, (to, port))
 
     def links_with(self, mark: bytes) -> set[tuple[str, str]]:
-        """The links on which a packet with these bytes was captured, in either direction."""
+        """Returns the links on which a packet with these bytes was captured, in either
+        direction.
+        """
         has_mark = partial(_has, mark)
         return {link for link, capture in self.seen.items() if capture.count(has_mark)}
 
     def settle(self, vrf: str) -> None:
-        """Waits until the router has forwarded earlier packets: datagrams keep their order."""
+        """Waits until the router has forwarded all earlier packets, since datagrams keep their
+        order.
+        """
         for number in range(2):
             mark = f"last {number} of {vrf} {os.urandom(8).hex()}".encode()
             self.send(vrf, address("b"), SERVICE, mark)
             wait_until(lambda: (vrf, "b") in self.links_with(mark), 10, f"{vrf}'s last")  # noqa: B023
 
     def reaches(self, vrf: str, to: str) -> bool:
-        """Whether host a of a VRF gets an answer."""
+        """Returns whether host a of a VRF gets an answer."""
         return probes.ping(self.ends[vrf, "a"], to, count=1).received == 1
 
 

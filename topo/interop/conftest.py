@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of this package, started once, and clean kernels for each test."""
+"""Starts this package's network once, and removes IPsec from the kernels for each test."""
 
 from collections.abc import Iterator
 
@@ -25,6 +25,6 @@ def started(package_lab: Lab) -> Interop:
 
 @pytest.fixture
 def network(started: Interop) -> Iterator[Interop]:
-    """The network; it begins and ends without IPsec."""
+    """Yields the network, without IPsec before and after each test."""
     yield started
     started.flush()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 router whose IPsec is mirrored from its kernel, and a peer with the ESP of its kernel.
+"""A P4 router that mirrors IPsec from its kernel, and a peer that does ESP in its kernel.
 
     h1 --- eth1 [ r ] eth2 --- from_r [ n ] from_p --- eth0 [ p ] eth1 --- h2
                  engine                captures, NAT           Linux's own ESP
 
-r forwards by the switch; its kernel holds policies and states and encrypts nothing. Captures on n
+r forwards in its switch. Its kernel holds policies and states but encrypts nothing. Captures on n
 see the wire. Depends on the test kit and sluice_topo.
 """
 
@@ -42,7 +42,7 @@ R, P = "10.0.1.1", "10.0.2.1"
 H1, H2 = "10.1.0.2", "10.2.0.2"
 SITE1, SITE2 = "10.1.0.0/24", "10.2.0.0/24"
 NATTED = "10.0.2.2"
-"""The source of r's packets when n translates addresses."""
+"""Source address of r's packets after NAT by n."""
 PATTERN = bytes.fromhex("c1ea47e875")
 """Part of the payload of each ping."""
 ESP, UDP = 50, 17
@@ -60,7 +60,7 @@ ip route {SITE2} 10.0.1.2
 
 
 def has_esp() -> bool:
-    """Whether this machine's kernel accepts ESP states; it may load a module for them."""
+    """Returns whether this machine's kernel accepts ESP states. The kernel may load a module."""
     with Lab() as lab:
         return kernel_has_esp(lab.namespace("esp"))
 
@@ -69,7 +69,7 @@ needs_esp = pytest.mark.skipif(not has_esp(), reason="the kernel has no ESP: mak
 
 
 def _configuration(engine: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of r's operator."""
+    """Returns the configuration that r's operator would write."""
     networks = {"eth1": "10.1.0.1/24", "eth2": f"{R}/24"}
     interfaces = [
         {
@@ -93,7 +93,7 @@ def _configuration(engine: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Interop:
-    """The network, running. `policy` is the SPD `wan` of r, and its bundles."""
+    """The running network. `policy` has r's SPD `wan` and its bundles."""
 
     def __init__(self, lab: Lab, policy: Mapping[str, Any] = MIRRORED):
         self.lab = lab
@@ -122,7 +122,7 @@ class Interop:
         self.controller = self.router.controller
 
     def start(self) -> None:
-        """Starts everything; returns once hosts reach each other in clear."""
+        """Starts everything. Returns once the hosts reach each other in clear."""
         for place in (self.n, self.p):
             place.sysctl(ipv4__ip_forward=1)
         self.n.add_address("from_r", "10.0.1.2/24")
@@ -148,9 +148,10 @@ class Interop:
     def ping(
         self, to: str = "h2", *, count: int = 5, size: int = 100, options: Sequence[str] = ()
     ) -> probes.Ping:
-        """Pings from the other host, all requests at once. ping waits for the last answer as long
-        as the interval or twice the longest round trip, and with a short interval an emulated
-        machine is later.
+        """Pings from the other host with all requests at once.
+
+        ping waits for the last answer only for the interval or twice the longest round trip. On an
+        emulated machine, answers arrive later. So the interval is long.
         """
         source, address = {"h2": ("h1", H2), "h1": ("h2", H1)}[to]
         at_once = ("-l", str(count), "-W", f"{patient(1):g}", "-p", PATTERN.hex())
@@ -170,7 +171,10 @@ class Interop:
 
     @contextmanager
     def lossless(self) -> Iterator[None]:
-        """Checks that pings between hosts, ten a second meanwhile, are all answered."""
+        """Pings in both directions, ten times per second, while the context is open.
+
+        Checks that all pings are answered.
+        """
         streams = [
             self.lab.supervisor.start(
                 f"stream-{host}-{next(_numbers)}",
@@ -187,12 +191,12 @@ class Interop:
             _goes_on(stream)
             stream.stop(signal_number=signal.SIGINT)
             answered = _answered(stream)
-            # The last ones may be on their way.
+            # The last pings may still be under way.
             missing = set(range(1, max(answered) - 2)) - answered
             assert not missing, f"{stream.name} lost {sorted(missing)}\n{self.where_lost()}"
 
     def transfers(self, size: int) -> None:
-        """Checks that `size` bytes go from h1 to h2 by TCP, and arrive unchanged."""
+        """Checks that `size` bytes go from h1 to h2 by TCP and arrive unchanged."""
         data = os.urandom(size)
         h1, h2 = (self.hosts[name].namespace for name in ("h1", "h2"))
         with h2.socket(socket.AF_INET, socket.SOCK_STREAM) as server, ThreadPoolExecutor(1) as pool:
@@ -207,11 +211,11 @@ class Interop:
             assert received.result() == data, self.where_lost()
 
     def sas(self) -> list[dict[str, Any]]:
-        """The SAs of `sluice sa list`."""
+        """Returns the SAs of `sluice sa list`."""
         return list(self.controller.ask(command="show", what="sas"))
 
     def in_use(self, direction: str) -> set[int]:
-        """SPIs of the SAs that are in use."""
+        """Returns the SPIs of the SAs in use in one direction."""
         return {
             one["spi"]
             for one in self.sas()
@@ -219,7 +223,10 @@ class Interop:
         }
 
     def wait_in_use(self, different_from: frozenset[int] = frozenset()) -> frozenset[int]:
-        """Until the newest SAs of r are in use both ways; their SPIs."""
+        """Waits until r uses new SAs in both directions. Returns their SPIs.
+
+        `different_from` has the SPIs of old SAs.
+        """
 
         def found() -> frozenset[int]:
             out, back = self.in_use("outbound"), self.in_use("inbound")
@@ -229,7 +236,7 @@ class Interop:
         return wait_until(found, 15, "new SAs in use")
 
     def rules(self, action: str) -> list[str]:
-        """Names of the kernel's outbound policies in force with this action."""
+        """Returns the names of the kernel's outbound policies in force with this action."""
         lists = self.controller.ask(command="show", what="spd", spd="wan")
         (outbound,) = (one["rules"] for one in lists if one["direction"] == "outbound")
         names = [one["name"] for one in outbound if one["action"] == action]
@@ -240,17 +247,17 @@ class Interop:
         wait_until(lambda: len(self.rules(action)) == count, 10, f"{count} rules that {action}")
 
     def problems(self) -> list[str]:
-        """The problems about the mirror in `show status`."""
+        """Returns the problems about the mirrored SPD in `show status`."""
         status = self.controller.ask(command="show", what="status")
         return [one for one in status["problems"] if "SPD wan" in one]
 
     def drops(self, reason: str) -> int:
-        """Packets that the switch dropped for this reason."""
+        """Returns the number of packets that the switch has dropped for this reason."""
         drops = self.controller.ask(command="show", what="counters")["switch_drops"]
         return int(drops.get(reason, {"packets": 0})["packets"])
 
     def counted(self, group: str, name: str) -> int:
-        """A counter of the controller."""
+        """Returns a counter of the controller."""
         counters = self.controller.ask(command="show", what="counters")["controller"]
         return int(counters[group].get(name, 0))
 
@@ -265,9 +272,10 @@ class Interop:
 
     @contextmanager
     def monitor(self, *, in_udp: bool = False, hidden: bool = True) -> Iterator[list[Frame]]:
-        """The packets through n meanwhile; at the end checks that all pings were ESP, and not none.
+        """Captures the packets through n while the context is open.
 
-        Not `hidden`: the ESP encrypts nothing, so its payload is visible.
+        Checks at the end that there was ESP and that no ping was in clear. If not `hidden`, the ESP
+        does not encrypt, so its payload may be visible.
         """
         found: list[Frame] = []
         with Capture(self.n, "from_r") as capture:
@@ -279,7 +287,7 @@ class Interop:
         assert not clear, f"in clear: {clear}"
         assert [frame for frame in found if frame.protocol == protocol], "no ESP"
 
-    # -- ends
+    # -- the ends of the tunnel
 
     def flush(self) -> None:
         """Deletes all policies and states from both kernels."""
@@ -305,13 +313,13 @@ class Interop:
             nft(self.n, "delete table ip nat")
 
     def charon(self, of_peer: bool, **options: Any) -> StrongSwan:
-        """A strongSwan of r or p, not started, with options of `StrongSwan`."""
+        """Returns a strongSwan for r or p, not yet started, with options of `StrongSwan`."""
         label = f"charon-{'p' if of_peer else 'r'}-{next(_numbers)}"
         place = self.p if of_peer else self.r
         return StrongSwan(label, place, self.lab.directory, self.lab.supervisor, **options)
 
     def pluto(self) -> Libreswan:
-        """A Libreswan of r, not started."""
+        """Returns a Libreswan for r, not yet started."""
         label = f"pluto-r-{next(_numbers)}"
         return Libreswan(label, self.r, self.lab.directory, self.lab.supervisor)
 
@@ -321,7 +329,7 @@ _numbers = itertools.count(1)
 
 
 def _receive(server: socket.socket) -> bytes:
-    """Receives all data of the first client of a server."""
+    """Returns all data from the first client of a server."""
     connection, _ = server.accept()
     with connection, connection.makefile("rb") as file:
         connection.settimeout(patient(20))
@@ -329,12 +337,12 @@ def _receive(server: socket.socket) -> bytes:
 
 
 def _answered(stream: Process) -> set[int]:
-    """Sequence numbers of a ping's answers so far."""
+    """Returns the sequence numbers of a ping's answers so far."""
     return set(map(int, re.findall(r"icmp_seq=(\d+) ttl=", stream.log())))
 
 
 def _goes_on(stream: Process) -> None:
-    """Waits until a ping has had ten more answers."""
+    """Waits until a ping has received ten more answers."""
     enough = len(_answered(stream)) + 10
     wait_until(lambda: len(_answered(stream)) >= enough, 10, f"{stream.name} to go on")
 
@@ -379,7 +387,7 @@ def connections(
     child: str = "",
     dpd: str = "30s",
 ) -> str:
-    """swanctl.conf of one end."""
+    """Returns swanctl.conf for one end."""
     ends = (
         {"me": "r", "local": R, "local_site": SITE1},
         {"me": "p", "local": P, "local_site": SITE2},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ip xfrm` at both ends: the switch and the engine at one, Linux's own ESP at the other."""
+"""Tests `ip xfrm` at both ends: switch and engine at r, Linux's own ESP at p."""
 
 import hashlib
 import itertools
@@ -25,9 +25,9 @@ _tunnels = itertools.count()
 
 
 def algorithms(name: str, direction: str, tunnel: int) -> list[str]:
-    """Arguments of `ip xfrm state add`; each direction of each tunnel has separate keys.
+    """Returns arguments of `ip xfrm state add`, with separate keys for each tunnel and direction.
 
-    A key whose SA has reached a hard limit is not accepted again.
+    The controller refuses a key whose SA has reached a hard limit.
     """
     words: list[str] = []
     for kind, algorithm, size, bits in ALGORITHMS[name]:
@@ -67,7 +67,7 @@ def install(
 
 
 def wait_mirrored(network: Interop) -> None:
-    """Waits until the engine has both SAs, and the switch uses them."""
+    """Waits until both SAs are in use in engine and switch."""
     wait_until(
         lambda: (
             (network.in_use("outbound"), network.in_use("inbound")) == ({SPI["out"]}, {SPI["in"]})
@@ -99,7 +99,9 @@ def test_with_extended_sequence_numbers(network: Interop) -> None:
 
 @needs_esp
 def test_large_packets(network: Interop) -> None:
-    """A packet that does not fit is fragmented before encryption, or its sender gets an error."""
+    """A packet above the tunnel's MTU is fragmented before encryption, or its sender gets an
+    error.
+    """
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.monitor():
@@ -135,7 +137,7 @@ def test_what_the_kernel_shows_is_what_the_engine_carried(network: Interop) -> N
 
 @needs_esp
 def test_a_hard_limit_ends_in_drops(network: Interop) -> None:
-    """The kernel is notified, and deletes the state."""
+    """After the hard limit, packets drop as NO_SA. The kernel is notified and deletes the state."""
     install(network, "aes-128-gcm", "limit", "packet-hard", "5")
     wait_mirrored(network)
     with network.monitor():
@@ -171,7 +173,9 @@ def policy(network: Interop, command: str, *words: str) -> None:
 
 
 def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
-    """A flow that passes in clear is blocked, protected without an SA, and clear again."""
+    """A flow in clear is blocked by a new policy, then protected without an SA, then in clear
+    again.
+    """
     network.passes(count=2)
     policy(network, "add", "action", "block")
     network.wait_for_rules("discard", 1)
@@ -189,7 +193,7 @@ def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
 
 @needs_esp
 def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
-    """Packets of a policy whose SA was deleted drop; none leaves in clear."""
+    """If an SA is deleted, packets of its policy drop as NO_SA and none leaves in clear."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.monitor():
@@ -205,7 +209,10 @@ def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
 
 @needs_esp
 def test_the_routers_own_packets_are_the_engines_too(network: Interop) -> None:
-    """The kernel's policy matches them, and the kernel does not encrypt them (disable_xfrm)."""
+    """The engine encrypts the router's own packets.
+
+    The kernel must not encrypt them (disable_xfrm).
+    """
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.monitor():

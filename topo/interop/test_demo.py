@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's part about IKE, which it tells where the kernel has ESP.
+"""Tests the part of the demo about IKE, which runs where the kernel has ESP.
 
-Only this part: the parts before it measure what a restart loses, and an emulated machine is too
-slow for that.
+Only this part is tested. The parts before measure losses of restarts, and an emulated machine is
+too slow for that.
 """
 
 import pytest

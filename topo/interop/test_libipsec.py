@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""strongSwan's ESP in user space (kernel-libipsec) at p, the engine at r; kernels need no ESP.
+"""Tests strongSwan's ESP in user space (kernel-libipsec) at p with the engine at r.
 
-    charon of r ---- IKEv2 ---- charon of p        r's charon negotiates and carries nothing:
-        | keys, from its log        |              r's switch has ESP in UDP go to the engine.
+    charon of r ---- IKEv2 ---- charon of p        r's charon negotiates but carries no packet:
+        | keys, from its log        |              r's switch sends ESP in UDP to the engine.
     engine of r -- ESP in UDP -- its libipsec      h1 and h2 are behind r and p.
 
-`sluice sa` gives r the SAs, as an operator would whose daemon has no interface to a kernel.
-libipsec supports ESP only in UDP (RFC 3948), and has no extended sequence numbers.
+The kernels need no ESP. `sluice sa` adds the SAs to r, as an operator would whose IKE daemon has no
+kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended sequence numbers.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ ALGORITHMS = {
     "aes256-sha256": "aes-256-cbc-hmac-sha-256-128",
     "null-sha256": "null-hmac-sha-256-128",
 }
-"""Names of strongSwan's proposals, and those of the engine."""
+"""Maps strongSwan's name of a proposal to the engine's name of the algorithm."""
 OPEN = {
     "bundles": [{"name": "site2", "id": 1, "spd": "wan"}],
     "spds": [
@@ -64,7 +64,7 @@ PROTECTED = {
 
 
 class Tunnel:
-    """Two charons, and their SAs that r was given."""
+    """Two charons, and the SAs that r got from them."""
 
     def __init__(self, network: Interop):
         self.network = network
@@ -76,29 +76,29 @@ class Tunnel:
 
     @property
     def sa(self) -> ChildSa:
-        """The newest SA, as r has it."""
+        """The newest SA, as seen by r."""
         return self._seen[-1]
 
     def start(self, esp: str, natted: bool = False) -> None:
-        """Starts both, with this proposal."""
+        """Starts both charons with this proposal."""
         self._esp = esp
         self._remote = NATTED if natted else R
         self.start_peer()
         self.r.start(connections(of_peer=False, esp=esp))
 
     def start_peer(self) -> None:
-        """Starts p's charon; then p's site sends to its TUN device."""
+        """Starts p's charon, then routes p's site to its TUN device."""
         self.p.start(connections(of_peer=True, esp=self._esp, remote=self._remote))
         self.network.p.run("ip", "route", "replace", SITE1, "dev", strongswan.TUN)
 
     def establish(self, initiator: str) -> None:
-        """Initiates from one end; gives r the resulting SAs."""
+        """Initiates a child SA at one end, and adds the resulting SAs to r."""
         daemon: StrongSwan = getattr(self, initiator)
         daemon.ctl("--initiate", "--child", "net", "--timeout", "20")
         self.take_over()
 
     def take_over(self) -> None:
-        """Gives r the SAs that its charon has negotiated last."""
+        """Adds the SAs that r's charon has negotiated last to r."""
         wait_until(self._has_new, 20, "keys in the log of r's charon")
         if self._given:
             for name, keys in ((BACK, self.sa.inbound), (OUT, self.sa.outbound)):
@@ -109,7 +109,7 @@ class Tunnel:
         wait_until(self._serves, 10, "the SAs in use")
 
     def end(self) -> None:
-        """Ends both, and deletes their SAs from r."""
+        """Ends both charons, and deletes their SAs from r."""
         for daemon in (self.r, self.p):
             if daemon.process is not None:
                 daemon.kill()
@@ -139,7 +139,7 @@ class Tunnel:
         ]
 
     def _key_files(self, keys: EspKeys) -> dict[str, str]:
-        """Configuration keys and files of an SA's keys."""
+        """Writes an SA's keys to files. Returns their configuration keys and paths."""
         digits = {"key_file": keys.encryption, "integrity_key_file": keys.integrity}
         files = {}
         for name, key in digits.items():
@@ -167,7 +167,7 @@ class Tunnel:
 
 @pytest.fixture(scope="module")
 def network(module_lab: Lab) -> Interop:
-    """The network, whose r protects the traffic between the sites."""
+    """Returns the network, in which r protects the traffic between the sites."""
     network = Interop(module_lab, OPEN)
     network.start()
     path = module_lab.directory / "protected.yaml"
@@ -188,7 +188,7 @@ def tunnel(network: Interop) -> Iterator[Tunnel]:
 @pytest.mark.parametrize("initiator", ["r", "p"])
 @pytest.mark.parametrize("esp", list(ALGORITHMS))
 def test_both_directions(network: Interop, tunnel: Tunnel, esp: str, initiator: str) -> None:
-    """Each decrypts the other's packets, whichever end initiated."""
+    """Each end decrypts the other's packets, with r or p as initiator."""
     tunnel.start(esp)
     assert network.ping(count=2).received == 0, "without an SA"
     tunnel.establish(initiator)
@@ -208,7 +208,10 @@ def test_large_packets_and_tcp(network: Interop, tunnel: Tunnel) -> None:
 
 @pytest.mark.parametrize("initiator", ["r", "p"])
 def test_rekey(network: Interop, tunnel: Tunnel, initiator: str) -> None:
-    """Packets go by the new SAs both ways; nothing is in clear meanwhile."""
+    """After a rekey, packets use the new SAs in both directions.
+
+    No packet is in clear meanwhile.
+    """
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
     before = tunnel.sa
@@ -224,7 +227,7 @@ def test_rekey(network: Interop, tunnel: Tunnel, initiator: str) -> None:
 
 
 def test_a_peer_that_restarts(network: Interop, tunnel: Tunnel) -> None:
-    """Killed and restarted; until there are new SAs nothing passes, and nothing is in clear."""
+    """After the peer is killed, nothing passes until there are new SAs, and nothing is in clear."""
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
     with network.monitor(in_udp=True):
@@ -252,7 +255,7 @@ def test_through_a_nat(network: Interop, tunnel: Tunnel) -> None:
 @tshark.needed
 @pytest.mark.parametrize("esp", list(ALGORITHMS))
 def test_tshark_decrypts_both_ends(network: Interop, tunnel: Tunnel, esp: str) -> None:
-    """A third implementation decrypts ESP in UDP of the engine and of libipsec, given the keys."""
+    """tshark, as a third implementation, decrypts ESP in UDP of the engine and of libipsec."""
     tshark.require(ALGORITHMS[esp])
     tunnel.start(esp)
     tunnel.establish("r")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""strongSwan at both ends: IKEv2 between them, ESP by the engine at one, by Linux at the other."""
+"""Tests strongSwan at both ends: IKEv2, with ESP by the engine at r and by Linux at p."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 class Peers:
-    """Two IKE daemons."""
+    """The IKE daemons of r and p."""
 
     def __init__(self, network: Interop):
         self.network = network
@@ -28,7 +28,7 @@ class Peers:
         self.p = network.charon(of_peer=True)
 
     def start(self, r: str, p: str) -> None:
-        """Starts both, with these connections."""
+        """Starts both daemons with these connections."""
         self.p.start(p)
         self.r.start(r)
 
@@ -43,12 +43,12 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 
 def passes_soon(network: Interop, to: str = "h2") -> None:
-    """Waits until packets get through by new SAs of IKE."""
+    """Waits until packets pass through new SAs of IKE."""
     wait_until(lambda: network.ping(to, count=1).received, 15, f"a ping to {to}")
 
 
 def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
-    """A trap at r: the first packet is an acquire, packets after the negotiation get through."""
+    """With a trap at r, the first packet causes an acquire. Packets pass after the negotiation."""
     peers.start(connections(of_peer=False, start="trap"), connections(of_peer=True))
     network.wait_for_rules("protect", 1)
     with network.monitor():
@@ -60,7 +60,7 @@ def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> N
 
 
 def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
-    """docs/how-to/ike.md; the peer has the same with its ends exchanged."""
+    """The example of docs/how-to/ike.md works. The peer has the same with the ends exchanged."""
     (ours,) = (one.text for one in blocks("docs/how-to/ike.md") if "connections {" in one.text)
     theirs = ours.replace("local_", "near_").replace("remote_", "local_")
     peers.start(ours, theirs.replace("near_", "remote_"))
@@ -89,7 +89,7 @@ def test_other_algorithms(network: Interop, peers: Peers, esp: str) -> None:
 
 @pytest.mark.parametrize("initiator", ["r", "p"])
 def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str) -> None:
-    """Make-before-break, whichever end initiates, while packets pass in both directions."""
+    """A rekey by either end loses no packet in either direction, since the new SA is made first."""
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     before = network.wait_in_use()
@@ -101,7 +101,7 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
 
 
 def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peers: Peers) -> None:
-    """Transfers follow each other, so that each rekey falls into one."""
+    """TCP transfers follow each other, so each rekey happens during one. Large packets pass too."""
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     spis = network.wait_in_use()
@@ -142,7 +142,7 @@ def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
 
 
 def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers) -> None:
-    """Killed and restarted; dead peer detection and traffic lead to new SAs."""
+    """After the peer lost its SAs, dead peer detection and traffic lead to new SAs."""
     mine = connections(of_peer=False, start="trap", dpd="2s", child="dpd_action = trap")
     peers.start(mine, connections(of_peer=True))
     passes_soon(network)
@@ -157,7 +157,10 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
 
 @pytest.mark.parametrize("initiator", ["r", "p"])
 def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> None:
-    """Without `make_before_break` all SAs end before there are new ones: packets drop meanwhile."""
+    """Without `make_before_break`, reauthentication deletes all SAs first.
+
+    Packets drop meanwhile.
+    """
     ends = (connections(of_peer=of_peer, start="trap") for of_peer in (False, True))
     peers.start(*ends)
     passes_soon(network)
@@ -173,7 +176,7 @@ def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> Non
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """Through a NAT both ends use ESP in UDP."""
+    """Behind a NAT, both ends use ESP in UDP."""
     with network.nat():
         mine = connections(of_peer=False)
         peers.start(mine, connections(of_peer=True, remote=NATTED))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack a running router and judge what it lets out.
+"""Attacks a running router and checks which packets leave it.
 
     python -m sluice_adversary --packets 1000000 --seed 1 --target sluice-switch
 
-Exit status 0 if nothing leaked and nothing was lost; 1 if something was, or if a bound of the
-router or of a monitor was hit, so that nothing is proved; 2 for wrong usage.
+Exit status 0: nothing leaked and nothing was lost. Exit status 1: a packet leaked or was lost, or a
+limit of the router or of a capture was reached, so that nothing is proved. Exit status 2: wrong
+usage.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from .reference import Reference
 
 
 def main() -> int:
-    """Parse the command line, attack, report."""
+    """Parses the command line, attacks, and prints the report."""
     parser = argparse.ArgumentParser(prog="python -m sluice_adversary", description=__doc__)
     parser.add_argument("--packets", type=int, default=1_000_000, help="send at least so many")
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
@@ -58,7 +59,7 @@ def main() -> int:
 
 
 def attack(packets: int, seed: int, target: str, results: bool, engine: bool) -> int:
-    """Runs one campaign, from an empty machine to the verdict."""
+    """Runs one campaign: builds the network, attacks, and returns the exit status."""
     with Lab() as lab:
         arena = Arena(lab, target, engine)
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of attack: commit random rules, send random datagrams, judge all frames that are seen.
+"""Runs rounds of attack: commits random rules, sends random datagrams, checks all captured frames.
 
-Datagrams go out in batches, with the packets of several mixed. A batch is over when all expected
-packets have arrived, among them sentinels on every path. Packets still missing after a timeout
-are lost. Later frames are judged when they arrive.
+Datagrams are sent in batches, in which the packets of several datagrams alternate. A batch ends
+when all expected packets have arrived, including sentinels on every path. Packets that are missing
+after a timeout are lost. Frames that arrive later are still checked.
 """
 
 import time
@@ -26,11 +26,11 @@ from .reference import Reference
 from .shapes import Shapes
 
 ROUND = 1500
-"""Datagrams for each policy."""
+"""Datagrams per policy."""
 EDITED = 0.6
-"""The fraction of policies that are an edit of the one before."""
+"""Fraction of policies that are an edit of the previous one."""
 PATIENCE = 6.0
-"""Seconds that a packet may take before it counts as lost."""
+"""Seconds after which a missing packet counts as lost."""
 SENTINELS = 1 << 31
 """The lowest number of a sentinel."""
 
@@ -45,7 +45,7 @@ class Totals:
     shapes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     invalidation: Mapping[str, int] = field(default_factory=dict)
-    """The effect of the commits on cached flows, as the router reports it."""
+    """Effect of the commits on cached flows, as the router reports it."""
 
 
 class Campaign:
@@ -77,19 +77,21 @@ class Campaign:
         self.totals.invalidation = self._arena.invalidation()
 
     def _next_policy(self) -> Policy:
-        """A new policy, or the last one with an edit, which keeps most cached flows."""
+        """Returns a new policy, or the last one with an edit, which leaves most cached flows
+        valid.
+        """
         if not self.policies or self.random.random() >= EDITED:
             return random_policy(self.random)
         return edited(self.random, self.policies[-1])
 
     @property
     def shapes(self) -> Shapes:
-        """The generator, aimed at the policy in force."""
+        """The generator of datagrams, aimed at the policy in force."""
         assert self._shapes is not None, "no policy was committed yet"
         return self._shapes
 
     def begin(self, policy: Policy) -> None:
-        """Commit a policy."""
+        """Commits a policy and begins a round."""
         self.listen()
         self._arena.commit(policy)
         self.policies.append(policy)
@@ -101,7 +103,7 @@ class Campaign:
         self.totals.rounds += 1
 
     def batch(self, datagrams: list[Datagram]) -> list[Finding]:
-        """Sends some datagrams, mixed; returns the lost ones."""
+        """Sends datagrams in mixed order. Returns the lost ones."""
         for datagram in datagrams:
             self.checker.sent(datagram)
             self.totals.shapes[datagram.shape] += 1
@@ -112,7 +114,7 @@ class Campaign:
         return self.checker.give_up()
 
     def wait(self) -> None:
-        """Waits until all expected packets have arrived, or for `PATIENCE`."""
+        """Waits until all expected packets have arrived, for at most `PATIENCE` seconds."""
         try:
             wait_until(self._all_arrived, PATIENCE, "datagrams to arrive", interval=0.002)
         except Timeout:
@@ -124,7 +126,7 @@ class Campaign:
         return not self.checker.pending
 
     def listen_until_quiet(self) -> None:
-        """Listens until no packet of the adversary has been seen for a second."""
+        """Listens until no packet of the adversary has arrived for a second."""
         seen, since = -1, time.monotonic()
 
         def quiet() -> bool:
@@ -137,7 +139,10 @@ class Campaign:
         wait_until(quiet, 30, "the network to fall quiet")
 
     def _mixed(self, datagrams: list[Datagram]) -> list[tuple[str, bytes]]:
-        """The frames: each datagram's in order, those of up to eight datagrams mixed."""
+        """Returns the frames of all datagrams, with up to eight datagrams mixed.
+
+        The frames of one datagram keep their order.
+        """
         waiting = [(one.entry.port, one.frames()) for one in datagrams]
         waiting.reverse()
         open_ones: list[tuple[str, list[bytes]]] = []
@@ -161,8 +166,10 @@ class Campaign:
         self.totals.packets += len(frames)
 
     def _send_sentinels(self) -> None:
-        """Sends one sentinel on each path; the first rules of every list allow them. When they
-        have arrived, all datagrams before them have passed the router and its engine.
+        """Sends one sentinel on each path. The first rules of every list allow sentinels.
+
+        Once the sentinels have arrived, all earlier datagrams have passed the router and its
+        engine.
         """
         ways = _flows_in_clear()
         if self._arena.peer is not None:
@@ -174,7 +181,7 @@ class Campaign:
             self._arena.links[entry.port].send(sentinel.frames()[0])
 
     def listen(self) -> None:
-        """Judges all frames that the captures hold by now."""
+        """Checks all frames that the captures hold by now."""
         for name, listener in self._arena.links.items():
             for frame in listener.heard():
                 self.checker.saw(name, frame)
@@ -186,7 +193,10 @@ class Campaign:
                 self.checker.heard(data)
 
     def replay(self, finding: Finding) -> bool:
-        """Sends the datagram of a finding alone under the same rules: whether it recurs."""
+        """Sends the datagram of a finding alone, under the same rules.
+
+        Returns whether the finding recurs.
+        """
         case = finding.case
         if case is None:
             return False
@@ -199,18 +209,20 @@ class Campaign:
 
 
 FlowEnds = tuple[EntryPoint, bytes, bytes]
-"""Point at which a sentinel enters, and its source and destination."""
+"""Entry point, source and destination of a sentinel."""
 
 
 def _flows_in_clear() -> list[FlowEnds]:
-    """Returns the paths from each link to each other link."""
+    """Returns the cleartext paths from each link to each other link."""
     pairs = permutations(plan.LINKS.values(), 2)
     return [(EntryPoint(one.name), _host(one), _host(two)) for one, two in pairs]
 
 
 def _flows_by_bundle() -> list[FlowEnds]:
-    """Returns the paths into each bundle, and those out of each by each link into a bundle of the
-    other SPD: the engine decrypts such a sentinel, and then encrypts it.
+    """Returns the paths through bundles.
+
+    One path enters each bundle from a link. Other paths come from a bundle by each link and enter a
+    bundle of another SPD: the engine decrypts such a sentinel, then encrypts it.
     """
     link, ends = plan.LINKS["a"], [one for one in plan.BUNDLES.values() if one.local is not None]
     ways = [(EntryPoint(link.name), _host(link), _behind(one)) for one in ends]

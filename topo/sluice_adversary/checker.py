@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured frames against the reference.
+"""Compares captured frames with the reference.
 
-Every captured frame is attributed: to a datagram of the adversary, by its mark or by its bytes;
-or to the router itself, by its source address. A frame where the reference does not allow it is
-a **leak**. A datagram that has to arrive and did not is **lost**: a verdict that differs in the
-other direction. A frame that cannot be attributed is a leak too.
+Each captured frame is attributed to a datagram of the adversary, by its mark or its bytes, or to
+the router itself, by its source address. A frame is a **leak** if the reference does not allow it,
+or if it cannot be attributed. A datagram is **lost** if the reference requires its arrival and it
+has not arrived.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -27,13 +27,15 @@ from .wire import (
 )
 
 REMEMBERED = 60_000
-"""Number of datagrams that frames are attributed to. Frames of older ones count as leaks."""
+"""Number of datagrams that are remembered. Frames of older datagrams count as leaks."""
 HOST_SOCKETS = "sockets"
 
 
 @dataclass
 class SentDatagram:
-    """A datagram that was sent, its permitted outcomes, and the packets that arrived."""
+    """A datagram that was sent, its permitted outcomes, and indexes of the packets that have
+    arrived.
+    """
 
     datagram: Datagram
     expectation: Expectation
@@ -43,13 +45,13 @@ class SentDatagram:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it has to arrive and has not arrived yet."""
+        """Whether the datagram must arrive and has not arrived completely."""
         return self.expectation.must and len(self.arrived) < len(self.datagram.packets)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A leak, or a datagram that was lost, and the round in which it was seen."""
+    """A leak or a lost datagram, with the round in which it was found."""
 
     kind: str
     shape: str
@@ -63,7 +65,7 @@ class Finding:
 
 
 class OutcomeChecker:
-    """Attributes frames, and collects findings."""
+    """Attributes frames to datagrams, and collects findings."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -76,14 +78,18 @@ class OutcomeChecker:
         self._round = 0
 
     def new_round(self, reference: Reference) -> None:
-        """Puts another policy in force. Packets of the router itself that are captured around this
-        moment may follow the old one.
+        """Puts another policy in force.
+
+        Until `settled`, the router's own packets may still follow the previous policy.
         """
         self._references.append(reference)
         self._round += 1
 
     def settled(self) -> None:
-        """No packet decided by the previous policy is on its way any more."""
+        """Forgets the previous policy.
+
+        Call it when no packet decided by that policy is still on its way.
+        """
         while len(self._references) > 1:
             self._references.popleft()
 
@@ -120,7 +126,7 @@ class OutcomeChecker:
                 self._by_bytes.pop(key, None)
 
     def give_up(self) -> list[Finding]:
-        """Returns the datagrams that are still missing, as lost."""
+        """Records the datagrams that are still missing as lost, and returns them."""
         lost = []
         for number in sorted(self.pending):
             case = self.cases[number]
@@ -135,7 +141,7 @@ class OutcomeChecker:
     # -- frames
 
     def saw(self, place: str, frame: bytes) -> None:
-        """Judges a frame that left the router: `place` is a link, or the engine's port."""
+        """Checks a frame that left the router. `place` is a link or the engine's port."""
         ether_type = int.from_bytes(frame[12:14], "big")
         packet, shim = frame[14:], None
         if ether_type == ETHERTYPE_SHIM:
@@ -156,13 +162,14 @@ class OutcomeChecker:
         self._check_outcome(outcome, packet, frame)
 
     def delivered(self, frame: bytes) -> None:
-        """Judges a frame that the router delivered to its own host stack."""
+        """Checks a frame that the router delivered to its own host stack."""
         if int.from_bytes(frame[12:14], "big") in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
             self._check_outcome(PacketOutcome("host"), frame[14:], frame)
 
     def heard(self, data: bytes) -> None:
-        """Judges a packet that a host socket received, whole or reassembled. Ignores packets that
-        the router's own processes exchange over the loopback interface.
+        """Checks a packet that a socket of the host has received, whole or reassembled.
+
+        Ignores packets of the loopback interface, which the router's own processes exchange.
         """
         if data[:1] >= b"\x45" and data[12:13] == b"\x7f":
             return
@@ -187,7 +194,7 @@ class OutcomeChecker:
         self._check_own_packet(piece, outcome, frame)
 
     def _candidates(self, piece: Piece, frame: bytes) -> list[SentDatagram]:
-        """The datagrams that a frame may belong to, those that allow it most first."""
+        """Returns the datagrams that a frame may belong to, the latest first."""
         number = marks.find(frame)
         found = [number] if number is not None else self._by_bytes.get(_bytes_key(piece), [])
         return [self.cases[one] for one in reversed(found) if one in self.cases]
@@ -229,13 +236,13 @@ class OutcomeChecker:
         wanted = " or ".join(allowed) or "nowhere"
         return f"packet {packets} of {count} at {_name(outcome)}, belongs {wanted}{because}"
 
-    # -- packets of the router's own
+    # -- the router's own packets
 
     def _check_own_packet(self, piece: Piece, outcome: PacketOutcome, frame: bytes) -> None:
         case = self._subject(piece, frame)
         shape = case.datagram.shape if case is not None else "own"
         if outcome.kind == "host":
-            if not _is_error(piece):  # one about the host's own packet comes from the controller
+            if not _is_error(piece):  # the controller sends errors about the host's packets
                 self._leak(shape, "given to the host, and nobody sent it so", case, frame)
             return
         ours = piece.source in plan.OWN or piece.source == bytes(16)
@@ -263,9 +270,10 @@ class OutcomeChecker:
             self._leak(shape, f"the router's own packet at {_name(outcome)}", case, frame)
 
     def _may_be_about(self, piece: Piece, outcome: PacketOutcome) -> bool:
-        """Whether an error leaves by a bundle that has carried packets like the one it quotes.
+        """Returns whether an error leaves by a bundle that has carried a packet like the quoted
+        one.
 
-        The quote does not distinguish these from clear packets between the same addresses.
+        The quote alone does not tell such a packet from a clear one between the same addresses.
         """
         quoted = read_piece(lengthened(piece.payload[8:]))
         if quoted is None or outcome.kind != "protect":
@@ -273,7 +281,7 @@ class OutcomeChecker:
         return outcome.where in self._carried.get((quoted.source, quoted.destination), ())
 
     def _subject(self, piece: Piece, frame: bytes) -> SentDatagram | None:
-        """The datagram that a packet of the router itself is about, by a mark or by a quote."""
+        """Returns the datagram that the router's own packet refers to, by a mark or by a quote."""
         number = marks.find(frame)
         if number is None and _is_error(piece):
             quoted = read_piece(lengthened(piece.payload[8:]))
@@ -289,7 +297,7 @@ class OutcomeChecker:
         self.findings.append(Finding("leak", shape, what, case, frame, self._round))
 
     def leaks(self) -> list[Finding]:
-        """The leaks so far."""
+        """Returns the leaks so far."""
         return [finding for finding in self.findings if finding.kind == "leak"]
 
 
@@ -303,7 +311,7 @@ def _same_place(sent: Piece | None, seen: Piece) -> bool:
 
 
 def _covers(sent: Piece, seen: Piece) -> bool:
-    """Whether the captured packet is the one sent, or a fragment of it made on the way."""
+    """Returns whether the captured packet is the sent one, or a fragment of it."""
     if (sent.version, sent.source, sent.destination) != (
         seen.version,
         seen.source,
@@ -315,14 +323,16 @@ def _covers(sent: Piece, seen: Piece) -> bool:
 
 
 def _repeats(one: Piece, other: Piece) -> bool:
-    """Whether both have the same bytes of the datagram, and if first the same selectors."""
+    """Returns whether two fragments have the same bytes and, if first ones, the same selectors."""
     ends = [(piece.offset, len(piece.payload), piece.more) for piece in (one, other)]
     firsts = [read_upper(piece.version, piece.start, piece.payload) for piece in (one, other)]
     return ends[0] == ends[1] and (one.offset > 0 or firsts[0] == firsts[1])
 
 
 def _overlap(case: SentDatagram, same: list[int]) -> bool:
-    """Whether a passed fragment overlaps an earlier one, and is no duplicate of it."""
+    """Returns whether the fragment overlaps one that has arrived before and is not a duplicate of
+    it.
+    """
     pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]
     assert mine is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A datagram of the adversary: where it enters, and its IP packets in the order of sending."""
+"""A datagram of the adversary: its entry point, and its IP packets in the order of sending."""
 
 import struct
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _SHIM = struct.Struct("!BBHIHHH")
 
 
 class Shim(NamedTuple):
-    """The engine's header, as a frame has it (p4src/headers.p4)."""
+    """The engine's header in a frame (p4src/headers.p4)."""
 
     kind: int
     bundle: int = 0
@@ -24,7 +24,7 @@ class Shim(NamedTuple):
     ether_type: int | None = None
 
     def pack(self, packet: bytes) -> bytes:
-        """The header in front of an IP packet."""
+        """Returns the header that precedes `packet` in the frame."""
         kind = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
         if self.ether_type is not None:
             kind = self.ether_type
@@ -36,7 +36,7 @@ SHIM_LENGTH = _SHIM.size
 
 
 def read_shim(data: bytes) -> Shim | None:
-    """The shim at the start of some bytes."""
+    """Returns the shim at the start of `data`, or None if `data` is too short."""
     if len(data) < SHIM_LENGTH:
         return None
     kind, engine, bundle, sa, ingress_l3_if, vrf, ether_type = _SHIM.unpack_from(data)
@@ -44,14 +44,18 @@ def read_shim(data: bytes) -> Shim | None:
 
 
 class EntryPoint(NamedTuple):
-    """Point at which a datagram enters: the name of a link or the engine, and its shim, if any."""
+    """Where a datagram enters: the name of a link or the engine, with a shim if the frame has
+    one.
+    """
 
     port: str
     shim: Shim | None = None
 
     @property
     def carrier(self) -> int:
-        """The bundle by which the engine decrypted it, by the shim; 0: it came in clear."""
+        """The bundle that decrypted the packet according to the shim; 0 if the packet came in
+        clear.
+        """
         if self.port != plan.ENGINE or self.shim is None or self.shim.kind != DECRYPTED:
             return 0
         return self.shim.bundle
@@ -59,8 +63,10 @@ class EntryPoint(NamedTuple):
 
 @dataclass
 class Datagram:
-    """One datagram. `trailer` is Ethernet padding, which belongs to no packet; `to_mac` is the
-    destination MAC address if it is not the router's; `vlan` is the VLAN of an 802.1Q tag.
+    """One datagram.
+
+    `trailer` is Ethernet padding behind the packets. `to_mac` is the destination MAC address, if it
+    is not the router's. `vlan` is the VLAN of an 802.1Q tag.
     """
 
     number: int
@@ -76,11 +82,11 @@ class Datagram:
         self.pieces = [read_piece(packet) for packet in self.packets]
 
     def frames(self) -> list[bytes]:
-        """The Ethernet frames, in order."""
+        """Returns the Ethernet frames, in order."""
         return [self._frame(packet) for packet in self.packets]
 
     def _link(self) -> plan.Link:
-        """The link by which it comes; for a decrypted packet, the link in the shim."""
+        """Returns the ingress link; for a decrypted packet, the link in the shim."""
         if self.entry.port != plan.ENGINE:
             return plan.LINKS[self.entry.port]
         number = 0 if self.entry.shim is None else self.entry.shim.ingress_l3_if
@@ -102,5 +108,5 @@ class Datagram:
 
 
 def mac(text: str) -> bytes:
-    """A MAC address as bytes."""
+    """Returns a MAC address as bytes."""
     return bytes.fromhex(text.replace(":", ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A datagram before fragmentation: addresses, headers, payload; and its fragmentation. Pure."""
+"""A datagram before fragmentation (addresses, headers, payload), and its fragmentation. Pure."""
 
 import struct
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ CHECKSUMS = {UDP: 6, TCP: 16, ICMP: 2, ICMPV6: 2}
 
 @dataclass
 class Draft:
-    """One datagram, whole. `start` is the protocol that the payload begins with.
+    """One whole datagram. `start` is the protocol at the start of the payload.
 
-    `before` are IPv6 extension headers in front of a fragment header, or of the payload.
+    `before` lists IPv6 extension headers before the payload or before a fragment header.
     """
 
     version: int
@@ -47,19 +47,22 @@ class Draft:
     before: tuple[int, ...] = ()
 
     def whole(self, fragment: int = 0) -> bytes:
-        """Returns the draft as one packet; `fragment` holds IPv4's flags."""
+        """Returns the datagram as one packet. `fragment` holds IPv4's flags."""
         if self.version == 4:
             return self._ipv4(self.payload, fragment)
         first, headers = chain(self.before, self.start)
         return self._ipv6(first, headers + self.payload)
 
     def piece(self, offset: int, end: int, more: bool | None = None) -> bytes:
-        """The fragment with these bytes of the payload."""
+        """Returns the fragment with bytes `offset` to `end` of the payload."""
         more = end < len(self.payload) if more is None else more
         return self.made_up(offset, self.payload[offset:end], more)
 
     def made_up(self, offset: int, data: bytes, more: bool, following: int | None = None) -> bytes:
-        """A fragment with any data; `following`: a Next Header that differs from the payload's."""
+        """Returns a fragment with any data.
+
+        `following`: a Next Header other than the payload's protocol.
+        """
         if self.version == 4:
             return self._ipv4(data, offset // 8 | (MORE_FRAGMENTS if more else 0))
         start = self.start if following is None else following
@@ -67,7 +70,7 @@ class Draft:
         return self._ipv6(first, headers + fragment_header(start, offset, more, self.ident) + data)
 
     def cut(self, *cuts: int) -> list[bytes]:
-        """All fragments, in order; `cuts` are offsets, multiples of eight."""
+        """Returns all fragments in order. `cuts` are offsets, multiples of eight."""
         bounds = [0, *cuts, len(self.payload)]
         return [self.piece(low, high) for low, high in pairwise(bounds)]
 
@@ -85,7 +88,9 @@ class Draft:
 
 
 def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
-    """Extension headers of these kinds before `following`: the first kind, and the bytes."""
+    """Returns the first header's protocol, and the bytes of a chain of these headers before
+    `following`.
+    """
     headers = b""
     for kind in reversed(kinds):
         headers = (
@@ -96,7 +101,7 @@ def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
 
 
 def in_chain(kinds: tuple[int, ...], draft: Draft) -> Draft:
-    """A draft whose payload begins with these extension headers."""
+    """Puts these extension headers before the draft's payload, and returns the draft."""
     draft.start, headers = chain(kinds, draft.start)
     draft.payload = headers + draft.payload
     return draft
@@ -114,9 +119,9 @@ def transport(
     number: int,
     size: int,
 ) -> bytes:
-    """A transport header and marks, with a correct checksum.
+    """Returns a transport header and a payload of marks, with a correct checksum.
 
-    `numbers` are ports, or ICMP type << 8 | code and nothing, or an SPI and nothing.
+    `numbers` are the ports; for ICMP (type << 8 | code, 0); for ESP (SPI, 0).
     """
     one, two = numbers
     header = {

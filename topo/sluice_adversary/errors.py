@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors and the packets that they quote (RFC 4301, section 6). Pure."""
+"""Finds the packets that ICMP errors quote (RFC 4301, section 6). Pure."""
 
 from .policy import UNKNOWN, Seen
 from .wire import ICMP_ERRORS, ICMP_PROTOCOL, Piece, Upper, read_piece, read_upper
 
 
 def is_error(version: int, upper: Upper) -> bool:
-    """Whether a packet is an ICMP error, which returns to the sender of the packet it quotes."""
+    """Returns whether a packet is an ICMP error, which quotes a packet and goes to its sender."""
     if upper.protocol != ICMP_PROTOCOL[version] or upper.icmp is None:
         return False
     return upper.icmp >> 8 in ICMP_ERRORS[version]
 
 
 def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | None:
-    """For an ICMP error, the packet that answers the quoted one. None: there is none, or the
-    error does not go to the sender of the packet that it quotes (RFC 4301, section 6).
+    """Returns the selectors of the packet that would answer the packet quoted in an ICMP error.
+
+    Returns None if there is no quote, or if the error does not go to the quoted packet's sender
+    (RFC 4301, section 6).
     """
     if piece is None or upper is None or not is_error(version, upper):
         return None
@@ -36,13 +38,13 @@ def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | N
 
 
 def quotes_later_fragment(piece: Piece, upper: Upper) -> bool:
-    """Whether the quote of an ICMP error shows no ports."""
+    """Returns whether an ICMP error quotes a fragment without ports."""
     about = read_piece(lengthened(piece.payload[upper.offset + 8 :]))
     return about is not None and about.offset > 0
 
 
 def lengthened(quote: bytes) -> bytes:
-    """A quote, possibly truncated, with a length field that matches its bytes."""
+    """Returns a quote, which may be truncated, with a length field that matches its bytes."""
     if len(quote) >= 20 and quote[0] >> 4 == 4:
         length = min(len(quote), int.from_bytes(quote[2:4], "big"))
         return quote[:2] + length.to_bytes(2, "big") + quote[4:]

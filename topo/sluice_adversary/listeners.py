@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets that receive the router's packets, and those that its host's stack accepts."""
+"""Sockets that receive the router's packets, and the packets that the host's stack accepts."""
 
 import errno
 import socket
@@ -14,7 +14,7 @@ HEARD_UDP_PORT = 7001
 
 
 class Listener:
-    """A receiving socket, and the number of frames that the kernel dropped."""
+    """A receiving socket. Counts the frames that the kernel dropped."""
 
     def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
         self._socket = place.inside(opened)
@@ -33,13 +33,15 @@ class Listener:
                     raise
 
     def send(self, frame: bytes) -> None:
-        """Send a frame as it is."""
+        """Sends a frame unchanged."""
         self._socket.setblocking(True)
         self._socket.send(frame)
         self._socket.setblocking(False)
 
     def lost(self) -> int:
-        """Frames dropped for lack of room since the last call (packet sockets)."""
+        """Returns the frames dropped since the last call because the buffer was full (packet
+        sockets).
+        """
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         return int.from_bytes(statistics[4:8], "little")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ordered lists that a packet meets, and its outcomes (RFC 4301, 5.1, 5.2, 6)."""
+"""Finds a packet's outcomes in the inbound and the outbound list (RFC 4301, 5.1, 5.2, 6)."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,12 @@ from .wire import Piece, Upper, read_upper
 
 
 class PacketOutcome(NamedTuple):
-    """Where a packet may be seen: ("out", link), ("protect", bundle), ("host", "") to the
-    router's own stack, ("decrypt", "") at the engine to be decrypted.
+    """Where a packet may be captured.
+
+    ("out", link)        in clear on a link
+    ("protect", bundle)  at the engine, to be encrypted
+    ("decrypt", "")      at the engine, to be decrypted
+    ("host", "")         at the router's own stack
     """
 
     kind: str
@@ -24,7 +28,7 @@ HOST, TO_DECRYPT = PacketOutcome("host"), PacketOutcome("decrypt")
 
 
 class PacketPath(NamedTuple):
-    """Facts shared by all packets of a datagram: addresses, and how it came."""
+    """What all packets of a datagram have in common: addresses, and how they arrived."""
 
     source: bytes
     destination: bytes
@@ -34,13 +38,16 @@ class PacketPath(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is for the router itself."""
+        """Whether the packet is for the router itself."""
         return plan.is_local(self.destination)
 
 
 class PolicyQuery(NamedTuple):
-    """The input of a lookup in the lists. `quoted`: for an ICMP error, the packet that answers the
-    quoted one. `own`: for a later fragment, its own selectors; `seen` has those of its first.
+    """The input of a lookup in the lists.
+
+    `quoted`: for an ICMP error, the selectors of the packet that would answer the quoted packet.
+    For a later fragment, `seen` has the selectors of its first fragment and `own` its own
+    selectors.
     """
 
     seen: Seen
@@ -49,13 +56,13 @@ class PolicyQuery(NamedTuple):
 
     @classmethod
     def about(cls, piece: Piece, upper: Upper, own: Seen | None = None) -> "PolicyQuery":
-        """The input for a whole packet, or a first fragment."""
+        """Returns the input for a whole packet or a first fragment."""
         seen = Seen(piece.source, piece.destination, *upper[:4])
         return cls(seen, enclosed(piece.version, piece, upper), own)
 
     @classmethod
     def about_later(cls, piece: Piece) -> "PolicyQuery":
-        """The input for a later fragment whose first has not been seen."""
+        """Returns the input for a later fragment whose first fragment is missing."""
         protocol = piece.start if piece.version == 4 else UNKNOWN
         return cls(Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN))
 
@@ -67,11 +74,13 @@ class Lists:
         self._policy = policy
 
     def is_guarded(self, link: str) -> bool:
-        """Whether an SPD guards a link."""
+        """Returns whether an SPD guards a link."""
         return self._policy.of_link(plan.LINKS[link]) is not None
 
     def decide(self, path: PacketPath, query: PolicyQuery) -> PacketOutcomes:
-        """The outcomes by inbound list, delivery or routing, and outbound list."""
+        """Returns the outcomes by the inbound list, then by delivery, or by routing and the
+        outbound list.
+        """
         if not self._accepted(path, query):
             return NOTHING
         if path.is_local:
@@ -83,8 +92,10 @@ class Lists:
         return self._leaving(link, query)
 
     def _accepted(self, path: PacketPath, query: PolicyQuery) -> bool:
-        """Whether the inbound list accepts it. An error that only the final discard matches is
-        judged by its quote, if an SA carried it or the SPD is configured so.
+        """Returns whether the inbound list accepts the packet.
+
+        An ICMP error that matches no rule is judged by its quote if an SA carried the error, or if
+        the SPD is configured so.
         """
         if path.carrier:
             spd = self._policy.spds[plan.BUNDLES[path.carrier].spd]
@@ -103,7 +114,11 @@ class Lists:
     def _leaving(
         self, link: plan.Link, query: PolicyQuery, generated: tuple[Rule, ...] = ()
     ) -> PacketOutcomes:
-        """Returns the outbound list's outcomes. A quoted packet leads to protection or nowhere."""
+        """Returns the outcomes by the outbound list.
+
+        An ICMP error that matches no rule is judged by its quote, but only a protect verdict then
+        counts.
+        """
         spd = self._policy.of_link(link)
         if spd is None:
             return frozenset({PacketOutcome("out", link.name)})
@@ -119,9 +134,11 @@ class Lists:
         return frozenset(_outcomes(verdict, link))
 
     def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
-        """The permitted outcomes of a packet of the router itself; `egress`: the link it was on.
+        """Returns the permitted outcomes of the router's own packet.
 
-        Selectors hidden by fragmentation are judged leniently: any verdict of the whole is allowed.
+        `egress`: the link it was captured on.
+
+        If fragmentation hides selectors, every verdict that the whole packet could get is allowed.
         """
         link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
         if link is None:

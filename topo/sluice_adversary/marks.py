@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of a datagram, written into every eight bytes of its payload.
+"""Writes a datagram's number into every eight bytes of its payload.
 
-Fragments are cut at multiples of eight bytes, so a mark survives in each of them that has
-eight bytes of payload, and in whatever quotes or echoes them. A check byte keeps other
-bytes from passing for a mark.
+Fragments are cut at multiples of eight bytes. So every fragment with eight bytes of payload has a
+mark, and so does every packet that quotes or echoes the payload. A check byte keeps other bytes
+from being taken for a mark.
 """
 
 import struct
@@ -13,20 +13,20 @@ SIZE = 8
 
 
 def mark(number: int) -> bytes:
-    """The eight bytes for a number below 2^32."""
+    """Returns the mark of a number below 2^32: eight bytes."""
     body = struct.pack("!I", number)
     return MAGIC + body + bytes((_check(body),))
 
 
 def fill(number: int, length: int, offset: int = 0) -> bytes:
-    """`length` bytes of marks, whole ones at multiples of eight if they start at `offset`."""
+    """Returns `length` bytes of marks. Marks begin at multiples of eight, counted from `offset`."""
     lead = -offset % SIZE
     repeated = mark(number) * (length // SIZE + 1)
     return (bytes(min(lead, length)) + repeated)[:length]
 
 
 def find(data: bytes) -> int | None:
-    """The first number in some bytes."""
+    """Returns the first number in some bytes, or None."""
     at = data.find(MAGIC)
     while at >= 0:
         body = data[at + 3 : at + 7]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running router, and sockets at every place where one of its packets can be captured.
+"""The running router, with sockets wherever one of its packets can be captured.
 
-One namespace holds the far ends of all links and of the engine's port; its kernel is silent.
-In the router's namespace the host interfaces are captured. Raw sockets and a bound UDP socket
-receive the packets that the kernel accepts as local, whatever their path.
-Depends on the test kit, sluice_topo and plan.
+One namespace holds the far ends of all links and of the engine's port; its kernel sends nothing. In
+the router's namespace, captures run on the host interfaces. Raw sockets and a bound UDP socket
+receive the packets that the kernel accepts as local, by any path. Depends on the test kit,
+sluice_topo and plan.
 """
 
 import socket
@@ -85,7 +85,7 @@ def _errors(spd: str) -> dict[str, str]:
 
 
 def _bundle(one: plan.Bundle) -> dict[str, Any]:
-    """The bundle's configuration: inbound SPIs as at the peer, outbound SAs by its number."""
+    """Returns a bundle's configuration: inbound SPIs as the peer uses them, and outbound SAs."""
     text: dict[str, Any] = {
         "name": one.name,
         "id": one.number,
@@ -104,15 +104,17 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
 
 
 class Arena:
-    """The router under attack: with a capture in the place of its ESP engine, or with the engine
-    inside its switch and a peer.
+    """The router under attack.
+
+    At the engine's port there is either a capture, or the switch has an ESP engine inside and a
+    peer is at the far end of the bundles.
     """
 
     def __init__(self, lab: Lab, target: str | None = None, engine: bool = False):
         self._place = lab.namespace("r")
         self._world = lab.namespace("world")
         for link in plan.LINKS.values():
-            # ESP of a bundle is longer than the packet in clear.
+            # An ESP packet is longer than the packet in clear.
             mtu = ENGINE_MTU if engine else 1500
             veth(self._world, link.name, self._place, f"port{link.number}", mtu=mtu)
             self._world.silence(link.name)
@@ -155,12 +157,12 @@ class Arena:
 
     @property
     def burst(self) -> int:
-        """Datagrams that the target can queue: BMv2 drops packets beyond its queues."""
+        """Datagrams that may be sent at once. BMv2 drops packets that exceed its queues."""
         return 40 if self.router.target.name == "bmv2" else 250
 
     def start(self) -> None:
-        """Starts everything; returns once the switch holds all routes and neighbours."""
-        # The test must not rely on the kernel's reverse path filter to close the ports.
+        """Starts everything. Returns once the switch holds all routes and neighbours."""
+        # The kernel's reverse path filter would hide packets that reach the kernel by a port.
         self._place.sysctl(ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0)
         self._place.sysctl(ipv4__icmp_ratelimit=0, ipv4__icmp_msgs_per_sec=100_000)
         if self.router.target.name == "bmv2":
@@ -195,8 +197,10 @@ class Arena:
             self.links[plan.ENGINE] = self.peer
 
     def _close_ports(self) -> None:
-        """Closes the ports to the host's stack, as sluice-switch does with its own. BMv2 leaves
-        them open, so the test network closes them: a tc filter drops what packet sockets have seen.
+        """Closes the ports to the host's stack.
+
+        sluice-switch does so with its own ports. BMv2 leaves ports open. So for BMv2 a tc filter
+        drops frames after packet sockets have received them.
         """
         for port in self.router.target.ports.values():
             self._place.run("tc", "qdisc", "add", "dev", port, "clsact")
@@ -209,12 +213,14 @@ class Arena:
         return all(link.site(v) in found for link in plan.LINKS.values() for v in (4, 6))
 
     def close(self) -> None:
-        """Closes the captures; the lab ends the processes."""
+        """Closes the captures. The lab ends the processes."""
         for listener in (*self.links.values(), *self.hosts, *self.sockets):
             listener.close()
 
     def commit(self, policy: Policy) -> None:
-        """`sluice spd commit`: all SPDs in one commit where the target can, else one by one."""
+        """Runs `sluice spd commit`: one commit of all SPDs if the target supports that, else one
+        per SPD.
+        """
         files = [
             {"name": f"{name}.yaml", "text": yaml.safe_dump(spd.as_text(), sort_keys=False)}
             for name, spd in policy.spds.items()
@@ -224,14 +230,17 @@ class Arena:
             self.router.controller.ask(command="spd commit", files=some)
 
     def invalidation(self) -> Mapping[str, int]:
-        """The lists whose flows commits kept and retired, and the number of deleted flows."""
+        """Returns how many lists kept or retired their flows in commits, and the number of deleted
+        flows.
+        """
         counters = self.router.controller.ask(command="show", what="counters")
         found: dict[str, int] = counters["controller"]["flow_invalidation"]
         return found
 
     def bounds_hit(self) -> Mapping[str, int]:
-        """Returns the drops since the start at a full meter, queue or capture buffer. Such
-        drops prove nothing.
+        """Returns the drops since the start at a full meter, queue or capture buffer.
+
+        If there are such drops, the run proves nothing.
         """
         now = self._bounds()
         return {
@@ -241,15 +250,17 @@ class Arena:
         }
 
     def engine_status(self) -> Mapping[str, Any]:
-        """SAs and counters of the engine inside the switch."""
+        """Returns SAs and counters of the engine inside the switch."""
         return self._engine.status()
 
     def wrongly_accepted(self) -> list[str]:
-        """Returns the packets that the engine wrongly decrypted, by its own counters."""
+        """Describes the packets that the engine wrongly accepted, by its own counters."""
         return [] if self.peer is None else self.peer.wrongly_accepted(self.engine_status())
 
     def _sealing_drops(self) -> Mapping[str, int]:
-        """Packets that the router's engine failed to encrypt, and lost frames."""
+        """Returns the packets that the router's engine failed to encrypt, and the frames that it
+        lost.
+        """
         status = self.engine_status()
         found: dict[str, int] = {}
         for sa in status["sas"]:

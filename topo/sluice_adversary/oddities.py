@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams with oddities other than fragments: options, extension headers, ICMP errors
-and their quotes, ESP and packets that resemble it, shims, spoofed sources, packets for the router
-itself. Continues shapes.
+"""Random datagrams with unusual contents other than fragments; continues `shapes`.
+
+These are: IPv4 options, extension headers, ICMP errors and their quotes, packets for the router
+itself, spoofed sources, foreign MAC addresses, VLAN tags and neighbour discovery.
 """
 
 import struct
@@ -72,7 +73,7 @@ def _source_route(shapes: Shapes) -> Datagram:
 
 
 def _segments_left(shapes: Shapes) -> Datagram:
-    """A routing header with a further destination, in a whole packet or in fragments."""
+    """Makes a packet with segments left in its routing header, whole or in fragments."""
     entry, random = shapes.entry(), shapes.random
     draft = _version(shapes, entry, 6)
     header = routing_header(draft.start, random.choice((2, 3, 4, 253)), random.choice((1, 2, 255)))
@@ -97,7 +98,7 @@ def _extension_headers(shapes: Shapes) -> Datagram:
 
 
 def _deep_chain(shapes: Shapes) -> Datagram:
-    """Deeper than any pipeline's parser walks."""
+    """Makes a packet with more extension headers than any pipeline's parser walks."""
     entry = shapes.entry()
     draft = _version(shapes, entry, 6)
     chain = options_chain(shapes.random.choice((6, 7, 8, 11, 20)))
@@ -111,7 +112,7 @@ def _deep_chain(shapes: Shapes) -> Datagram:
 
 
 def _transport_cut_off(shapes: Shapes) -> Datagram:
-    """Too few bytes behind the IP headers, whole or as a first fragment."""
+    """Makes a packet with an incomplete transport header, whole or as a first fragment."""
     entry = shapes.entry()
     draft = shapes.draft(entry, 16, (UDP, TCP, ICMP, ICMPV6, ESP))
     data, size = draft.payload, shapes.random.randrange(8)
@@ -122,7 +123,7 @@ def _transport_cut_off(shapes: Shapes) -> Datagram:
 
 
 def _hops_used_up(shapes: Shapes) -> Datagram:
-    """A used-up TTL: the router answers with an ICMP error, which quotes the packet."""
+    """Makes a packet with TTL 1. The router answers with an ICMP error, which quotes the packet."""
     entry = shapes.entry(decrypted=0.6)
     draft = shapes.draft(entry, 40)
     draft.ttl = 1
@@ -130,7 +131,10 @@ def _hops_used_up(shapes: Shapes) -> Datagram:
 
 
 def _too_big(shapes: Shapes) -> Datagram:
-    """Too long with the overhead of protection: an error, or fragments made by the router."""
+    """Makes a packet that is too long with the overhead of ESP.
+
+    Needs an error, or fragmentation.
+    """
     entry = shapes.entry(decrypted=0.5)
     draft = shapes.draft(entry, 0)
     if draft.start not in (UDP, TCP):
@@ -144,7 +148,7 @@ def _too_big(shapes: Shapes) -> Datagram:
 
 
 def _crossed_icmp(shapes: Shapes) -> Datagram:
-    """ICMP over IPv6, ICMPv6 over IPv4."""
+    """Makes a packet with ICMP over IPv6, or with ICMPv6 over IPv4."""
     entry = shapes.entry()
     version = shapes.random.choice((4, 6))
     draft = _version(shapes, entry, version, (ICMPV6 if version == 4 else ICMP,))
@@ -165,7 +169,10 @@ def _fragmented_icmp_error(shapes: Shapes) -> Datagram:
 
 
 def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
-    """An error that quotes a packet which the other side could have sent, or a similar one."""
+    """Makes an ICMP error.
+
+    It quotes a packet that the other end could have sent, or a similar one.
+    """
     random = shapes.random
     about = _quoted(shapes, entry)
     version = about.version
@@ -174,9 +181,9 @@ def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
     if random.random() < 0.15:
         pieces = about.cut(*shapes.cuts(about, 2)) if len(about.payload) > 16 else [quote]
         quote = random.choice(pieces)
-    if random.random() < 0.3:  # at least the header that errors have to quote
+    if random.random() < 0.3:  # at least the headers that errors must quote
         quote = quote[: random.choice((20, 24, 28, 40, 44, 48, 64))]
-    # The destination is the quoted packet's source; sometimes another host.
+    # The destination is usually the quoted packet's source, and sometimes another host.
     source, destination = about.destination, about.source
     if random.random() < 0.15:
         destination = shapes.way(entry, version)[1]
@@ -194,7 +201,7 @@ def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
 
 
 def _quoted(shapes: Shapes, entry: EntryPoint) -> Draft:
-    """A packet whose answer would come in at `entry`."""
+    """Makes a packet whose answer would enter at `entry`."""
     answer = shapes.select(entry)
     numbers = answer.numbers
     if answer.protocol not in (ICMP, ICMPV6, ESP):
@@ -209,7 +216,7 @@ def _quoted(shapes: Shapes, entry: EntryPoint) -> Draft:
 
 
 def _to_router(shapes: Shapes) -> Datagram:
-    """A packet for the router: from links and from its engine, whole or in fragments."""
+    """Makes a packet for the router, from a link or its engine, whole or in fragments."""
     entry = shapes.entry(decrypted=0.4)
     chosen = shapes.select(entry)
     link = shapes.random.choice(tuple(plan.LINKS.values()))
@@ -224,7 +231,7 @@ def _to_router(shapes: Shapes) -> Datagram:
 
 
 def _other_mac(shapes: Shapes) -> Datagram:
-    """MAC addresses that are not the router's: of the port's own device, of all stations."""
+    """Makes a frame to another MAC address: the port device's, a group's, or broadcast."""
     random = shapes.random
     entry = EntryPoint(random.choice(tuple(plan.LINKS)))
     link = plan.LINKS[entry.port]
@@ -233,7 +240,7 @@ def _other_mac(shapes: Shapes) -> Datagram:
     to = random.choice((*map(packed, groups), packed(link.own(chosen.version)), chosen.destination))
     if random.random() < 0.7:
         chosen = chosen._replace(protocol=UDP, numbers=(random.choice(PORTS), 7001))
-    if chosen.version == 4 and random.random() < 0.4:  # past the kernel's reverse path filter
+    if chosen.version == 4 and random.random() < 0.4:  # passes the reverse path filter
         chosen = chosen._replace(source=bytes(4))
     draft = shapes.draft(entry, 24, selected=chosen._replace(destination=to))
     made = shapes.datagram(entry, [draft.whole()])
@@ -246,7 +253,7 @@ def _other_mac(shapes: Shapes) -> Datagram:
 
 
 def _vlan_tag(shapes: Shapes) -> Datagram:
-    """VLAN tags that no interface has, and priority tags, also in front of a shim."""
+    """Makes a frame with the tag of an unknown VLAN or a priority tag, sometimes before a shim."""
     random = shapes.random
     entry = EntryPoint(random.choice(tuple(plan.LINKS)))
     draft = shapes.draft(entry)
@@ -258,7 +265,7 @@ def _vlan_tag(shapes: Shapes) -> Datagram:
 
 
 def _spoofed_own(shapes: Shapes) -> Datagram:
-    """The router's own address as a source from outside, often as IKE."""
+    """Makes a packet from outside with the router's own address as source, often as IKE."""
     random = shapes.random
     entry = EntryPoint(random.choice(("a", "a", "b", "c")))
     chosen = shapes.select(entry)
@@ -273,7 +280,7 @@ def _spoofed_own(shapes: Shapes) -> Datagram:
 
 
 def _neighbor_discovery(shapes: Shapes) -> Datagram:
-    """ND types to any destination, with and without options in front, with any hop limit."""
+    """Makes neighbour discovery to any destination, with any hop limit, also behind headers."""
     random = shapes.random
     entry = shapes.entry(decrypted=0.15)
     source, destination = shapes.way(entry, 6)
@@ -290,7 +297,7 @@ def _neighbor_discovery(shapes: Shapes) -> Datagram:
 
 
 def _packet_in_packet(shapes: Shapes) -> Datagram:
-    """IP in IP: the inner headers decide nothing."""
+    """Makes IP in IP. The inner headers must not affect the verdict."""
     entry = shapes.entry()
     source, destination = shapes.way(entry)
     inner_data = transport((source, destination), UDP, (7000, 7001), shapes.number, 32)

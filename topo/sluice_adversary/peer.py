@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adversary with the ESP engine on: the far end of the router's bundles.
+"""The far end of the router's bundles, for a router with the ESP engine on.
 
 The router's engine is inside its switch, so no capture sees its input. The peer has the other
-halves of the SAs. A frame on a link counts as ciphertext if it is authentic ESP of one of these
-SAs, to its last byte. The judge then gets the decrypted packet, as it gets the input of a double
-of the engine. Every other frame is plaintext, and judged as such. The peer encrypts the packets
-that bundles carry to the router, and sends them by a link: some in fragments, some after an
-altered copy or twice. If the router accepts a packet twice, this is a finding.
+halves of the SAs. A frame on a link counts as ciphertext only if all of it is authentic ESP of one
+of these SAs. The checker then gets the decrypted packet, as a double of the engine would get it.
+Every other frame is cleartext and is checked as such.
+
+In the other direction, the peer encrypts packets and sends them to the router by a link. Some are
+fragmented, some follow an altered copy, and some are sent twice. If the router accepts an altered
+packet or accepts a packet twice, this is a finding.
 
 ESP is implemented here from RFC 4303 and RFC 4106, with another library than the engine's.
 """
@@ -32,25 +34,28 @@ from .reference import Expectation, Reference
 from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, read_piece
 
 FROM_ROUTER = 0x5100
-"""Base of the SPIs by which bundles encrypt here; the bundle's number is added."""
+"""Base of the SPIs of SAs that the router encrypts with. The bundle's number is added."""
 INBOUND = 100
-"""Base of the numbers of the SAs by which bundles decrypt here; the bundle's number is added."""
+"""Base of the numbers of the router's inbound SAs. The bundle's number is added."""
 NEEDS_A_DOUBLE = frozenset({"engine's ESP", "engine lies", "engine confused"})
 """Shapes that only a double of the engine can send."""
 HOSTILE = {"altered": "integrity_failed", "replayed": "replayed"}
-"""ESP that the router must not accept, and the name of the engine's drop."""
+"""Kinds of ESP that the router must not accept, with the engine's drop reason."""
 REPLAY_WINDOW = 4096
 KEY_LENGTH, SALT_LENGTH = 16, 4
 HEADER, IV, ICV = 8, 8, 16
 INNER = {4: 4, 41: 6}
-"""The IP version that a Next Header in a tunnel stands for."""
+"""IP version of the inner packet, by Next Header."""
 
 
 class WithEngine(Reference):
     """The reference for a setup in which the engine's input is not captured."""
 
     def expect(self, datagram: Datagram) -> Expectation:
-        """Returns the datagram's permitted outcomes. The engine drops all ESP except the peer's."""
+        """Returns the permitted outcomes of a datagram.
+
+        The engine drops all ESP that is not the peer's.
+        """
         found = super().expect(datagram)
         if any(TO_DECRYPT in outcomes for outcomes in found.allowed):
             return replace(found, must=False, excuse=found.excuse or "dropped by the engine")
@@ -63,14 +68,14 @@ def _key(sender: str, bundle: int) -> bytes:
 
 
 def _ends(bundle: plan.Bundle) -> tuple[str, str]:
-    """The router's end of a bundle, and the peer's."""
+    """Returns the router's end and the peer's end of a bundle."""
     link = plan.BY_SPD[bundle.spd]
     local = bundle.local or link.own(4)
     return local, link.next_hop(6 if ":" in local else 4)
 
 
 def router_sas() -> list[dict[str, Any]]:
-    """The SAs of the router's engine, in the form of its command line."""
+    """Returns the SAs of the router's engine, in the format of its command line."""
     found = []
     for bundle in plan.BUNDLES.values():
         number, (local, remote) = bundle.number, _ends(bundle)
@@ -87,7 +92,7 @@ def router_sas() -> list[dict[str, Any]]:
 
 @dataclass
 class Sealer:
-    """An outbound SA of the peer: AES-GCM with extended sequence numbers, below 2^32 here."""
+    """An outbound SA of the peer: AES-GCM with extended sequence numbers, which stay below 2^32."""
 
     spi: int
     key: bytes
@@ -107,14 +112,14 @@ class Sealer:
 
 @dataclass
 class Opener:
-    """An inbound SA of the peer. No sequence number and no IV may repeat."""
+    """An inbound SA of the peer. Sequence numbers and IVs must not repeat."""
 
     spi: int
     key: bytes
     seen: set[bytes] = field(default_factory=set)
 
     def open(self, esp: bytes) -> bytes | None:
-        """Decrypts ESP; None if it is not authentic as a whole, or not new."""
+        """Decrypts ESP. Returns None if it is not authentic or repeats a sequence number or IV."""
         if len(esp) < HEADER + IV + ICV + 2:
             return None
         header, iv = esp[:HEADER], esp[HEADER : HEADER + IV]
@@ -139,14 +144,14 @@ def _cipher(key: bytes) -> AESGCM:
 
 
 def _aad(header: bytes) -> bytes:
-    """SPI and 64-bit sequence number (RFC 4106, 5)."""
+    """Returns the additional authenticated data: SPI and 64-bit sequence number (RFC 4106, 5)."""
     return header[:4] + bytes(4) + header[4:]
 
 
 class EspPeer:
-    """The far end of all bundles, in the place of a capture at the engine's port.
+    """The far end of all bundles. It replaces the capture at the engine's port.
 
-    `watched` makes the sockets on the links: they receive all but the router's ESP.
+    `watched` wraps the sockets of links, so that they return all frames but the router's ESP.
     """
 
     def __init__(self) -> None:
@@ -163,23 +168,24 @@ class EspPeer:
         self.hostile = dict.fromkeys(HOSTILE, 0)
         """Number of hostile packets sent, by kind."""
         self.opened = 0
-        """Number of packets of the router that were decrypted."""
+        """Number of the router's packets that were decrypted."""
 
     @property
     def sealed(self) -> int:
-        """Number of packets that were encrypted for the router."""
+        """Number of packets encrypted for the router."""
         return sum(sealer.sequence for sealer in self._sealers.values())
 
     def watched(self, link: plan.Link, listener: Listener) -> "Watched":
-        """Wraps the socket of a link so that it omits the router's ESP."""
+        """Wraps the socket of a link, so that it omits the router's ESP."""
         self._links[link.number] = listener
         return Watched(link, listener, self)
 
-    # -- packets that the router encrypted
+    # -- packets that the router has encrypted
 
     def takes(self, link: plan.Link, frame: bytes) -> bool:
-        """Accepts a frame that left by a link if all of it is ESP of a bundle: only a plain IP
-        header is in front of ESP, and nothing behind it.
+        """Accepts a frame that left by a link if it is ESP of a bundle, and decrypts it.
+
+        The frame may have only a plain IP header before the ESP packet, and nothing behind it.
         """
         packet = frame[14:]
         piece = read_piece(packet)
@@ -198,7 +204,7 @@ class EspPeer:
         return True
 
     def _bundle(self, link: plan.Link, source: bytes, destination: bytes, esp: bytes) -> int | None:
-        """The bundle of an SPI that sends by this link, between its own two ends."""
+        """Returns the bundle of the SPI, if that bundle uses this link and these two addresses."""
         number = int.from_bytes(esp[:4], "big") - FROM_ROUTER
         if number not in self._openers:
             return None
@@ -208,14 +214,19 @@ class EspPeer:
         return number if is_its else None
 
     def heard(self) -> Iterator[bytes]:
-        """Packets that the router's engine encrypted, as a double of it would receive them."""
+        """Yields the packets that the router encrypted, as a double of the engine would receive
+        them.
+        """
         while self._opened:
             yield self._opened.popleft()
 
     # -- packets to the router
 
     def send(self, frame: bytes) -> None:
-        """Makes a bundle carry a packet to the router; the frame is that of a double."""
+        """Encrypts the packet in `frame` and sends it to the router.
+
+        `frame` is a double's DECRYPTED frame.
+        """
         shim = read_shim(frame[14:])
         assert shim is not None, frame
         assert shim.kind == DECRYPTED, frame
@@ -245,7 +256,9 @@ class EspPeer:
     # -- the router's engine, by its own counters
 
     def wrongly_accepted(self, status: Mapping[str, Any]) -> list[str]:
-        """Packets that it wrongly decrypted, and hostile ones without a named drop."""
+        """Describes packets that the engine wrongly decrypted, and hostile ones without a counted
+        drop.
+        """
         served, drops = _inbound(status)
         found = []
         if served > self.sealed:
@@ -256,7 +269,7 @@ class EspPeer:
         return found
 
     def summary(self, status: Mapping[str, Any]) -> str:
-        """A summary of both directions for people."""
+        """Returns a summary of both directions, as text."""
         served, drops = _inbound(status)
         hostile = ", ".join(f"{count:,} {kind}" for kind, count in self.hostile.items())
         others = status["others"]["drops"]
@@ -270,18 +283,18 @@ class EspPeer:
             ]
         )
 
-    # -- the interface of a capture
+    # -- interface of a capture
 
     def lost(self) -> int:
-        """Always 0: the links' sockets count dropped frames."""
+        """Returns 0, because the links' sockets count dropped frames."""
         return 0
 
     def close(self) -> None:
-        """Does nothing: there is nothing to close."""
+        """Does nothing, since the peer has no socket of its own."""
 
 
 def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
-    """Packets that an engine decrypted, and its drops of inbound SAs by name."""
+    """Returns the number of packets that an engine decrypted, and its inbound drops by reason."""
     counted = [sa["counters"] for sa in status["sas"] if sa["spec"]["direction"] == "in"]
     drops: Counter[str] = Counter()
     for counters in counted:
@@ -296,15 +309,15 @@ class Watched:
         self._link, self._ear, self._peer = link, listener, peer
 
     def heard(self) -> Iterator[bytes]:
-        """Yields all plaintext frames that have arrived by now."""
+        """Yields all cleartext frames that have arrived by now."""
         return (frame for frame in self._ear.heard() if not self._peer.takes(self._link, frame))
 
     def send(self, frame: bytes) -> None:
-        """Send a frame as it is."""
+        """Sends a frame unchanged."""
         self._ear.send(frame)
 
     def lost(self) -> int:
-        """Frames dropped for lack of room since the last call."""
+        """Returns the frames dropped since the last call because the buffer was full."""
         return self._ear.lost()
 
     def close(self) -> None:

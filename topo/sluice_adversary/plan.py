@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network under attack: one router, three links, one ESP engine's port.
+"""The network under attack: one router with three links, and one port for an ESP engine.
 
     a --- eth1 [ r ] eth2 --- b      eth1: no SPD       engine on port 9
                  eth3 --- c          eth2: SPD east, bundles 1, 2, and 4 without an SA
                                      eth3: SPD south, bundle 3
 
-Behind each link is a site. Nothing answers there: next hops are permanent neighbours, and the
-process at the links' far ends plays all hosts. Pure.
+Behind each link is a site. No host exists there: the next hops are permanent neighbours, and one
+process at the links' far ends acts as all hosts. Pure.
 """
 
 import ipaddress
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 
 def packed(text: str) -> bytes:
-    """An address as bytes."""
+    """Returns an address as bytes."""
     return ipaddress.ip_address(text).packed
 
 
 class Link(NamedTuple):
-    """A link, and the layer-3 interface of the router on it."""
+    """A link, and the router's layer-3 interface on it."""
 
     name: str
     number: int
@@ -29,7 +29,7 @@ class Link(NamedTuple):
 
     @property
     def router_mac(self) -> str:
-        """The router's MAC address here."""
+        """The router's MAC address on this link."""
         return f"02:00:00:00:01:{self.number:02x}"
 
     @property
@@ -39,23 +39,23 @@ class Link(NamedTuple):
 
     @property
     def port_mac(self) -> str:
-        """The MAC address of the port's own device, which no station on the link has."""
+        """The MAC address of the port's own device. No station on the link has it."""
         return f"02:00:00:00:03:{self.number:02x}"
 
     def own(self, version: int) -> str:
-        """The router's address here."""
+        """Returns the router's address on this link."""
         return f"10.{self.number}.0.1" if version == 4 else f"2001:db8:{self.number}::1"
 
     def next_hop(self, version: int) -> str:
-        """The router of the site."""
+        """Returns the address of the next hop to the site."""
         return f"10.{self.number}.0.2" if version == 4 else f"2001:db8:{self.number}::2"
 
     def site(self, version: int) -> str:
-        """The prefix behind the next hop."""
+        """Returns the prefix of the site."""
         return f"10.1{self.number}.0.0/24" if version == 4 else f"2001:db8:1{self.number}::/64"
 
     def host(self, version: int, number: int) -> str:
-        """A host of the site."""
+        """Returns the address of a host of the site."""
         if version == 4:
             return f"10.1{self.number}.0.{number}"
         return f"2001:db8:1{self.number}::{number:x}"
@@ -72,13 +72,14 @@ LINKS = {
 SPDS = tuple(link.spd for link in LINKS.values() if link.spd is not None)
 BY_SPD = {link.spd: link for link in LINKS.values() if link.spd is not None}
 ERRORS_CHECKED = frozenset({"east"})
-"""SPDs with `icmp_errors: checked`, which belongs to the configuration."""
+"""SPDs configured with `icmp_errors: checked`."""
 ENGINE, ENGINE_PORT = "engine", 9
 HOSTS = (1, 2, 3, 4)
-"""Host numbers of each site, for rules and datagrams."""
+"""Host numbers in each site, for rules and datagrams."""
 SENTINEL_HOST, SENTINEL_PROTOCOL = 250, 254
-"""Host number of each site for sentinels in clear, and their protocol. The sum of the number and a
-bundle's number is the host for sentinels by that bundle.
+"""Host number in each site for cleartext sentinels, and the protocol of all sentinels.
+
+A sentinel through a bundle uses the host number plus the bundle's number.
 """
 NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
 """Addresses without a route."""
@@ -86,7 +87,7 @@ NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle of SAs. `local` is the tunnel's own end; None: there is no outbound SA."""
+    """A bundle of SAs. `local` is the router's tunnel address; None if there is no outbound SA."""
 
     number: int
     name: str
@@ -125,21 +126,23 @@ _LOCAL = [
 
 
 def is_link_local(address: bytes) -> bool:
-    """Whether an address is link-local, so that no router forwards it (RFC 3927, RFC 4291)."""
+    """Returns whether an address is link-local, so that no router forwards it (RFC 3927, RFC
+    4291).
+    """
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"
     return address[0] == 0xFE and address[1] & 0xC0 == 0x80
 
 
 def is_group(address: bytes) -> bool:
-    """Whether an address is multicast, or the limited broadcast."""
+    """Returns whether an address is multicast or the limited broadcast."""
     if len(address) == 4:
         return address[0] >> 4 == 14 or address == b"\xff" * 4
     return address[0] == 0xFF
 
 
 def is_local(address: bytes) -> bool:
-    """Whether packets to an address are delivered to the router itself."""
+    """Returns whether packets to an address are delivered to the router itself."""
     if address in OWN or address in _BROADCASTS:
         return True
     if not (is_group(address) or is_link_local(address)):
@@ -151,7 +154,7 @@ _routes: dict[bytes, Link | None] = {}
 
 
 def route(address: bytes) -> Link | None:
-    """The link that leads to an address; None if there is no route."""
+    """Returns the link on the route to an address; None if there is no route."""
     if address not in _routes:
         at = ipaddress.ip_address(address)
         _routes[address] = next((link for network, link in _NETWORKS if at in network), None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordered lists of rules: random ones, as YAML, and the plain search (RFC 4301, 4.4.1).
+"""Ordered lists of rules: random ones, their YAML form, and the linear search (RFC 4301, 4.4.1).
 
-`search` is the specification as a loop. A selector that a packet does not show (the ports of a
-fragment whose first has not been seen) is UNKNOWN. Then it returns every verdict that the whole
-datagram could get.
+`search` is the specification as a loop. If a packet does not show a selector (such as the ports of
+a later fragment without its first), the selector is UNKNOWN. The search then returns every verdict
+that the whole datagram could get.
 """
 
 import ipaddress
@@ -33,11 +33,11 @@ SENTINEL = "sentinel"
 
 
 class _Unknown:
-    """Selector that has not been seen."""
+    """A selector whose value is not known."""
 
 
 class _Opaque:
-    """Rule selector that matches only packets without this selector."""
+    """A rule's selector that matches only packets without that selector."""
 
 
 UNKNOWN, OPAQUE = _Unknown(), _Opaque()
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     icmp: int | _Unknown | None = None
 
     def reversed(self) -> "Seen":
-        """The packet that answers this one."""
+        """Returns the selectors of a packet that answers this one."""
         return Seen(
             self.destination,
             self.source,
@@ -66,7 +66,7 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The verdict of a rule. `bundle` is 0 without protection; `final`: no rule matched."""
+    """The verdict of a rule. `bundle` is 0 unless it protects. `final`: no rule matched."""
 
     action: str
     bundle: int = 0
@@ -81,7 +81,10 @@ Numbers = Ranges | _Opaque | None
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule. None stands for any. Addresses are ranges of one family; icmp is type << 8 | code."""
+    """A rule.
+
+    None matches anything. Addresses are ranges of one family. `icmp` is type << 8 | code.
+    """
 
     name: str
     verdict: Verdict
@@ -94,11 +97,11 @@ class Rule:
 
     @property
     def is_sentinels(self) -> bool:
-        """Whether it lets only sentinels pass."""
+        """Whether the rule is for sentinels only."""
         return self.name.startswith(SENTINEL)
 
     def matches(self, seen: Seen) -> bool | None:
-        """Whether it matches; None: unknown, because a selector has not been seen."""
+        """Returns whether the rule matches; None if that depends on a selector that is UNKNOWN."""
         found = (
             _in_addresses(seen.source, self.source),
             _in_addresses(seen.destination, self.destination),
@@ -112,7 +115,7 @@ class Rule:
         return None if None in found else True
 
     def as_text(self) -> dict[str, Any]:
-        """The rule as an operator writes it."""
+        """Returns the rule as an operator would write it."""
         text: dict[str, Any] = {"name": self.name, "action": self.verdict.action}
         if self.verdict.bundle:
             text["bundle"] = plan.BUNDLES[self.verdict.bundle].name
@@ -152,7 +155,10 @@ def _in_protocols(
 
 
 def _in_numbers(number: int | _Unknown | None, numbers: Numbers) -> bool | None:
-    """Whether a number is in the ranges. A later fragment shows none, which OPAQUE matches."""
+    """Returns whether a number is in the ranges; None if it is UNKNOWN.
+
+    OPAQUE matches a packet without the number, and an unknown number.
+    """
     if numbers is None:
         return True
     if isinstance(numbers, _Opaque):
@@ -168,10 +174,11 @@ def _range_text(low: bytes, high: bytes) -> str:
 
 
 def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> frozenset[Verdict]:
-    """The first match's verdict, FINAL without one; several if unknown selectors decide.
+    """Returns the verdict of the first matching rule, or FINAL if no rule matches.
 
-    For a later fragment, `seen` has its first fragment's selectors and `own` its own: the first
-    rule that matches either applies.
+    If UNKNOWN selectors decide, it returns several verdicts. For a later fragment, `seen` has the
+    selectors of its first fragment and `own` its own. The first rule that matches either of them
+    applies.
     """
     found: set[Verdict] = set()
     for rule in rules:
@@ -195,7 +202,7 @@ class Spd:
     errors_checked: bool = False
 
     def as_text(self) -> dict[str, Any]:
-        """The SPD as an operator writes it."""
+        """Returns the SPD as an operator would write it."""
         return {
             "spd": self.name,
             "inbound": [rule.as_text() for rule in self.inbound],
@@ -210,12 +217,15 @@ class Policy:
     spds: dict[str, Spd] = field(default_factory=dict)
 
     def of_link(self, link: plan.Link) -> Spd | None:
-        """The SPD that guards a link."""
+        """Returns the SPD that guards a link, or None."""
         return None if link.spd is None else self.spds[link.spd]
 
 
 def _generated(direction: str) -> tuple[Rule, ...]:
-    """ND and IKE of the router itself, which stand first in every list for its own packets."""
+    """Returns the rules for ND and IKE of the router itself.
+
+    For the router's own packets, these rules are first in every list.
+    """
     own = tuple((one, one) for one in sorted(plan.OWN))
     six = tuple(pair for pair in own if len(pair[0]) == 16)
     four = tuple(pair for pair in own if len(pair[0]) == 4)
@@ -252,12 +262,12 @@ GENERATED = {direction: _generated(direction) for direction in ("inbound", "outb
 
 
 def random_policy(random: Random) -> Policy:
-    """SPDs for all guarded links."""
+    """Returns random SPDs for all guarded links."""
     return Policy({name: random_spd(random, name) for name in plan.SPDS})
 
 
 def random_spd(random: Random, name: str) -> Spd:
-    """Two lists of up to a dozen rules, behind the rules that let sentinels pass."""
+    """Returns two lists of up to twelve random rules, behind the rules for sentinels."""
     return Spd(
         name,
         (*_sentinels(name, inbound=True), *_random_list(random, name, inbound=True)),
@@ -267,7 +277,7 @@ def random_spd(random: Random, name: str) -> Spd:
 
 
 def edited(random: Random, policy: Policy) -> Policy:
-    """The same policy with one or two rules added, removed, moved, or with another verdict."""
+    """Returns the policy with one or two rules added, removed, moved, or with another verdict."""
     spds = dict(policy.spds)
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(plan.SPDS)
@@ -280,7 +290,7 @@ def edited(random: Random, policy: Policy) -> Policy:
 
 
 def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Makes one edit after the sentinels' rules. Takes any free name: names have no meaning."""
+    """Makes one edit behind the rules for sentinels. A new rule gets any unused name."""
     rules = list(before)
     first = sum(rule.is_sentinels for rule in rules)
     kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > first else "add"
@@ -299,7 +309,9 @@ def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> 
 
 
 def _sentinels(spd: str, inbound: bool) -> tuple[Rule, ...]:
-    """Rules that let sentinels pass: by each bundle those of its own host, the others in clear."""
+    """Returns the rules that let sentinels pass: by each bundle those to its host, all others in
+    clear.
+    """
     home, rules = plan.BY_SPD[spd], []
     for bundle in plan.BUNDLES.values():
         if bundle.spd == spd:
@@ -320,7 +332,7 @@ def _host(link: plan.Link, bundle: int) -> tuple[bytes, bytes]:
 
 def _random_list(random: Random, spd: str, inbound: bool) -> tuple[Rule, ...]:
     rules = [_random_rule(random, f"rule{n}", spd, inbound) for n in range(random.randint(1, 11))]
-    if random.random() < 0.6:  # a catch-all at the end, which makes later fragments interesting
+    if random.random() < 0.6:  # a final rule for all packets, which later fragments may match
         version = random.choice((4, 6, None))
         addresses = None if version is None else _everything(version)
         rules.append(Rule("rest", _random_verdict(random, spd), source=addresses))
@@ -372,7 +384,7 @@ def _random_rule(random: Random, name: str, spd: str, inbound: bool) -> Rule:
 
 
 def _opaque(random: Random, rule: Rule) -> Rule:
-    """Selectors for packets that show no ports, no type, or no protocol."""
+    """Makes a rule match packets that show no ports, no ICMP type, or no protocol."""
     kind = random.choice(("destination_ports", "source_ports", "icmp", "protocols"))
     if kind != "protocols" and random.random() < 0.7:
         protocol = ICMP if kind == "icmp" else random.choice((UDP, TCP))
@@ -404,7 +416,7 @@ def _addresses(
     random: Random, version: int, links: list[plan.Link]
 ) -> tuple[tuple[bytes, bytes], ...]:
     link = random.choice(links)
-    if random.random() < 0.15:  # also packets to the router itself
+    if random.random() < 0.15:  # sometimes also packets to the router itself
         own = packed(link.own(version))
         return ((own, own),)
     if random.random() < 0.5:

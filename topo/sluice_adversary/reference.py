@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference: the permitted outcomes of a datagram, simple and slow (RFC 4301, sections 5 to 7).
+"""The reference: the permitted outcomes of a datagram (RFC 4301, sections 5 to 7). Simple and slow.
 
-It gets all fragments of a datagram at once, reassembles them, and searches each ordered list
-once. Written from the RFCs; it knows no caches, state or time. For each packet of a datagram it
-returns where that packet may be seen (`allowed`), and for the datagram whether all of it has to
-arrive (`must`) or why it may be dropped (`excuse`).
+The reference gets all fragments of a datagram at once, reassembles them, and searches each ordered
+list once. It is written from the RFCs and has no caches, state or time. For each packet of a
+datagram it returns where the packet may be captured (`allowed`). For the datagram it returns
+whether all packets must arrive (`must`), or why the datagram may be dropped (`excuse`).
 
-The permitted outcomes of a fragment:
-    its first fragment is there     those of that first fragment's selectors
-    it is not                       those common to all verdicts that the whole could get
-    several different firsts        a later one: those of any of the firsts; a first: its own
+The permitted outcomes of a fragment depend on the first fragments of its datagram:
+
+    one first fragment               outcomes for the selectors of that first fragment
+    no first fragment                outcomes common to all verdicts that the whole could get
+    several different ones           a later fragment: outcomes of any of them;
+                                     a first fragment: its own outcomes
 """
 
 from dataclasses import dataclass
@@ -40,21 +42,21 @@ from .wire import (
 
 MTU = 1500
 SHALLOW_EXTENSIONS, SHALLOW_OPTIONS = 6, 10
-"""Packets with more headers are read to the end only by policy: where no list applies, they are
-routed, or delivered to the host, by their addresses (DESIGN: the parser).
+"""Numbers of headers up to which the pipeline reads a packet. If no list applies to a packet with
+more headers, it is routed or delivered by its addresses.
 """
 GROUP_FRAME = "a frame to a group of stations for a single address"
 MOST_EXTENSIONS = 12
-"""A longer chain of extension headers may be dropped."""
+"""A packet with more extension headers may be dropped."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The permitted outcomes of each packet of a datagram; `must`: all of them arrive.
+    """The permitted outcomes of each packet of a datagram. `must`: all packets must arrive.
 
-    `may_overlap`: overlapping fragments may all pass. Either every possible verdict of the
-    datagram is the same, or some of the fragments make it whole, and later fragments of this
-    identification are another datagram.
+    `may_overlap`: overlapping fragments may all pass. This holds in two cases. Either all possible
+    verdicts of the datagram are the same, or some of the fragments make it whole, so that later
+    ones with the same identification belong to another datagram.
     """
 
     allowed: tuple[PacketOutcomes, ...]
@@ -64,7 +66,7 @@ class Expectation:
 
 
 class Reference:
-    """The reference for the policy in force."""
+    """Returns permitted outcomes for the policy in force."""
 
     def __init__(self, policy: Policy):
         self._lists = Lists(policy)
@@ -80,7 +82,7 @@ class Reference:
         known = [piece for piece in pieces if piece is not None]
         refused = self._refused_entry(datagram, known)
         if refused:
-            # The engine may get ESP of such a frame, and drop it if it is not authentic.
+            # ESP in such a frame may go to the engine, which drops it unless it is authentic.
             to_engine = frozenset({TO_DECRYPT}) if refused == GROUP_FRAME else NOTHING
             return Expectation((to_engine,) * len(pieces), False, refused)
         if datagram.entry.port == plan.ENGINE and _kind(datagram) == ENCRYPTED:
@@ -118,7 +120,9 @@ class Reference:
         return "another VRF than the bundle's" if entry.shim.vrf else ""
 
     def _refused_source(self, pieces: list[Piece]) -> str:
-        """Own addresses as a source are martians, except in neighbour advertisements."""
+        """Returns "martian source" for own addresses as source, except in neighbour
+        advertisements.
+        """
         for piece in pieces:
             if piece.version == 4 and (piece.source[0] in (0, 127) or piece.source[0] >= 224):
                 return "martian source"
@@ -131,7 +135,10 @@ class Reference:
         return ""
 
     def _encrypted(self, datagram: Datagram, pieces: list[Piece]) -> Expectation:
-        """The engine's own output passes no list: it must be ESP from the bundle's own address."""
+        """Returns the outcomes of the engine's own output.
+
+        No list applies to it. It must be ESP with the bundle's own address as source.
+        """
         assert datagram.entry.shim is not None
         bundle = plan.BUNDLES[datagram.entry.shim.bundle]
         allowed = []
@@ -150,7 +157,7 @@ class Reference:
     # -- the packets of one datagram
 
     def _group(self, datagram: Datagram, group: list[Piece]) -> tuple[list[PacketOutcomes], str]:
-        """Returns each packet's permitted outcomes, and a drop reason (may be empty)."""
+        """Returns the permitted outcomes of each packet, and a reason for a drop (may be empty)."""
         piece = group[0]
         path = _path_of(datagram, piece)
         firsts = {p.payload: self._first(path, p) for p in group if p.offset == 0}
@@ -182,8 +189,10 @@ class Reference:
         return allowed, next(filter(None, excuses), "")
 
     def _first(self, path: PacketPath, piece: Piece) -> tuple[PacketOutcomes | None, str]:
-        """The permitted outcomes of a whole datagram, or of a first fragment. None: the packet is
-        dropped by name, and reveals no selectors of its datagram.
+        """Returns the permitted outcomes of a whole datagram or a first fragment, and an excuse.
+
+        The outcomes are None if the packet is dropped under a reason of its own, so that its
+        selectors do not apply to later fragments.
         """
         upper = read_upper(piece.version, piece.start, piece.payload, piece.unfragmentable)
         if piece.broken or upper.broken:
@@ -200,11 +209,11 @@ class Reference:
             sealed = self._sealed(piece, upper)
             if sealed is not None and not _is_deep(piece, upper):
                 return sealed
-            if sealed is not None:  # ciphertext for the host harms nobody where the list agrees
+            if sealed is not None:  # ESP for the host does no harm if the lists admit it
                 outcomes = self._lists.decide(path, PolicyQuery.about(piece, upper))
                 return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
         outcomes = self._lists.decide(path, PolicyQuery.about(piece, upper))
-        if piece.segments_left or upper.segments_left:  # a list would see a transit destination
+        if piece.segments_left or upper.segments_left:  # not the last destination
             return outcomes if self._needs_no_list(path) else None, "segments left"
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
@@ -216,8 +225,10 @@ class Reference:
         return outcomes, excuse
 
     def _behind(self, path: PacketPath, first: Piece) -> PacketOutcomes:
-        """The permitted outcomes of the later fragments of this first one: its own, except for
-        rules that match fragments without ports themselves (`opaque`).
+        """Returns the permitted outcomes of later fragments that follow this first fragment.
+
+        They are those of the first fragment, unless a rule matches fragments without ports
+        (`opaque`).
         """
         outcomes, _ = self._first(path, first)
         upper = read_upper(first.version, first.start, first.payload, first.unfragmentable)
@@ -231,7 +242,11 @@ class Reference:
     def _neighbor_discovery(
         self, path: PacketPath, piece: Piece, upper: Upper
     ) -> PacketOutcomes | None:
-        """Delivered with hop limit 255 and whole, and never routed. Over IPv4 it is not ND."""
+        """Returns the outcomes of neighbour discovery.
+
+        It is delivered if it has hop limit 255 and is no fragment, and never routed. In IPv4 the
+        types have no such meaning.
+        """
         if path.version == 4:
             return self._lists.decide(path, PolicyQuery.about(piece, upper))
         if piece.is_fragment or piece.ttl != 255 or not path.is_local:
@@ -239,8 +254,10 @@ class Reference:
         return self._lists.decide(path, PolicyQuery.about(piece, upper))
 
     def _without_lists(self, path: PacketPath, piece: Piece, upper: Upper) -> PacketOutcomes | None:
-        """The outcomes of a packet that no list applies to, and whose reason for a drop lies
-        deeper than the pipeline reads.
+        """Returns the outcomes of a packet with more headers than the pipeline reads.
+
+        If no list applies to the packet, a reason for a drop behind these headers has no effect.
+        Otherwise returns None.
         """
         if not (_is_deep(piece, upper) and self._needs_no_list(path)):
             return None
@@ -254,7 +271,11 @@ class Reference:
         return not (path.carrier or self._lists.is_guarded(path.entry_link) or leaves_guarded)
 
     def _sealed(self, piece: Piece, upper: Upper) -> tuple[PacketOutcomes | None, str] | None:
-        """ESP for this router goes to the engine and past the lists; None: it is no ESP."""
+        """Returns outcomes and excuse of ESP to this router, which goes to the engine without any
+        list.
+
+        Returns None if the packet is not ESP.
+        """
         if upper.protocol == ESP:
             if piece.is_fragment:
                 return frozenset({TO_DECRYPT}), "fragmented ESP"
@@ -268,21 +289,25 @@ class Reference:
         return None
 
     def _without_first(self, path: PacketPath, piece: Piece) -> PacketOutcomes:
-        """The outcomes common to all verdicts that the datagram of a later fragment could get."""
+        """Returns the outcomes common to all verdicts that a later fragment's datagram could
+        get.
+        """
         outcomes = self._lists.decide(path, PolicyQuery.about_later(piece))
         is_local = path.is_local and not path.carrier
         may_be_esp = is_local and (piece.version == 6 or piece.start == ESP)
         return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
 
     def _local_later(self, path: PacketPath, group: list[Piece]) -> PacketOutcomes:
-        """The further outcomes of a later fragment for this router. Engine and host each ignore
-        fragments that they cannot reassemble, so one that may be ESP may go to either.
+        """Returns the additional outcomes of later fragments for this router.
+
+        Both engine and host ignore fragments that they cannot reassemble. So a fragment that may be
+        ESP may go to either of them.
         """
         found = self._without_first(path, group[0])
         return found | {TO_DECRYPT} if any(p.start == ESP for p in group) else found
 
     def _excuse(self, path: PacketPath, group: list[Piece], allowed: list[PacketOutcomes]) -> str:
-        """The reason why a datagram that policy lets pass may be dropped."""
+        """Returns the reason why a datagram may be dropped although policy admits it."""
         if path.is_local and len({p.start for p in group}) > 1:
             return "later fragments name another protocol"
         ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
@@ -305,7 +330,10 @@ class Reference:
         return "too big" if longest > room else ""
 
     def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
-        """The permitted outcomes of a packet of the router itself; `egress`: its link, if any."""
+        """Returns the permitted outcomes of the router's own packet.
+
+        `egress`: its link, or None.
+        """
         return self._lists.own(piece, egress)
 
 
@@ -315,7 +343,7 @@ def _path_of(datagram: Datagram, piece: Piece) -> PacketPath:
 
 
 def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:
-    """A VLAN without an interface (0 is none), or a MAC address that is not the router's."""
+    """Returns why the frame is refused: an unknown VLAN (0 is none), or a foreign MAC address."""
     if datagram.vlan:
         return "a VLAN of nobody's"
     if datagram.to_mac is None:
@@ -330,7 +358,7 @@ def _kind(datagram: Datagram) -> int:
 
 
 def _can_be_whole(pieces: list[Piece]) -> bool:
-    """Whether some of these fragments make a whole datagram without overlapping."""
+    """Returns whether some of these fragments make a whole datagram without overlapping."""
     ranges = {(piece.offset, piece.offset + len(piece.payload), piece.more) for piece in pieces}
     reached, ends = {0}, False
     for start, end, more in sorted(ranges):
@@ -341,7 +369,7 @@ def _can_be_whole(pieces: list[Piece]) -> bool:
 
 
 def _length(piece: Piece) -> int:
-    """The minimum length of a packet in bytes."""
+    """Returns the minimum length of a packet, in bytes."""
     header = 20 if piece.version == 4 else 40 + 8 * piece.unfragmentable
     return header + len(piece.payload)
 
@@ -356,7 +384,10 @@ def _overlaps_tcp_header(piece: Piece) -> bool:
 
 
 def _esp_in_udp(upper: Upper, piece: Piece) -> bool:
-    """Whether it is ESP in UDP (RFC 3948): long enough for an ESP header, no zero marker."""
+    """Returns whether the packet is ESP in UDP (RFC 3948).
+
+    It is if it is long enough for an ESP header and does not begin with four zero bytes.
+    """
     if upper.protocol != UDP or NAT_TRAVERSAL not in (upper.source_port, upper.destination_port):
         return False
     data = piece.payload[upper.offset :]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings of a campaign: a line of progress, a summary, reproducers, bench/results/leaks.json.
+"""Reports the findings of a campaign: progress, a summary, reproducers, bench/results/leaks.json.
 
-A reproducer is a YAML file in build/prove/: the rules of both SPDs and the frames of one
-datagram as hex, in the order of sending, each with the port by which it enters.
+A reproducer is a YAML file in build/prove/. It has the rules of both SPDs and the frames of one
+datagram in hexadecimal, in the order of sending, each with its ingress port.
 """
 
 import json
@@ -27,7 +27,10 @@ KINDS = ("leak", "lost")
 
 
 def progress(campaign: Campaign) -> None:
-    """Shows progress in one line that replaces itself, on a terminal only."""
+    """Prints the campaign's progress on one line of stderr, over the previous one.
+
+    Prints nothing if stderr is not a terminal.
+    """
     if sys.stderr.isatty():
         totals, findings = campaign.totals, Counter(f.kind for f in campaign.checker.findings)
         rate = totals.packets / max(totals.seconds, 0.001)
@@ -42,7 +45,7 @@ def progress(campaign: Campaign) -> None:
 
 
 def summary(campaign: Campaign, seed: int, target: str) -> str:
-    """The result for people."""
+    """Returns the result as text."""
     totals, found = campaign.totals, _by_shape(campaign)
     lines = [
         f"{target}, seed {seed}: {totals.packets:,} packets in {totals.datagrams:,} datagrams, "
@@ -67,7 +70,10 @@ def _by_shape(campaign: Campaign) -> dict[str, tuple[int, int]]:
 
 
 def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = None) -> list[Path]:
-    """Writes a file for each of the first findings of each shape, and whether it recurs alone."""
+    """Writes reproducers for the first findings of each shape.
+
+    Notes whether a finding recurs alone.
+    """
     directory = directory or where.repository() / "build" / "prove"
     directory.mkdir(parents=True, exist_ok=True)
     chosen: dict[tuple[str, str], Finding] = {}
@@ -85,7 +91,7 @@ def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = Non
 
 
 def reproducer(campaign: Campaign, seed: int, finding: Finding) -> dict[str, Any]:
-    """The data needed to reproduce a finding."""
+    """Returns the data that reproduce a finding."""
     text: dict[str, Any] = {"seed": seed, "finding": str(finding), "seen": finding.frame.hex()}
     case = finding.case
     policy = campaign.policies[(finding.round if case is None else case.round) - 1]
@@ -103,7 +109,7 @@ def reproducer(campaign: Campaign, seed: int, finding: Finding) -> dict[str, Any
 
 
 def write_results(campaign: Campaign, seed: int, target: str, bounds: Mapping[str, int]) -> Path:
-    """Write bench/results/leaks.json whole or not at all; return its path."""
+    """Writes bench/results/leaks.json atomically and returns its path."""
     totals = campaign.totals
     result = {
         "name": "leaks",

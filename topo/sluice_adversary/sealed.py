@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams for the ESP engine: ESP and packets that resemble it, output of the engine's
-port, and forged shims. Continues shapes.
+"""Random datagrams around ESP; continues `shapes`.
+
+These are: ESP and packets that resemble it, frames of the engine's port, and forged shims.
 """
 
 import struct
@@ -18,7 +19,7 @@ from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, TCP, UDP, with_checksum
 
 
 def _esp(shapes: Shapes) -> Datagram:
-    """ESP for the router or for others, whole or in fragments."""
+    """Makes ESP for the router or for other hosts, whole or in fragments."""
     entry = shapes.entry(decrypted=0.1)
     draft = _sealed_draft(shapes, entry, ESP)
     if shapes.random.random() < 0.4:
@@ -27,7 +28,10 @@ def _esp(shapes: Shapes) -> Datagram:
 
 
 def _esp_in_udp(shapes: Shapes) -> Datagram:
-    """ESP in UDP, IKE behind a zero marker, keep-alives; whole, or cut before or in the SPI."""
+    """Makes ESP in UDP, IKE with four zero bytes first, or a keep-alive.
+
+    The packet is whole, or cut before or inside the SPI.
+    """
     entry = shapes.entry(decrypted=0.1)
     draft = _sealed_draft(shapes, entry, UDP)
     if shapes.random.random() < 0.5 and len(draft.payload) > 24:
@@ -56,7 +60,7 @@ def _sealed_draft(shapes: Shapes, entry: EntryPoint, protocol: int) -> Draft:
 
 
 def _length_lies(shapes: Shapes) -> Datagram:
-    """UDP on port 4500 that ends before its SPI, which stands in Ethernet padding."""
+    """Makes UDP on port 4500 that ends before the SPI, which is in the frame's padding."""
     entry = EntryPoint(shapes.random.choice(tuple(plan.LINKS)))
     version = shapes.random.choice((4, 4, 6))
     source, destination = shapes.way(entry, version)
@@ -74,7 +78,7 @@ def _length_lies(shapes: Shapes) -> Datagram:
 
 
 def _engine_output(shapes: Shapes) -> Datagram:
-    """Correct ESP from the engine."""
+    """Makes correct ESP, sent by the engine."""
     return shapes.datagram(*_from_engine(shapes, shapes.random.choice((ESP, ESP, UDP))))
 
 
@@ -95,7 +99,10 @@ def _from_engine(shapes: Shapes, protocol: int) -> tuple[EntryPoint, list[bytes]
 
 
 def _engine_lies(shapes: Shapes) -> Datagram:
-    """Marked as encrypted, but not ESP, from another address, in fragments, or of no bundle."""
+    """Makes a frame that the engine marks as encrypted, but with a fault.
+
+    The packet is not ESP, has another source address, is fragmented, or belongs to no bundle.
+    """
     random = shapes.random
     entry, packets = _from_engine(shapes, ESP)
     shim = entry.shim
@@ -104,16 +111,16 @@ def _engine_lies(shapes: Shapes) -> Datagram:
     if kind == 0:  # any packet
         draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
         packets = [draft.whole()]
-    elif kind == 1:  # from the bundle's address, and no ESP
+    elif kind == 1:  # from the bundle's address, but not ESP
         local = packed(str(plan.BUNDLES[shim.bundle].local))
         version = 4 if len(local) == 4 else 6
         to = packed(plan.LINKS[random.choice("abc")].host(version, 1))
         protocol, numbers = random.choice(((UDP, (4500, 4500)), (UDP, (7000, 53)), (TCP, (1, 2))))
         chosen = Selectors(version, local, to, protocol, numbers)
         draft = shapes.draft(entry, 0, selected=chosen)
-        draft.payload = draft.payload[:8] + bytes(4) + draft.payload[12:]  # a zero marker
+        draft.payload = draft.payload[:8] + bytes(4) + draft.payload[12:]  # four zero bytes
         packets = [draft.whole()]
-    elif kind == 2:  # another bundle's
+    elif kind == 2:  # another bundle
         other = random.choice([n for n in plan.BUNDLES if n != shim.bundle])
         entry = EntryPoint(entry.port, shim._replace(bundle=other))
     elif kind == 3:
@@ -131,7 +138,10 @@ def _engine_lies(shapes: Shapes) -> Datagram:
 
 
 def _engine_confused(shapes: Shapes) -> Datagram:
-    """Sends from the engine's port: no shim, a wrong kind, no bundle, another VRF, a tag."""
+    """Makes a wrong frame of the engine's port.
+
+    It has no shim, a wrong kind, no bundle, another VRF, or a VLAN tag.
+    """
     random = shapes.random
     draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
     shims = (
@@ -152,7 +162,7 @@ def _engine_confused(shapes: Shapes) -> Datagram:
 
 
 def _forged_shim(shapes: Shapes) -> Datagram:
-    """A shim on a port that is no engine's."""
+    """Makes a frame with a shim on a port without an engine."""
     random = shapes.random
     port = random.choice(tuple(plan.LINKS))
     bundle, kind = random.choice((1, 2, 3)), random.choice((DECRYPTED, ENCRYPTED, DECRYPT, 0))

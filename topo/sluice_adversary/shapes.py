@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random datagrams of all shapes, aimed at the rules in force.
 
-`Shapes.next` returns one datagram: it chooses a path through the router, aims at one of the rules
-on this path in half of the cases, and then changes the datagram into a shape. The same seed
-and policies give the same datagrams. Shapes with oddities other than fragments are in
-oddities.
+`Shapes.next` returns one datagram. It chooses a path through the router, aims at a rule of this
+path in half of the cases, then changes the datagram into a random shape. The same seed and policies
+give the same datagrams. This module has plain packets and fragments; `oddities` and `sealed` have
+the other shapes.
 """
 
 from collections import Counter, deque
@@ -35,7 +35,7 @@ from .wire import (
 SIZES = (16, 16, 24, 64, 100, 256, 400, 800)
 AIMED = 0.75
 REPEATED = 0.35
-"""Fraction of datagrams that repeat a recent flow: the second of a flow hits the caches."""
+"""Fraction of datagrams that repeat a recent flow. The second packet of a flow hits the caches."""
 RECENT = 40
 
 
@@ -50,7 +50,10 @@ class Selectors(NamedTuple):
 
 
 class Shapes:
-    """The generator, of all shapes but some. `policy` may be replaced between datagrams."""
+    """Generates datagrams of all shapes but `without`.
+
+    `policy` may be replaced between datagrams.
+    """
 
     def __init__(self, random: Random, policy: Policy, without: frozenset[str] = frozenset()):
         from .oddities import ODDITIES
@@ -86,18 +89,18 @@ class Shapes:
 
     @property
     def names(self) -> list[str]:
-        """All shapes."""
+        """Names of all shapes."""
         return list(self._names)
 
     @property
     def number(self) -> int:
-        """The number of the datagram that is being made."""
+        """Number of the datagram that is being made."""
         return self._number
 
-    # -- parts
+    # -- parts of datagrams
 
     def entry(self, decrypted: float = 0.2) -> EntryPoint:
-        """Chooses where a datagram enters: by a link, or decrypted by the engine."""
+        """Chooses where a datagram enters: by a link, or decrypted from the engine."""
         if self.random.random() >= decrypted:
             return EntryPoint(self.random.choice(tuple(plan.LINKS)))
         bundle = self.random.choice((1, 1, 2, 3, 3, 4))
@@ -106,7 +109,7 @@ class Shapes:
         )
 
     def way(self, entry: EntryPoint, version: int | None = None) -> tuple[bytes, bytes]:
-        """Chooses addresses for a path that begins with an entry."""
+        """Chooses source and destination of a path that begins at `entry`."""
         random = self.random
         version = version or random.choice((4, 6))
         if entry.carrier:
@@ -124,7 +127,7 @@ class Shapes:
         return source, packed(to.host(version, random.choice(plan.HOSTS)))
 
     def select(self, entry: EntryPoint, protocols: tuple[int, ...] = ()) -> Selectors:
-        """Chooses selectors for an entry, often aimed at a rule that it will meet."""
+        """Chooses selectors for an entry point, often those of a rule on the path."""
         random = self.random
         recent = self._recent.setdefault((entry.port, entry.carrier), deque(maxlen=RECENT))
         if recent and random.random() < REPEATED:
@@ -184,7 +187,7 @@ class Shapes:
         protocols: tuple[int, ...] = (),
         selected: Selectors | None = None,
     ) -> Draft:
-        """A whole datagram with at least `smallest` bytes behind its transport header."""
+        """Makes a whole datagram with at least `smallest` bytes behind its transport header."""
         chosen = self.select(entry, protocols) if selected is None else selected
         addresses = chosen.source, chosen.destination
         size = smallest + self.random.choice(SIZES)
@@ -193,17 +196,21 @@ class Shapes:
         return Draft(chosen.version, *addresses, chosen.protocol, data, ident)
 
     def ident(self, source: bytes, destination: bytes) -> int:
-        """An identification that this pair has not used for the last 65,536 datagrams."""
+        """Returns an identification that this address pair has not used in its last 65,536
+        datagrams.
+        """
         way = source, destination
         self._idents[way] = (self._idents.get(way, self.random.randrange(65536)) + 1) & 0xFFFF
         return self._idents[way]
 
     def datagram(self, entry: EntryPoint, packets: list[bytes], trailer: bytes = b"") -> Datagram:
-        """The datagram that is being made."""
+        """Returns the datagram that is being made."""
         return Datagram(self._number, "", entry, packets, trailer)
 
     def cuts(self, draft: Draft, most: int = 4) -> list[int]:
-        """Chooses up to `most` offsets to cut a payload at, multiples of eight inside it."""
+        """Chooses up to `most` offsets inside the payload at which to cut it, multiples of
+        eight.
+        """
         places = range(8, len(draft.payload), 8)
         count = min(self.random.randint(1, most), len(places))
         return sorted(self.random.sample(places, count))
@@ -284,7 +291,10 @@ def _without_last(shapes: Shapes) -> Datagram:
 
 
 def _two_firsts(shapes: Shapes) -> Datagram:
-    """Two first fragments with different ports, and the rest in between or behind."""
+    """Makes two first fragments with different ports.
+
+    Later fragments follow or lie between them.
+    """
     entry = shapes.entry()
     one = shapes.draft(entry, 64, (UDP, TCP, SCTP, ICMP, ICMPV6))
     addresses = one.source, one.destination
@@ -300,7 +310,7 @@ def _two_firsts(shapes: Shapes) -> Datagram:
 
 
 def _overlapping(shapes: Shapes) -> Datagram:
-    """A later fragment that repeats bytes of the one before it, altered."""
+    """Makes a later fragment that repeats bytes of the previous one, but altered."""
     entry = shapes.entry()
     draft = shapes.draft(entry, 64)
     at = shapes.random.randrange(16, 48, 8)
@@ -311,14 +321,14 @@ def _overlapping(shapes: Shapes) -> Datagram:
 
 
 def _behind_tcp_ports(shapes: Shapes) -> Datagram:
-    """A second fragment at offset 8, inside the TCP header (RFC 1858, RFC 3128)."""
+    """Makes a second fragment with offset 8, inside the TCP header (RFC 1858, RFC 3128)."""
     entry = shapes.entry()
     draft = shapes.draft(entry, 32, (TCP,))
     return shapes.datagram(entry, [draft.piece(0, 40), draft.piece(8, 48), draft.piece(40, 9999)])
 
 
 def _other_protocol_behind(shapes: Shapes) -> Datagram:
-    """Later fragments that name another protocol than the first."""
+    """Makes later fragments whose protocol differs from the first fragment's."""
     entry = shapes.entry()
     draft = shapes.draft(entry, 64)
     others = [17, 6, 58, 50, 60, 59, 253, 1]
@@ -339,7 +349,7 @@ def _other_protocol_behind(shapes: Shapes) -> Datagram:
 def _six(
     shapes: Shapes, entry: EntryPoint, smallest: int, protocols: tuple[int, ...] = ()
 ) -> Draft:
-    """A draft over IPv6."""
+    """Makes an IPv6 draft."""
     while True:
         chosen = shapes.select(entry, protocols)
         if chosen.version == 6:
@@ -347,7 +357,10 @@ def _six(
 
 
 def _options_in_fragments(shapes: Shapes) -> Datagram:
-    """Destination options in the fragmentable part: later fragments say 60 (RFC 8200, 4.5)."""
+    """Makes destination options in the fragmentable part.
+
+    The fragment headers of later fragments then have Next Header 60 (RFC 8200, 4.5).
+    """
     entry = shapes.entry()
     draft = in_chain(options_chain(shapes.random.randint(1, 3)), _six(shapes, entry, 32))
     ports = len(draft.payload) - len(draft.payload) % 8
@@ -359,14 +372,16 @@ def _options_in_fragments(shapes: Shapes) -> Datagram:
 
 
 def _chain_cut_off(shapes: Shapes) -> Datagram:
-    """A first fragment that does not hold the whole header chain (RFC 7112)."""
+    """Makes a first fragment that does not hold the whole header chain (RFC 7112)."""
     entry = shapes.entry()
     draft = in_chain(options_chain(shapes.random.randint(1, 4)), _six(shapes, entry, 32))
     return shapes.datagram(entry, draft.cut(8, *[c for c in shapes.cuts(draft, 2) if c > 8]))
 
 
 def _headers_before_fragment(shapes: Shapes) -> Datagram:
-    """Extension headers in the unfragmentable part, sometimes also behind."""
+    """Makes extension headers in the unfragmentable part, sometimes also in the fragmentable
+    one.
+    """
     entry = shapes.entry()
     draft = _six(shapes, entry, 48)
     if shapes.random.random() < 0.5:
@@ -377,7 +392,7 @@ def _headers_before_fragment(shapes: Shapes) -> Datagram:
 
 
 def _atomic(shapes: Shapes) -> Datagram:
-    """A fragment header on a whole packet (RFC 6946)."""
+    """Makes a whole packet with a fragment header (RFC 6946)."""
     entry = shapes.entry()
     draft = _six(shapes, entry, 0)
     if shapes.random.random() < 0.3:
@@ -386,7 +401,7 @@ def _atomic(shapes: Shapes) -> Datagram:
 
 
 def _fragmented_again(shapes: Shapes) -> Datagram:
-    """A fragment header behind a fragment header."""
+    """Makes a fragment that contains a fragment."""
     entry = shapes.entry()
     draft = _six(shapes, entry, 64)
     inner = draft.piece(0, 40, True)[40:]

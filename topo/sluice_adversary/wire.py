@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets as bytes: built by hand, and parsed as far as a reassembling receiver parses them.
+"""Builds IP packets as bytes, and parses them as far as a receiver that reassembles them does.
 
-Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment of one.
-`read_upper` parses the part behind the IP headers of a reassembled payload. Neither
-trusts the Next Header of a later IPv6 fragment (RFC 8200, 4.5).
+Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment. `read_upper`
+parses a reassembled payload, behind the IP headers. Neither function trusts the Next Header of a
+later IPv6 fragment (RFC 8200, 4.5).
 """
 
 import struct
@@ -26,10 +26,10 @@ _FRAGMENT_HEADER = struct.Struct("!BBHI")
 
 
 class Piece(NamedTuple):
-    """One IP packet. A whole datagram has no `ident` (IPv6) or a meaningless one (IPv4).
+    """One IP packet. The `ident` of a whole datagram has no meaning.
 
-    `payload` is the part that is reassembled; `start` is the protocol that it begins with:
-    in IPv6 possibly an extension header. `broken` names a contradiction, or is empty.
+    `payload` is the part that is reassembled. `start` is the protocol at its start, which may be an
+    IPv6 extension header. `broken` describes a contradiction, or is empty.
     """
 
     version: int
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     broken: str = ""
     source_routed: bool = False
     segments_left: bool = False
-    """Whether an IPv6 routing header of another type than 0 has segments left."""
+    """Whether an IPv6 routing header of a type other than 0 has segments left."""
     unfragmentable: int = 0
     """Number of IPv6 extension headers up to and including the fragment header."""
     options: int = 0
@@ -52,17 +52,17 @@ class Piece(NamedTuple):
 
     @property
     def is_fragment(self) -> bool:
-        """Whether it is a part of a datagram."""
+        """Whether the packet is a fragment."""
         return self.more or self.offset > 0
 
     @property
     def key(self) -> tuple[bytes, bytes, int, int]:
-        """The reassembly key (RFC 791; RFC 8200 leaves the protocol out)."""
+        """The key for reassembly (RFC 791; without the protocol in IPv6, RFC 8200)."""
         return self.source, self.destination, self.start if self.version == 4 else -1, self.ident
 
 
 class Upper(NamedTuple):
-    """The selectors behind the IP headers. None: a selector that the packet does not have."""
+    """The selectors behind the IP headers. None: the packet has no such selector."""
 
     protocol: int
     source_port: int | None = None
@@ -77,7 +77,7 @@ class Upper(NamedTuple):
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Returns the Internet checksum (RFC 1071)."""
     if len(data) % 2:
         data += b"\0"
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
@@ -98,7 +98,10 @@ def ipv4(
     options: bytes = b"",
     length: int | None = None,
 ) -> bytes:
-    """An IPv4 packet; `fragment` is flags and offset as on the wire, `length` may be wrong."""
+    """Returns an IPv4 packet.
+
+    `fragment` is flags and offset; `length` may be a wrong total length.
+    """
     words = 5 + len(options) // 4
     total = 4 * words + len(payload) if length is None else length
     fixed = struct.pack("!BBHHHBBH", 0x40 | words, 0, total, ident, fragment, ttl, protocol, 0)
@@ -115,7 +118,10 @@ def ipv6(
     hop_limit: int = 64,
     length: int | None = None,
 ) -> bytes:
-    """An IPv6 packet; `following` is the Next Header, extension headers are in the payload."""
+    """Returns an IPv6 packet.
+
+    `following` is the Next Header. Extension headers are in the payload.
+    """
     size = len(payload) if length is None else length
     return (
         struct.pack("!IHBB", 6 << 28, size, following, hop_limit) + source + destination + payload
@@ -123,22 +129,22 @@ def ipv6(
 
 
 def extension(following: int, words: int = 0) -> bytes:
-    """A hop-by-hop or destination options header of padding only, `words` * 8 + 8 bytes long."""
+    """Returns a hop-by-hop or destination options header: `words` * 8 + 8 bytes, padding only."""
     return bytes((following, words, 1, 4 + 8 * words)) + bytes(4 + 8 * words)
 
 
 def routing_header(following: int, kind: int, segments_left: int) -> bytes:
-    """A routing header with one address."""
+    """Returns a routing header with one address."""
     return bytes((following, 2, kind, segments_left)) + bytes(20)
 
 
 def fragment_header(following: int, offset: int, more: bool, ident: int) -> bytes:
-    """An IPv6 fragment header; `offset` in bytes."""
+    """Returns an IPv6 fragment header. `offset` is in bytes."""
     return _FRAGMENT_HEADER.pack(following, 0, offset | more, ident)
 
 
 def with_checksum(source: bytes, destination: bytes, protocol: int, data: bytes, at: int) -> bytes:
-    """`data` with the checksum over pseudo header and data at offset `at`."""
+    """Returns `data` with its checksum (including the pseudo header) written at offset `at`."""
     if len(source) == 4:
         pseudo = source + destination + struct.pack("!BBH", 0, protocol, len(data))
     else:
@@ -150,7 +156,7 @@ def with_checksum(source: bytes, destination: bytes, protocol: int, data: bytes,
 
 
 def read_piece(packet: bytes) -> Piece | None:
-    """An IP packet, without bytes behind its end; None if there is no IP header."""
+    """Parses an IP packet, without bytes behind its end. Returns None if there is no IP header."""
     if packet and packet[0] >> 4 == 4 and len(packet) >= 20:
         return _read_ipv4(packet)
     if packet and packet[0] >> 4 == 6 and len(packet) >= 40:
@@ -187,7 +193,7 @@ def _has_source_route(options: bytes) -> bool:
 
 
 def _walk_options(options: bytes) -> list[tuple[int, int]]:
-    """Kind and length of each option. The list ends with length 0 at a malformed option."""
+    """Returns kind and length of each option. A malformed option ends the list, with length 0."""
     found: list[tuple[int, int]] = []
     at = 0
     while at < len(options) and options[at] != 0:
@@ -219,7 +225,7 @@ def _read_ipv6(packet: bytes) -> Piece:
         offset, more, behind = field & 0xFFF8, bool(field & 1), at + 8
         headers += 1
     else:
-        headers, routed, segments = 0, False, False  # found again by read_upper
+        headers, routed, segments = 0, False, False  # read_upper counts them again
     return Piece(
         version=6,
         source=packet[8:24],
@@ -238,7 +244,7 @@ def _read_ipv6(packet: bytes) -> Piece:
 
 
 def read_upper(version: int, start: int, payload: bytes, extensions: int = 0) -> Upper:
-    """The selectors in a reassembled payload that begins with protocol `start`."""
+    """Returns the selectors of a reassembled payload that begins with the protocol `start`."""
     protocol, at = start, 0
     routed = segments = again = False
     while version == 6 and (protocol in EXTENSIONS or protocol == FRAGMENT):

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cables the two-site network where its nodes are containers: `python3 -m sluice_topo.cable`.
+"""Links the nodes of the two-site network if they are containers.
 
-A container of a node has SLUICE_NODE=NAME in the environment of its first process and shares its
-PID namespace with this program, which finds its network by that. Once all nodes are there it makes
-the links between them, gives hosts their addresses, writes the file that it was given the name of,
-and waits for its end. A container of a node that ends takes its links along: start all anew.
+    python3 -m sluice_topo.cable DONE
+
+The first process of a node's container has SLUICE_NODE=NAME in its environment. The container
+shares its PID namespace with this program, which finds the node's network by that variable. Once
+all nodes are running, the program creates the links between them, sets the hosts' addresses and
+writes the file DONE. Then it waits for a signal. If a node's container ends, its links are lost;
+restart all containers then.
 """
 
 import argparse
@@ -20,12 +23,12 @@ VARIABLE = b"SLUICE_NODE="
 
 
 def nodes() -> dict[str, Namespace]:
-    """The network namespaces of the nodes that run here, by name."""
+    """Returns the network namespace of each running node, by name."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             variables = path.read_bytes().split(b"\0")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         for variable in variables:
             if variable.startswith(VARIABLE):
@@ -35,7 +38,7 @@ def nodes() -> dict[str, Namespace]:
 
 
 def main() -> None:
-    """Cable, say so, wait."""
+    """Creates the links, reports it, and waits for a signal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("done", type=Path, help="the file that is written when all is cabled")
     arguments = parser.parse_args()

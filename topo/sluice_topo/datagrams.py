@@ -13,7 +13,7 @@ PATIENCE = 5.0
 
 
 class Datagrams:
-    """A flow from one host's port to another's. `mark` is in every packet, for monitors."""
+    """A flow from a port of one host to a port of another. Every packet contains `mark`."""
 
     def __init__(
         self,
@@ -35,9 +35,11 @@ class Datagrams:
         self._sender.connect((receiver.address(version), destination_port))
 
     def exchange(self, count: int) -> list[float]:
-        """Sends each packet after the one before has arrived; returns their delays in seconds.
+        """Sends packets one by one, each after the previous one has arrived.
 
-        Raises TimeoutError if one does not arrive.
+        Returns delays in seconds.
+
+        Raises TimeoutError if a packet does not arrive.
         """
         times = []
         for _ in range(count):
@@ -48,12 +50,12 @@ class Datagrams:
         return times
 
     def send(self, count: int) -> None:
-        """Sends without waiting for arrivals."""
+        """Sends packets without waiting for their arrival."""
         for _ in range(count):
             self._sender.send(self._payload)
 
     def arrived(self) -> int:
-        """Reads the packets that wait at the receiver; returns their number."""
+        """Reads the packets that have arrived at the receiver. Returns their number."""
         self._receiver.setblocking(False)
         found = 0
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`: runs the demo on the two-site network, on mininet.
+"""Runs the demo on the two-site network, on mininet: `make demo`.
 
-Exit status 0 if every step came true, 1 if one did not, 2 for wrong usage.
+Exit status 0: every step has passed. Exit status 1: a step has failed. Exit status 2: wrong usage.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PICTURE = """
 
 
 def main() -> int:
-    """Parse the command line, run the demo, clean up."""
+    """Parses the command line, runs the demo, cleans up."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument(
         "--target",
@@ -57,13 +57,13 @@ def main() -> int:
 
 
 def perform(target: str, stay: bool) -> int:
-    """Build, run the demo, tear down."""
-    from mininet.cli import CLI  # not needed to print usage
+    """Builds the network, runs the demo, removes the network."""
+    from mininet.cli import CLI  # not needed for the usage text
 
     from sluice_topo.mininet_net import build_in_mininet
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # bars and µ, on whatever terminal
+        sys.stdout.reconfigure(errors="replace")  # the terminal may not have bars and µ
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
     has_engine = is_engine_available()
     watch = Stopwatch()
@@ -78,7 +78,7 @@ def perform(target: str, stay: bool) -> int:
             printer.table()
             if stay:
                 CLI(mininet)
-        except Exception as error:  # the step's own sentence is the message for the audience
+        except Exception as error:  # the step's message is for the reader
             told = "\n".join([str(error), *getattr(error, "__notes__", ())])
             print(f"   FAILED: {told}", flush=True)
             ended = [text for text in lab.supervisor.ended() if text not in told]
@@ -95,7 +95,7 @@ def perform(target: str, stay: bool) -> int:
 
 
 def is_engine_available() -> bool:
-    """Returns whether there is an ESP engine to run; if not, prints what is left out."""
+    """Returns whether an ESP engine is installed. If not, prints which part is left out."""
     try:
         where.sluice_esp()
     except FileNotFoundError as missing:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the demo's output: numbered steps, with observations and measurements.
 
-A failed step raises, and only observations of this run are printed. Colours
-only on request.
+A step that fails raises an exception. Everything printed was observed in this run. Colours are
+optional.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ LONGEST_BAR = 40
 
 
 class DemoPrinter:
-    """Prints the demo's steps, and keeps the measurements for the end."""
+    """Prints the demo's steps, and collects the measurements for the table at the end."""
 
     def __init__(self, write: Callable[[str], None] = print, *, colours: bool = False):
         self._write = write
@@ -28,7 +28,7 @@ class DemoPrinter:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Runs one step: prints its title, the observations, then the time it took."""
+        """Runs one step. Prints its title, then the observations, then the time that it took."""
         self._step += 1
         self._write("\n" + self._styled(BOLD, f"{self._step}. {title}"))
         watch = Stopwatch()
@@ -36,7 +36,7 @@ class DemoPrinter:
         self._write("   " + self._styled(GREEN, f"ok ({watch.seconds():.1f} s)"))
 
     def part(self, title: str) -> None:
-        """A headline between steps."""
+        """Prints a headline between steps."""
         self._write("\n" + self._styled(BOLD, f"== {title} =="))
 
     def say(self, text: str) -> None:
@@ -50,16 +50,18 @@ class DemoPrinter:
             self._write(f"     {line}".rstrip())
 
     def measure(self, what: str, value: str) -> None:
-        """Prints a measurement, now and again in the closing table."""
+        """Prints a measurement now, and again in the closing table."""
         self.note(what, value)
         self.say(f"{what}: {value}")
 
     def note(self, what: str, value: str) -> None:
-        """Adds a measurement to the closing table only; its step prints it in another form."""
+        """Adds a measurement to the closing table only, for a step that prints it in another
+        form.
+        """
         self.measured.append((what, value))
 
     def bars(self, values: Sequence[tuple[str, float]], unit: str) -> None:
-        """Prints values to compare, as bars of these lengths."""
+        """Prints values as bars, to compare them."""
         longest = max(value for _, value in values)
         width = max(len(name) for name, _ in values)
         for name, value in values:
@@ -80,6 +82,6 @@ def significant(value: float) -> str:
 
 
 def expect(condition: object, sentence: str) -> None:
-    """Fail the step with `sentence` unless the condition holds."""
+    """Fails the step with `sentence` unless the condition holds."""
     if not condition:
         raise AssertionError(sentence)

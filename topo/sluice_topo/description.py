@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a topology: hosts, routers, links. Nothing runs here.
+"""The parts of a topology: hosts, routers, links. Pure data.
 
-A router's files are in a folder of its name: `frr.conf`, and for a P4 router
-also `sluice.yaml`. They are as an operator would write them, and are used
-unchanged.
+A router's files are in a directory of its name: `frr.conf`, and for a P4 router also `sluice.yaml`.
+They are written as an operator would write them, and used unchanged.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ FILES = Path(__file__).resolve().parent.parent
 
 
 class RouterKind(Enum):
-    """The forwarding plane of a router."""
+    """What forwards in a router: a P4 switch or the kernel."""
 
     P4 = "P4 switch"
     LINUX = "Linux kernel"
@@ -25,31 +24,31 @@ class RouterKind(Enum):
 
 @dataclass(frozen=True)
 class Host:
-    """An end system with one interface, `eth0`, and a default route per family."""
+    """A host with one interface, `eth0`, and a default route for each IP version."""
 
     name: str
     addresses: tuple[str, ...]
     gateways: tuple[str, ...]
 
     def address(self, version: int) -> str:
-        """Returns the IPv4 or IPv6 address, without the prefix length."""
+        """Returns the IPv4 or IPv6 address, without prefix length."""
         return next(a for a in self.addresses if (":" in a) == (version == 6)).partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Router:
-    """A router and its files."""
+    """A router, with the directory of its files."""
 
     name: str
     kind: RouterKind
     files: Path
 
     def frr_config(self) -> str:
-        """FRR's integrated configuration."""
+        """Returns FRR's configuration (frr.conf)."""
         return (self.files / "frr.conf").read_text(encoding="utf-8")
 
     def sluice_config(self) -> dict[str, Any]:
-        """The controller's configuration, as a mapping."""
+        """Returns the controller's configuration, as a mapping."""
         loaded = yaml.safe_load((self.files / "sluice.yaml").read_text(encoding="utf-8"))
         assert isinstance(loaded, dict)
         return loaded
@@ -57,7 +56,7 @@ class Router:
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """A link's end: a node's interface. On a P4 router it is a switch port, `portN`."""
+    """One end of a link: a node's interface. On a P4 router it is a switch port, `portN`."""
 
     node: str
     interface: str
@@ -72,12 +71,12 @@ class Topology:
     links: tuple[tuple[LinkEnd, LinkEnd], ...]
 
     def router(self, name: str) -> Router:
-        """The router of that name."""
+        """Returns the router of this name."""
         return next(router for router in self.routers if router.name == name)
 
 
 def two_sites() -> Topology:
-    """Two sites and two transit networks of equal cost, dual stack.
+    """Returns the topology of two sites with two transit networks of equal cost, dual stack.
 
                        port2 +----+
                   .----------| t1 |----------.

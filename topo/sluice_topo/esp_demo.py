@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's last part: ESP protects the traffic between the sites, and none passes in clear.
+"""The last part of the demo: ESP protects the traffic between the sites, and none leaves in clear.
 
-Captures on the links out of r1 count ESP packets and look for the plaintext; the hosts count
-arrivals. Runs after `policy_demo`, on routers that have engines (`esp_sites`).
+Captures on the links of r1 count ESP packets and search frames for the cleartext. The hosts count
+arrivals. This part runs after `policy_demo`, on routers with engines (`esp_sites`).
 """
 
 import struct
@@ -27,12 +27,12 @@ SOURCE_PORT, PORT = 40001, 7100
 VERSIONS = (4, 6)
 NEW = {"r1-to-r2": 0x1002, "r2-to-r1": 0x2002}
 SHORT, LAST = 0x1003, 0x1004
-"""SPIs from r1 to r2: of the SA that expires, and of its successor."""
+"""SPIs from r1 to r2: of the SA that expires, and of the SA that replaces it."""
 LIFE = 100  # packets
 
 
 def run(sites: Sites, printer: DemoPrinter) -> None:
-    """All steps."""
+    """Runs all steps."""
     printer.part("Protection: r1 and r2 encrypt what passes between their sites (sluice-esp)")
     both_routers_get_sas(sites, printer)
     what_leaves_is_esp(sites, printer)
@@ -41,7 +41,9 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 class Transit:
-    """Captures the links from r1 to the transit routers: ESP by its SPI, and SECRET in clear."""
+    """Captures the links from r1 to the transit routers: ESP, by SPI, and frames with SECRET in
+    clear.
+    """
 
     def __init__(self, sites: Sites):
         self._captures = [
@@ -49,7 +51,10 @@ class Transit:
         ]
 
     def stop(self) -> tuple[Counter[int], int]:
-        """Returns the number of r1's ESP packets by SPI, and the number of frames with SECRET."""
+        """Ends the capture.
+
+        Returns r1's ESP packets by SPI, and the number of frames with SECRET.
+        """
         for capture in self._captures:
             capture.stop()
         frames = [frame for capture in self._captures for frame in capture.frames()]
@@ -58,13 +63,13 @@ class Transit:
 
 
 def spi_of(frame: Frame) -> int:
-    """The SPI of an ESP packet over IPv4 without options."""
+    """Returns the SPI of an ESP packet over IPv4 without options."""
     (spi,) = struct.unpack_from("!I", frame.data, 34)
     return int(spi)
 
 
 def both_routers_get_sas(sites: Sites, printer: DemoPrinter) -> None:
-    """Two SAs, one for each direction; the controllers give them to engine and switch."""
+    """Adds two SAs, one per direction. The controllers install them in engine and switch."""
     with printer.step("Two SAs, keys in files; the controllers tell their engines and switches"):
         for name in SPIS:
             sites.new_key(name)
@@ -79,7 +84,7 @@ def both_routers_get_sas(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
-    """Waits until SAs, by their SPIs, have these states."""
+    """Waits until SAs have these states. The keys of `states` are SPIs."""
 
     def found() -> bool:
         sas = sites.sas(router)
@@ -91,7 +96,9 @@ def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
 
 
 def what_leaves_is_esp(sites: Sites, printer: DemoPrinter) -> None:
-    """Datagrams between the hosts: each is one ESP packet on the way, and arrives unchanged."""
+    """Checks that each datagram between the hosts is one ESP packet on r1's links and arrives
+    unchanged.
+    """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     count = 50
     with printer.step("On the links to t1 and t2 there is ESP; at the hosts, what they said"):
@@ -128,14 +135,14 @@ def answered(sites: Sites, version: int) -> bool:
 
 @contextmanager
 def traffic_both_ways(sites: Sites) -> Iterator[tuple[UdpFlows, UdpFlows]]:
-    """500 packets a second from each host to the other."""
+    """Sends 500 packets per second from each host to the other while the context is open."""
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     with UdpFlows(h1, h2) as there, UdpFlows(h2, h1) as back:
         yield there, back
 
 
 def a_rekey_loses_nothing(sites: Sites, printer: DemoPrinter) -> None:
-    """New keys and SPIs in both directions while packets pass: the receiver first."""
+    """Checks that a rekey of both directions loses no packet. The receiver is rekeyed first."""
     with printer.step("A rekey in mid-transfer, in both directions: made before the break"):
         transit = Transit(sites)
         with traffic_both_ways(sites) as (there, back):
@@ -169,7 +176,9 @@ def rekey(sites: Sites, printer: DemoPrinter, router: str, name: str, spi: int, 
 
 
 def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
-    """A hard limit of packets: later packets are dropped by name, and none leaves in clear."""
+    """Checks that after an SA's hard limit, packets are dropped as NO_SA and none leaves in
+    clear.
+    """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, "wan")
     with printer.step(f"An SA that may carry {LIFE} packets, and then nothing passes"):
@@ -191,7 +200,7 @@ def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
             wait_for_states(sites, "r1", {SHORT: "expired"})
             ended = control.fates()
             flow.send(LIFE)
-            with suppress(Timeout):  # a wrong result is reported below
+            with suppress(Timeout):  # a wrong result fails the step below
                 wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
             ended = control.fates() - ended
             late = flow.arrived()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ESP engines of the two sites, and the SAs between them: processes, keys, configurations.
+"""The ESP engines of the two sites, and the SAs between them: processes, keys, configurations.
 
-An engine is at the other end of its router's switch port, in the router's own namespace. Keys are
-generated for each run; each SA's key is in a file at both routers.
+An engine is connected to a port of its router's switch, and runs in the router's namespace. Each
+run generates new keys. The key of each SA is in a file at both routers.
 """
 
 import secrets
@@ -23,13 +23,16 @@ ENGINE_PORT, KEY_BYTES = 9, 20
 UNGUARDED_INTERFACE = "eth1"  # to the host
 BUNDLES = {"r1": "site-b", "r2": "site-a"}
 ENDS = {"r1": "10.1.0.1", "r2": "10.2.0.1"}
-"""The tunnel addresses: each router's address on its site, which every path leads to."""
+"""Tunnel addresses: each router's address on its site.
+
+It stays reachable if a transit link fails.
+"""
 SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
 
 
 @dataclass
 class Sites:
-    """Runs both routers with their engines; `lab` has the keys."""
+    """Both routers with their engines. `lab` has the directories of the keys."""
 
     network: Network
     lab: Lab
@@ -40,7 +43,7 @@ class Sites:
         return self.network.p4_router(name)
 
     def new_key(self, name: str) -> None:
-        """Generates a key, in a file at both routers."""
+        """Generates a key and writes it to a file at both routers."""
         key = secrets.token_hex(KEY_BYTES) + "\n"
         for router in BUNDLES:
             path = self.key_file(router, name)
@@ -48,13 +51,13 @@ class Sites:
             path.write_text(key, encoding="utf-8")
 
     def key_file(self, router: str, name: str) -> Path:
-        """The path of a key at a router."""
+        """Returns the path of a key at a router."""
         directory = self.lab.directory / f"{router}-keys"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory / name
 
     def sa(self, router: str, name: str, spi: int, key: str, **more: Any) -> dict[str, Any]:
-        """An SA in the form of a router's configuration."""
+        """Returns an SA in the format of a router's configuration."""
         here, _, peer = name.split("-")
         sa: dict[str, Any] = {
             "name": name,
@@ -70,7 +73,9 @@ class Sites:
         return sa | {"direction": "inbound"}
 
     def configured(self, router: str, sas: list[dict[str, Any]]) -> dict[str, Any]:
-        """A router's configuration with its engine, its SAs, and the SPD that names them."""
+        """Returns a router's configuration with its engine, these SAs and an SPD that protects by
+        them.
+        """
         file = str(self.router(router).files / PROTECTED)
         return self._with_engine(router, {"name": SPD, "file": file}) | {
             "bundles": [{"name": BUNDLES[router], "id": 1, "spd": SPD}],
@@ -78,7 +83,9 @@ class Sites:
         }
 
     def mirrored(self, router: str) -> dict[str, Any]:
-        """A router's configuration with its engine, and the SPD that its kernel's policies are."""
+        """Returns a router's configuration with its engine and an SPD that mirrors the kernel's
+        policies.
+        """
         return self._with_engine(router, {"name": SPD, "source": "kernel"})
 
     def _with_engine(self, router: str, spd: dict[str, Any]) -> dict[str, Any]:
@@ -95,14 +102,14 @@ class Sites:
         return config
 
     def write(self, router: str, sas: list[dict[str, Any]]) -> None:
-        """Writes other SAs into a router's configuration file, for a reload."""
+        """Writes these SAs to a router's configuration file, for a reload."""
         controller = self.router(router).controller
         controller.config = controller.config | {"security_associations": sas}
         text = yaml.safe_dump(controller.config, sort_keys=False)
         controller.config_path.write_text(text, encoding="utf-8")
 
     def sending(self, router: str) -> set[int]:
-        """The SPIs by which a router sends now."""
+        """Returns the SPIs of the outbound SAs that a router uses now."""
         return {
             spi
             for spi, sa in self.sas(router).items()
@@ -117,12 +124,15 @@ class Sites:
         controller.start()
 
     def sas(self, router: str) -> dict[int, dict[str, Any]]:
-        """A router's SAs as it shows them, by SPI."""
+        """Returns a router's SAs as `sluice show sas` lists them, by SPI."""
         return {one["spi"]: one for one in self.router(router).controller.show("sas")}
 
 
 def attach_engines(network: Network, lab: Lab) -> Sites | None:
-    """Starts an engine at each P4 router, before its switch starts. None: one is no P4 router."""
+    """Starts an engine at each site's router, before its switch starts.
+
+    Returns None if one of these is not a P4 router.
+    """
     sites = Sites(network, lab, {})
     for name in BUNDLES:
         router = network.routers[name]

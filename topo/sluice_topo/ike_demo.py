@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's last part where the kernel has ESP and strongSwan is installed: IKE negotiates the
-SAs between the sites, and the routers take policies and SAs from their kernels.
+"""The last part of the demo, with IKE: strongSwan negotiates the SAs between the sites.
 
-Elsewhere `esp_demo` tells the same with configured SAs. Depends on esp_sites and esp_demo.
+The routers mirror policies and SAs from their kernels. This part needs strongSwan and a kernel with
+ESP. Otherwise `esp_demo` runs instead, with configured SAs. Depends on esp_sites and esp_demo.
 """
 
 from collections.abc import Collection, Mapping
@@ -63,12 +63,12 @@ CHILD = """\
 
 
 def can_run(sites: Sites) -> bool:
-    """Whether strongSwan is installed and the kernel has ESP."""
+    """Returns whether strongSwan is installed and the kernel has ESP."""
     return is_installed() and kernel_has_esp(sites.router("r1").namespace)
 
 
 def run(sites: Sites, printer: DemoPrinter) -> None:
-    """All steps."""
+    """Runs all steps."""
     printer.part("Protection: strongSwan negotiates, r1 and r2 encrypt (sluice-esp)")
     daemons = both_routers_negotiate(sites, printer)
     what_leaves_is_esp(sites, printer)
@@ -77,7 +77,7 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def connections(router: str, start: str = "trap", limits: str = "") -> str:
-    """swanctl.conf of a router: a child SA for each IP version."""
+    """Returns a router's swanctl.conf, with a child SA for each IP version."""
     (peer,) = BUNDLES.keys() - {router}
     children = [
         CHILD.format(
@@ -99,7 +99,10 @@ def connections(router: str, start: str = "trap", limits: str = "") -> str:
 
 
 def both_routers_negotiate(sites: Sites, printer: DemoPrinter) -> dict[str, StrongSwan]:
-    """Policies and SAs are the kernels'; the first packets between the sites start IKE."""
+    """Starts strongSwan at both routers.
+
+    Checks that the first packets between the sites start IKE.
+    """
     with printer.step("strongSwan at r1 and r2; each router mirrors its kernel's policies and SAs"):
         daemons = {}
         for router in BUNDLES:
@@ -118,7 +121,7 @@ def both_routers_negotiate(sites: Sites, printer: DemoPrinter) -> dict[str, Stro
 def a_rekey_loses_nothing(
     sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
 ) -> None:
-    """New SAs in both directions while packets pass, from either end."""
+    """Checks that a rekey started by either end loses no packet in either direction."""
     with printer.step("A rekey in mid-transfer from either end: made before the break"):
         transit = Transit(sites)
         old = sites.sending("r1")
@@ -146,15 +149,17 @@ def a_rekey_loses_nothing(
 
 
 def sends_by_others(sites: Sites, router: str, spis: Collection[int]) -> bool:
-    """Whether a router sends by other SAs than these, too."""
+    """Returns whether a router sends by an SA that is not among these."""
     return bool(sites.sending(router) - set(spis))
 
 
 def an_sa_expires_into_drops(
     sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
 ) -> None:
-    """A hard limit of packets, and a peer whose daemon is gone: later packets are dropped by name,
-    and none leaves in clear."""
+    """Checks what happens after an SA's hard limit, while the peer's daemon is dead.
+
+    Packets must be dropped as NO_SA, and none may leave in clear.
+    """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, SPD)
     limits = f"life_packets = {LIFE}\n        rekey_packets = 0"
@@ -171,7 +176,7 @@ def an_sa_expires_into_drops(
             ended = control.fates()
             flow.arrived()
             flow.send(LIFE)
-            with suppress(Timeout):  # a wrong result is reported below
+            with suppress(Timeout):  # a wrong result fails the step below
                 wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
             ended = control.fates() - ended
             late = flow.arrived()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology on mininet: its nodes and links are mininet's, the programs in them are ours.
+"""Builds a topology in mininet. mininet creates the nodes and links; the programs in them are ours.
 
-No Open vSwitch and no OpenFlow controller: a router is a node of its own, and
-the only switches are the P4 ones inside of the routers.
+There is no Open vSwitch and no OpenFlow controller. A router is a node of its own, and the only
+switches are the P4 switches inside routers.
 """
 
 from typing import Any
@@ -18,35 +18,35 @@ from sluice_topo.routers import RouterNode
 
 
 class PlainNode(Node):  # type: ignore[misc]
-    """A mininet node to which mininet assigns no address."""
+    """A node to which mininet assigns no address."""
 
     def __init__(self, name: str, **parameters: Any):
         super().__init__(name, **(parameters | {"ip": None}))
 
     def place(self) -> Namespace:
-        """Returns the host's namespace, as the test kit's type."""
+        """Returns the node's namespace, as the test kit's type."""
         return Namespace.of_process(self.name, self.pid)
 
 
 class RouterPlainNode(PlainNode):
-    """A router's node; `router` is its software, once the network is built."""
+    """A router's node. `router` has its programs, once the network is built."""
 
     router: RouterNode
 
 
 class P4RouterNode(RouterPlainNode):
-    """A node whose packets are forwarded by a P4 switch, the links being its ports."""
+    """A node with a P4 switch. The node's links are the switch's ports."""
 
 
 class LinuxRouterNode(RouterPlainNode):
-    """A node whose packets are forwarded by its kernel."""
+    """A node whose kernel forwards."""
 
 
 class DescribedTopo(Topo):  # type: ignore[misc]
-    """A `description.Topology` in mininet's terms."""
+    """Converts a `description.Topology` to mininet's classes."""
 
     def build(self, topology: Topology, target: str | None) -> None:
-        """Called by mininet with the constructor's arguments."""
+        """Adds nodes and links. mininet calls it with the constructor's arguments."""
         for host in topology.hosts:
             self.addHost(host.name, cls=PlainNode)
         for router in topology.routers:
@@ -64,7 +64,7 @@ class DescribedTopo(Topo):  # type: ignore[misc]
 def build_in_mininet(
     topology: Topology, lab: Lab, target: str | None = None
 ) -> tuple[Network, Mininet]:
-    """Build the topology with mininet; the caller starts the network and stops mininet."""
+    """Builds the topology in mininet. The caller starts the network and stops mininet."""
     mininet = Mininet(
         topo=DescribedTopo(topology=topology, target=target), switch=None, controller=None
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A running topology: its nodes by name, started in an order without races.
 
-`build` puts nodes into namespaces that exist and are linked already;
-`build_in_lab` makes those too. Mininet makes them in `mininet_net`.
+`build` puts nodes into namespaces that are already linked. `build_in_lab` creates the namespaces
+and links, too. With mininet, `mininet_net` creates them.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class Network:
     routers: dict[str, RouterNode]
 
     def start(self) -> None:
-        """Starts everything; the routers in parallel, since most of the start is waiting."""
+        """Starts all nodes. Routers start in parallel, because they mostly wait."""
         for host in self.hosts.values():
             host.start()
         with ThreadPoolExecutor(max_workers=len(self.routers)) as pool:
@@ -36,13 +36,13 @@ class Network:
                 done.result()
 
     def p4_router(self, name: str) -> P4Router:
-        """Returns a router that has to be a P4 router."""
+        """Returns a router, which must be a P4 router."""
         router = self.routers[name]
         assert isinstance(router, P4Router), f"{name} is not a P4 router here"
         return router
 
     def wait_for_bgp(self, deadline: float = 60.0) -> None:
-        """Wait until every router has every configured BGP session established."""
+        """Waits until every configured BGP session of every router is established."""
         for router in self.routers.values():
             wait_until(
                 partial(all_established, router),
@@ -53,13 +53,16 @@ class Network:
 
 
 def all_established(router: RouterNode) -> bool:
-    """True if every configured BGP session of a router is established; its programs must run."""
+    """Returns whether every configured BGP session of a router is established.
+
+    Raises ProcessDied if a program of the router has ended.
+    """
     router.check()
     return not unestablished(router)
 
 
 def unestablished(router: RouterNode) -> list[str]:
-    """The peers of a router whose BGP session is not established; `none` if it has no peers yet."""
+    """Returns the peers whose BGP session is not established; `none` if there are no peers yet."""
     summary = router.frr.json("show bgp summary json")
     peers = {
         address: peer["state"]
@@ -70,7 +73,10 @@ def unestablished(router: RouterNode) -> list[str]:
 
 
 def end_name(topology: Topology, end: LinkEnd, target: str | None) -> str:
-    """An end's interface name, which is the TAP's name where Linux plays the P4 router."""
+    """Returns the name of an end's interface.
+
+    If Linux replaces the P4 router, it is the TAP's name.
+    """
     router = next((r for r in topology.routers if r.name == end.node), None)
     if target == LINUX and router is not None and router.kind is RouterKind.P4:
         for interface in router.sluice_config()["interfaces"]:
@@ -87,10 +93,10 @@ def build(
     edit: Edit | None = None,
     frr_configs: Mapping[str, str] | None = None,
 ) -> Network:
-    """Put nodes into namespaces. `target` is a target's name or `linux`.
+    """Puts nodes into namespaces. `target` is a target's name or `linux`.
 
-    `edit(router, config)` may change a P4 router's configuration; `frr_configs`
-    replaces routers' FRR configurations.
+    `edit(router, config)` may change a P4 router's configuration. `frr_configs` replaces the FRR
+    configurations of routers.
     """
 
     def make(router: Router) -> RouterNode:
@@ -125,7 +131,7 @@ def build_in_lab(
     edit: Edit | None = None,
     frr_configs: Mapping[str, str] | None = None,
 ) -> Network:
-    """Make namespaces and links with the test kit and put the nodes in."""
+    """Creates namespaces and links with the test kit, and puts the nodes into them."""
     names = [host.name for host in topology.hosts] + [r.name for r in topology.routers]
     namespaces = {name: lab.namespace(name) for name in names}
     for one, two in topology.links:

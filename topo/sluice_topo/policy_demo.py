@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's second half: an SPD on r1's links to the transit routers, observed at work.
+"""The second part of the demo: an SPD on r1's links to the transit routers.
 
-Packets are counted where they end, so that each statement is a sum that has to
-match: at the receiver, on the wire by captures, in the switch and in the
-controller by name. Runs on a network whose routing works (`routing_demo`).
+Packets are counted wherever they can end: at the receiver, on the wire by captures, in the switch,
+and in the controller by reason. So each statement of the demo is a sum that must match. This part
+needs a network whose routing works (`routing_demo`).
 """
 
 import statistics
@@ -33,7 +33,7 @@ GAME, SALARY = b"game move: ", b"director's salary: "
 
 
 def run(network: Network, printer: DemoPrinter) -> None:
-    """The second half, where r1 is a P4 router."""
+    """Runs all steps, if r1 is a P4 router."""
     router = network.routers[GUARDED]
     if not isinstance(router, P4Router):
         return
@@ -48,7 +48,7 @@ def run(network: Network, printer: DemoPrinter) -> None:
 
 
 def guarded(router: P4Router) -> dict[str, Any]:
-    """The router's configuration with the SPD on all its interfaces but one."""
+    """Returns the router's configuration with the SPD on all interfaces but one."""
     config = dict(router.controller.config)
     config["spds"] = [{"name": SPD, "file": str(router.files / "wan.yaml")}]
     config["bundles"] = [{"name": "site-b", "id": 1, "spd": SPD}]
@@ -62,7 +62,7 @@ def guarded(router: P4Router) -> dict[str, Any]:
 def an_spd_is_put_in_place(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """The controller restarts with another configuration; the switch forwards meanwhile."""
+    """Restarts the controller with an SPD. Checks that the switch forwards meanwhile."""
     with printer.step("The controller of r1 starts anew, with an SPD; the switch keeps forwarding"):
         with UdpFlows(network.hosts["h1"], network.hosts["h2"]) as traffic:
             traffic.wait_for_more(100)
@@ -87,7 +87,7 @@ def an_spd_is_put_in_place(
 
 
 def run_sluice(router: P4Router, printer: DemoPrinter, *words: str) -> str:
-    """Runs the `sluice` command and prints it; files are the router's."""
+    """Runs the `sluice` command with the router's files, and prints it."""
     files = (".yaml", ".conf")
     given = [str(router.files / word) if word.endswith(files) else word for word in words]
     output = router.controller.command(*given, "--socket", str(router.controller.socket))
@@ -97,14 +97,14 @@ def run_sluice(router: P4Router, printer: DemoPrinter, *words: str) -> str:
 
 
 def outbound_rules(router: P4Router) -> list[dict[str, Any]]:
-    """The outbound list in force."""
+    """Returns the rules of the outbound list in force."""
     lists = router.controller.show("spd")
     (rules,) = (one["rules"] for one in lists if one["direction"] == "outbound")
     return list(rules)
 
 
 def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
-    """Makes r1 request its peers' routes again; returns the packets that matched BGP's rules."""
+    """Makes r1 request its peers' routes again. Returns the packets that matched BGP's rules."""
 
     def met() -> int:
         counts = [control.rule(name) for name in ("bgp-out", "bgp-back")]
@@ -120,7 +120,7 @@ def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
 def the_first_packet_is_searched(
     network: Network, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Sends one flow of each family: the CPU sees one packet, the switch forwards the others."""
+    """Checks that the CPU gets one packet of a flow and that the switch forwards the others."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     with printer.step("A flow's first packet is punted and searched, the rest hit the flow cache"):
@@ -145,12 +145,12 @@ def the_first_packet_is_searched(
 
 
 def wait_for_flow(control: SpdControl, port: int) -> dict[str, Any]:
-    """Wait until the switch holds the flow to that port."""
+    """Waits until the switch holds the flow to this port."""
     return wait_until(lambda: control.flow(SOURCE_PORT, port) or {}, 10, f"a flow to port {port}")
 
 
 def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrinter) -> None:
-    """The rule no-games: one packet costs a search, the others only a lookup."""
+    """Checks that the rule no-games costs one search; the switch discards all later packets."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     wire = WireMonitor(network, GAME)
@@ -178,7 +178,7 @@ def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrin
 
 
 class WireMonitor:
-    """Captures every frame on the links out of r1 that carries `mark`, in any encapsulation."""
+    """Captures the frames that leave r1 and contain `mark`, in any encapsulation."""
 
     def __init__(self, network: Network, mark: bytes):
         self._captures = [
@@ -187,7 +187,7 @@ class WireMonitor:
         ]
 
     def seen(self) -> int:
-        """Returns the number of such frames so far, and ends the capture."""
+        """Ends the capture and returns the number of such frames."""
         for capture in self._captures:
             capture.stop()
         return sum(len(capture.frames()) for capture in self._captures)
@@ -196,7 +196,7 @@ class WireMonitor:
 def a_commit_takes_effect_at_once(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Rules changed back and forth under traffic: no packet meets removed rules."""
+    """Changes rules back and forth under traffic. Checks that no packet meets removed rules."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(
         f"An edit of the SPD takes effect at once, on running flows ({COMMITS} times)"
@@ -215,7 +215,7 @@ def a_commit_takes_effect_at_once(
         expect(edits.lost == 0, f"{edits.lost} packets were lost after a commit let them pass")
         discarded = ended.discarded_by_switch + ended.discarded_by_controller
         stale = outcome.sent - outcome.received - discarded
-        # BGP's packets, the only others here, may also get a stale verdict.
+        # Other packets with a stale verdict can only be BGP's.
         expect(0 <= stale <= ended.stale, f"the sum is not even: {outcome}, {ended}")
         printer.measure("commit, median and longest", milliseconds(edits.seconds))
         printer.measure(
@@ -235,12 +235,12 @@ def a_commit_takes_effect_at_once(
 
 
 def milliseconds(times: list[float]) -> str:
-    """The median and the longest of times in seconds."""
+    """Formats median and maximum of times given in seconds."""
     return f"{statistics.median(times) * 1000:.1f} ms, {max(times) * 1000:.1f} ms"
 
 
 class Edits:
-    """Commits under traffic, and the outcomes of the packets sent between them."""
+    """Makes commits under traffic, and counts what happens to the packets sent between them."""
 
     def __init__(self, router: P4Router, control: SpdControl, video: UdpFlows):
         self._router, self._control, self._video = router, control, video
@@ -250,7 +250,7 @@ class Edits:
         self.allowed = self.lost = 0
 
     def commit(self, file: str, *, passes: bool) -> None:
-        """Commits, and judges the packets that are sent after its return."""
+        """Commits, then checks the packets sent after the commit has returned."""
         asked, returned = self._control.commit(self._router.files / file)
         self.seconds.append(returned - asked)
         enough = self._video.sent() + BETWEEN_COMMITS
@@ -267,14 +267,14 @@ class Edits:
             self.passed_late += self._video.arrived(sent)
 
     def _ended_so_far(self) -> int:
-        """The number of packets that have arrived or are known to be lost."""
+        """Returns the number of packets that have arrived or were counted as dropped."""
         return self._video.received() + (self._control.fates() - self._ended).all
 
 
 def the_cache_is_worth_it(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """The same traffic with the flow cache and without, in turn."""
+    """Compares the cost of a packet with and without the flow cache, in turn."""
     with printer.step("What the flow cache is worth: off and on in turn, medians of 5 rounds each"):
         costs: dict[bool, list[Cost]] = {True: [], False: []}
         for _ in range(ROUNDS):
@@ -309,11 +309,11 @@ class Cost:
 
 
 def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> Cost:
-    """Measures one round; the numbers of searches and hits must match the cache's state."""
+    """Measures one round. Checks that searches and hits match the cache's state."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     pids = router.target.pid, router.controller.pid
     with UdpFlows(h1, h2, rate=1000, port=CHAT) as traffic:
-        traffic.wait_for_more(64)  # with the cache on, all flows are cached by then
+        traffic.wait_for_more(64)  # with the cache on, all flows are cached now
         met = control.rule("site")
         first, spent = traffic.sent(), sum(map(probes.cpu_seconds, pids))
         traffic.wait_for_more(400)
@@ -332,7 +332,10 @@ def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> C
 def nothing_protected_leaves_in_clear(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """A protect rule whose bundle has no SA comes to apply to a running flow: no byte leaves."""
+    """Commits a rule that protects a running flow by a bundle without an SA.
+
+    Checks that no packet of the flow leaves in clear.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     count = 100
     with (
@@ -349,7 +352,7 @@ def nothing_protected_leaves_in_clear(
         run_sluice(router, printer, "spd", "commit", "wan-payroll.yaml")
         wire, ended = WireMonitor(network, SALARY), control.fates()
         payroll.send(count)
-        with suppress(Timeout):  # a wrong result is reported below
+        with suppress(Timeout):  # a wrong result fails the step below
             wait_until(
                 lambda: (control.fates() - ended).without_sa >= count, 5, "all to be dropped"
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries of the demo and the end-to-end tests to a network: ping, traceroute, counters."""
+"""Queries of the demo and of the end-to-end tests: ping, traceroute, counters."""
 
 import ipaddress
 import json
@@ -22,7 +22,10 @@ def _is_address(word: str) -> bool:
 
 @dataclass(frozen=True)
 class Ping:
-    """Result of one run of ping. Round-trip times are in milliseconds, None without an answer."""
+    """Result of one run of ping.
+
+    Round-trip times are in milliseconds, None if none was answered.
+    """
 
     sent: int
     received: int
@@ -32,7 +35,7 @@ class Ping:
 
     @property
     def lost(self) -> int:
-        """Requests without an answer."""
+        """Number of requests without an answer."""
         return self.sent - self.received
 
 
@@ -46,11 +49,11 @@ def ping(
     options: tuple[str, ...] = (),
     answered: bool = False,
 ) -> Ping:
-    """Pings `address`; `size` is the payload's, in bytes.
+    """Pings `address`. `size` is the length of the payload in bytes.
 
-    After its first answer ping waits for the last one only an interval or two round trips, so a
-    late one looks lost. With `answered` it continues, with more than `count` requests if
-    necessary, until there are as many answers; requests missing before the last one are lost.
+    After its last request, ping waits for answers only an interval or two round trips. So a late
+    answer counts as lost. With `answered`, ping continues until it has `count` answers, if
+    necessary with more requests. Then only requests before the last answered one can be lost.
     """
     patience = ("-w", str(math.ceil(count * interval) + 5)) if answered else ("-W", "2")
     done = place.run(
@@ -75,7 +78,7 @@ def ping(
 
 
 def traceroute(place: Namespace, address: str, *options: str) -> list[set[str]]:
-    """The addresses that answered at each hop count, one set of probes after the other."""
+    """Returns the addresses that answered, one set for each hop count."""
     family = "-6" if ":" in address else "-4"
     text = place.run("traceroute", family, "-n", "-w", "2", "-q", "3", *options, address).stdout
     hops = []
@@ -85,7 +88,7 @@ def traceroute(place: Namespace, address: str, *options: str) -> list[set[str]]:
 
 
 def kernel_forwarded(place: Namespace) -> int:
-    """Packets that the kernel of a namespace has forwarded, IPv4 and IPv6."""
+    """Returns the number of packets that a namespace's kernel has forwarded, IPv4 and IPv6."""
     lines = place.run("cat", "/proc/net/snmp").stdout.splitlines()
     names, values = (line.split()[1:] for line in lines if line.startswith("Ip:"))
     forwarded = int(dict(zip(names, values, strict=True))["ForwDatagrams"])
@@ -97,13 +100,13 @@ def kernel_forwarded(place: Namespace) -> int:
 
 
 def interface_packets(place: Namespace, interface: str) -> tuple[int, int]:
-    """Packets received and sent by an interface, by the kernel's count."""
+    """Returns the packets that an interface has received and sent, as counted by the kernel."""
     shown = json.loads(place.run("ip", "-s", "-j", "link", "show", "dev", interface).stdout)
     counts = shown[0]["stats64"]
     return counts["rx"]["packets"], counts["tx"]["packets"]
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process, user and system."""
+    """Returns the CPU seconds of all threads of a process, user and system."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The software of a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
+"""The programs of a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
 
-Everything here works on a `Namespace` whose links are already in place, so it
-is the same under mininet and under the test kit.
+All classes work on a `Namespace` whose links exist. So they work with mininet and with the test
+kit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from sluice_testkit.process import Process, Supervisor
 from sluice_testkit.target import Target, p4runtime_address
 from sluice_topo.description import Host, Router
 
-LINUX = "linux"  # instead of a target's name: the kernel forwards in every router
+LINUX = "linux"  # in place of a target's name: the kernel forwards in every router
 
 
 class HostNode:
@@ -28,21 +28,21 @@ class HostNode:
         self.namespace = namespace
 
     def start(self) -> None:
-        """Sets its addresses and default routes."""
+        """Sets the host's addresses and default routes."""
         self.namespace.add_address("eth0", *self.description.addresses)
         for gateway in self.description.gateways:
             family = "-6" if ":" in gateway else "-4"
             self.namespace.run("ip", family, "route", "add", "default", "via", gateway)
 
     def address(self, version: int) -> str:
-        """Returns the router's IPv4 or IPv6 address."""
+        """Returns the host's IPv4 or IPv6 address."""
         return self.description.address(version)
 
 
 class LinuxRouter:
     """A router whose kernel forwards.
 
-    `addresses` are for interfaces whose addresses are not in FRR's configuration.
+    `addresses` are those of interfaces that FRR's configuration does not set.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LinuxRouter:
         self.frr = Frr(self.name, namespace, frr_config, directory, supervisor)
 
     def start(self) -> None:
-        """Enables the kernel's forwarding, with ECMP hashing by ports, and starts FRR."""
+        """Enables forwarding in the kernel, with ECMP hashing by ports, and starts FRR."""
         self.namespace.sysctl(
             ipv4__ip_forward=1,
             ipv6__conf__all__forwarding=1,
@@ -75,19 +75,20 @@ class LinuxRouter:
         self.frr.start()
 
     def check(self) -> None:
-        """Raises `ProcessDied`, with its output, if one of its programs has ended."""
+        """Raises `ProcessDied` with the log's end if one of the router's programs has ended."""
         check_all(self.frr.processes.values())
 
     def stop(self) -> None:
-        """Stop FRR."""
+        """Stops FRR."""
         self.frr.stop()
 
 
 class P4Router:
     """A router whose P4 switch forwards: switch, controller and FRR. The kernel never forwards.
 
-    The switch serves P4Runtime at `switch_address` if the controller reaches it through another
-    program. Else it serves at the configured address, with a Unix socket in the run directory.
+    `switch_address` is where the switch serves P4Runtime, if the controller reaches it through
+    another program. By default the switch uses the configured address; a Unix socket is moved to
+    the run directory.
     """
 
     def __init__(
@@ -139,11 +140,11 @@ class P4Router:
         self.frr.start()
 
     def check(self) -> None:
-        """Raises `ProcessDied`, with its output, if one of its programs has ended."""
+        """Raises `ProcessDied` with the log's end if one of the router's programs has ended."""
         check_all((self.target.process, self.controller.process, *self.frr.processes.values()))
 
     def stop(self) -> None:
-        """Stop FRR, the controller, the switch."""
+        """Stops FRR, the controller and the switch."""
         self.frr.stop()
         self.controller.stop()
         self.target.stop()
@@ -153,7 +154,7 @@ RouterNode = LinuxRouter | P4Router
 
 
 def check_all(processes: Iterable[Process | None]) -> None:
-    """Checks every process that has been started."""
+    """Checks that all processes that were started are running."""
     for process in processes:
         if process is not None:
             process.check()
@@ -166,9 +167,9 @@ def plain_linux(
     supervisor: Supervisor,
     frr_config: str | None = None,
 ) -> LinuxRouter:
-    """A P4 router's files with the kernel instead of the switch: the control experiment.
+    """Returns a Linux router with a P4 router's files: the control experiment.
 
-    The links have to end in the interfaces named in sluice.yaml instead of in ports.
+    Its links must end at the interfaces named in sluice.yaml, not at ports.
     """
     interfaces = description.sluice_config()["interfaces"]
     addresses = {interface["name"]: interface["addresses"] for interface in interfaces}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the demo on any built two-site network: each step checks its statements.
+"""Runs the demo on any built two-site network. Each step checks its statements.
 
-A failed step raises, and only measurements of this run are reported. Routing
-first; policy follows in `policy_demo`, ESP in `ike_demo` or `esp_demo`.
+A step that fails raises an exception. Everything reported was measured in this run. This module has
+the steps about routing. `policy_demo` follows, then `ike_demo` or `esp_demo`.
 """
 
 import time
@@ -23,14 +23,16 @@ SITE_PREFIXES = {
     "r2": ("10.1.0.0/24", "2001:db8:1::/64"),
 }
 FLOWS = 64
-LEAST_SHARE = 0.2  # of 64 flows on one of two equal paths: 1 in a million runs of a fair hash
+LEAST_SHARE = 0.2  # of 64 flows; a fair hash gives one of two paths less in 1 of 10^6 runs
 
 
 def run(
     network: Network, printer: DemoPrinter, watch: Stopwatch, sites: esp_sites.Sites | None = None
 ) -> None:
-    """Runs the whole demo; `watch` has been running since before anything was started. `sites` are
-    the routers' ESP engines, None without engines."""
+    """Runs the whole demo. `watch` was started before all programs.
+
+    `sites` has the routers' ESP engines, or is None without engines.
+    """
     printer.part("Routing: FRR decides, the switches of r1 and r2 forward")
     bgp_comes_up(network, printer, watch)
     routes_arrive(network, printer, watch)
@@ -47,7 +49,7 @@ def run(
 
 
 def bgp_comes_up(network: Network, printer: DemoPrinter, watch: Stopwatch) -> None:
-    """All BGP sessions, IPv4 and IPv6, run through the switches."""
+    """Checks that all BGP sessions, IPv4 and IPv6, come up through the switches."""
     with printer.step("BGP comes up through the switches"):
         network.wait_for_bgp()
         for name, router in network.routers.items():
@@ -58,7 +60,7 @@ def bgp_comes_up(network: Network, printer: DemoPrinter, watch: Stopwatch) -> No
 
 
 def fib_legs(network: Network, name: str, prefix: str) -> int:
-    """The number of next hops by which the forwarding plane of `name` reaches `prefix`."""
+    """Returns the number of next hops that the forwarding plane of `name` has for `prefix`."""
     router = network.routers[name]
     if isinstance(router, P4Router):
         return next(
@@ -75,16 +77,16 @@ def fib_legs(network: Network, name: str, prefix: str) -> int:
 
 
 def has_legs(network: Network, name: str, prefix: str, legs: int) -> bool:
-    """Whether the forwarding plane of `name` reaches `prefix` over exactly `legs` next hops.
+    """Returns whether the forwarding plane of `name` has exactly `legs` next hops for `prefix`.
 
-    The programs of `name` must run: one that has ended is reported at once, not at the deadline.
+    Raises ProcessDied at once if a program of `name` has ended.
     """
     network.routers[name].check()
     return fib_legs(network, name, prefix) == legs
 
 
 def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
-    """Waits until both sites reach each other over `legs` next hops, in both families."""
+    """Waits until both sites reach each other over `legs` next hops, for IPv4 and IPv6."""
     for name in SITES:
         for prefix in SITE_PREFIXES[name]:
             wait_until(
@@ -97,7 +99,7 @@ def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
 
 
 def routes_arrive(network: Network, printer: DemoPrinter, watch: Stopwatch) -> None:
-    """FRR's routes are in the switches, over both transit routers."""
+    """Checks that FRR's routes are in the switches, over both transit routers."""
     with printer.step("Routes arrive in the switches, each over two transit routers of equal cost"):
         wait_for_legs(network, 2)
         printer.measure("start to all routes in the switches", f"{watch.seconds():.1f} s")
@@ -107,7 +109,10 @@ def routes_arrive(network: Network, printer: DemoPrinter, watch: Stopwatch) -> N
 
 
 def ping_works(network: Network, printer: DemoPrinter) -> None:
-    """Hosts reach each other; the first packets wait for their neighbours and are not lost."""
+    """Checks that hosts reach each other.
+
+    The first packets wait for their neighbours and arrive.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step("h1 pings h2"):
         for version in VERSIONS:
@@ -121,7 +126,7 @@ def ping_works(network: Network, printer: DemoPrinter) -> None:
 
 
 def traceroute_works(network: Network, printer: DemoPrinter) -> None:
-    """Every router answers for itself, the P4 ones by their controllers."""
+    """Checks that every router answers traceroute. P4 routers answer by their controllers."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     transit = {4: ({"10.0.1.2", "10.0.2.2"}, {"10.0.3.2", "10.0.4.2"})}
     transit[6] = (
@@ -141,7 +146,7 @@ def traceroute_works(network: Network, printer: DemoPrinter) -> None:
 
 
 def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
-    """Flows divide over the transit routers, and each flow keeps to one."""
+    """Checks that flows are spread over both transit routers, and that each flow keeps to one."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
         for version in VERSIONS:
@@ -161,7 +166,7 @@ def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
 
 
 def large_packets_arrive(network: Network, printer: DemoPrinter) -> None:
-    """Fragments take one path, the one of their flow."""
+    """Checks that fragments take the path of their flow."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step("Datagrams larger than a link arrive in fragments"):
         for version in VERSIONS:
@@ -171,7 +176,7 @@ def large_packets_arrive(network: Network, printer: DemoPrinter) -> None:
 
 
 def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
-    """The link between r1 and t1 is cut under traffic, then restored."""
+    """Cuts the link between r1 and t1 under traffic, then restores it."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     t1 = network.routers["t1"].namespace
     with printer.step("The link between r1 and t1 is cut: traffic moves to t2"):
@@ -204,7 +209,9 @@ def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
 
 
 def the_kernel_stood_by(network: Network, printer: DemoPrinter) -> None:
-    """The sites' routers forwarded everything in their switches, nothing in their kernels."""
+    """Checks that the sites' routers forwarded all packets in their switches, none in their
+    kernels.
+    """
     with printer.step("Who forwarded?"):
         for name in SITES:
             router = network.routers[name]
@@ -220,5 +227,5 @@ def the_kernel_stood_by(network: Network, printer: DemoPrinter) -> None:
 
 
 def now() -> str:
-    """The time, for the headline."""
+    """Returns the current time, for the headline."""
     return time.strftime("%Y-%m-%d %H:%M:%S")

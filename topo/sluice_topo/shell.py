@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make shell`: p4runtime-shell on a running switch.
+"""Runs p4runtime-shell on a running switch: `make shell`.
 
-The switch is the demo's (its first P4 router's, or the one named), or any at
-an address. The controller stays primary: the shell asks with a low election
-id, so it reads everything and changes nothing.
+The switch is one of the demo's (the first P4 router's by default), or any at a given address. The
+shell uses a low election id, so the controller stays primary. The shell can read everything but
+change nothing.
 """
 
 import argparse
@@ -16,19 +16,19 @@ from pathlib import Path
 from sluice_testkit import owner, where
 from sluice_topo.demo import RUNNING
 
-# Over a Unix socket gRPC's C core uses the path as the server's name, in a form that HTTP/2 does
-# not allow and sluice-switch refuses; p4runtime-shell has no option for another name.
+# gRPC's C core sends the path of a Unix socket as authority. HTTP/2 does not allow this, and
+# sluice-switch refuses it. p4runtime-shell has no option for another authority.
 LAUNCH = """
 import functools, runpy, grpc
 options = [("grpc.default_authority", "localhost")]
 grpc.insecure_channel = functools.partial(grpc.insecure_channel, options=options)
 runpy.run_module("p4runtime_sh", run_name="__main__", alter_sys=True)
 """
-ELECTION_ID = "0,0"  # below any controller's, so the shell never becomes primary beside one
+ELECTION_ID = "0,0"  # below every controller's, so the controller stays primary
 
 
 def main() -> None:
-    """Executes p4runtime-shell, in the switch's namespace if the switch is the demo's."""
+    """Executes p4runtime-shell, inside the switch's namespace if the switch is the demo's."""
     parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH of a P4Runtime server")
     parser.add_argument("--device-id", type=int, default=1)
@@ -52,13 +52,13 @@ def main() -> None:
 
 
 def shell_argv(address: str, device: int) -> list[str]:
-    """p4runtime-shell on a switch at HOST:PORT or unix:PATH."""
+    """Returns the command for p4runtime-shell on a switch at HOST:PORT or unix:PATH."""
     argv = [str(where.p4runtime_shell_python()), "-c", LAUNCH, "--no-ssl"]
     return [*argv, "--grpc-addr", address, "--device-id", str(device)]
 
 
 def demo_switch(router: str | None) -> dict[str, object] | None:
-    """The switch of the newest running demo."""
+    """Returns the switch of the newest running demo, or None."""
     for path in newest_first(owner.temporary_root().glob(f"{owner.PREFIX}-*/{RUNNING}")):
         if owner.owner_is_gone(path.parent.name):
             continue
@@ -72,7 +72,10 @@ def demo_switch(router: str | None) -> dict[str, object] | None:
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:
-    """Files by time, the newest first; one that is deleted meanwhile counts as old."""
+    """Sorts files by time, the newest first.
+
+    A file that is deleted meanwhile counts as the oldest.
+    """
 
     def age(path: Path) -> float:
         return -path.stat().st_mtime if path.exists() else 0.0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 router's IPsec policy, read and changed while it runs, by the controller's local API.
+"""Reads and changes a running P4 router's IPsec policy, through the controller's local API.
 
-Does the same as the `sluice` command, without a process for each request: when
-`commit` returns, the controller's answer has just been read.
+Works like the `sluice` command but starts no process. So `commit` returns as soon as the
+controller's answer has arrived.
 """
 
 import time
@@ -15,7 +15,7 @@ from sluice_testkit.controller import Controller
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Packets that met a rule: searched by the controller, or served from the flow cache."""
+    """Packets that matched a rule: searched by the controller, or served from the flow cache."""
 
     searched: int
     hits: int
@@ -26,7 +26,7 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Fates:
-    """The number of packets that ended at the outbound lists since the start, by outcome."""
+    """Packets that the outbound lists have dropped since the controller's start, by reason."""
 
     discarded_by_switch: int
     discarded_by_controller: int
@@ -35,7 +35,7 @@ class Fates:
 
     @property
     def all(self) -> int:
-        """The sum of all outcomes."""
+        """The sum over all reasons."""
         by_policy = self.discarded_by_switch + self.discarded_by_controller
         return by_policy + self.stale + self.without_sa
 
@@ -56,25 +56,27 @@ class SpdControl:
         self.spd = spd
 
     def commit(self, file: Path) -> tuple[float, float]:
-        """Commits a file; returns the times of the request and of the answer (monotonic)."""
+        """Commits a file. Returns the times of request and answer (monotonic, in seconds)."""
         text = file.read_text(encoding="utf-8")
         asked = time.monotonic()
         self._ask(command="spd commit", files=[{"name": file.name, "text": text}])
         return asked, time.monotonic()
 
     def cache(self, on: bool) -> None:
-        """Turn the flow cache on or off."""
+        """Turns the flow cache on or off."""
         self._ask(command=f"flow-cache {'on' if on else 'off'}", spd=self.spd)
 
     def rule(self, name: str) -> RuleCounts:
-        """The counts of an outbound rule; zero if there is no such rule now."""
+        """Returns the counts of an outbound rule; zero if the list has no such rule."""
         lists = self._ask(command="show", what="spd", spd=self.spd)
         outbound = next(one for one in lists if one["direction"] == "outbound")
         found = next((rule for rule in outbound["rules"] if rule["name"] == name), None)
         return RuleCounts(found["searched"], found["hits"]) if found else RuleCounts(0, 0)
 
     def flow(self, source_port: int, destination_port: int) -> dict[str, Any] | None:
-        """The live outbound flow between these ports, if the switch holds it."""
+        """Returns the valid outbound flow between these ports, or None if the switch does not hold
+        it.
+        """
         ports = source_port, destination_port
         for flow in self._ask(command="show", what="flows", spd=self.spd):
             found = flow["source_port"], flow["destination_port"]
@@ -84,7 +86,7 @@ class SpdControl:
         return None
 
     def fates(self) -> Fates:
-        """The outcomes of packets that must not leave."""
+        """Returns the number of packets dropped by the outbound lists, by reason."""
         counters = self._ask(command="show", what="counters")
         drops = {name: count["packets"] for name, count in counters["switch_drops"].items()}
         by_cpu = sum(

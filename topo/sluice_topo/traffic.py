@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steady UDP flows between two hosts, and their results.
+"""Sends steady UDP flows between two hosts, and measures their results.
 
-Each packet carries its number; the receiver notes the time of each arrival. So loss,
-reordering and the longest time without a packet are measured, not guessed.
-Modest rates only (Python sends them): for load there is `sluice-traffic`.
+Each packet carries its number, and the receiver records the time of each arrival. So loss,
+reordering and the longest gap are measured, not guessed. Python sends the packets, so the rates are
+low. `sluice-traffic` generates higher loads.
 """
 
 import socket
@@ -30,7 +30,7 @@ _HEADER = struct.Struct("!QH")
 
 @dataclass(frozen=True)
 class TrafficResult:
-    """The results of a run. Times in seconds."""
+    """The results of a run. Times are in seconds."""
 
     sent: int
     received: int
@@ -39,19 +39,20 @@ class TrafficResult:
 
     @property
     def lost(self) -> int:
-        """Packets sent that never arrived."""
+        """Number of sent packets that have not arrived."""
         return self.sent - self.received
 
     @property
     def outage(self) -> float:
-        """The longest gap beyond the sending interval."""
+        """The longest gap between arrivals, less the sending interval."""
         return max(0.0, self.longest_gap - self.interval)
 
 
 class UdpFlows:
-    """`flows` UDP flows from one host to another, packets round robin at `rate` a second.
+    """`flows` UDP flows from one host to another, with `rate` packets per second in total.
 
-    With `destinations` they go to these addresses in turn, which must also be the receiver's.
+    The flows send in turn. If `destinations` is given, the flows use these addresses in turn; all
+    must be the receiver's.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class UdpFlows:
         family = socket.AF_INET if version == 4 else socket.AF_INET6
         self._receiver = receiver.namespace.socket(family, socket.SOCK_DGRAM)
         self._receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        if version == 6:  # beside an IPv4 socket on the same port
+        if version == 6:  # an IPv4 socket may use the same port
             self._receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         self._receiver.bind(("" if destinations else receiver.address(version), port))
         self._receiver.settimeout(0.05)
@@ -89,33 +90,35 @@ class UdpFlows:
         ]
 
     def start(self) -> None:
-        """Begin to send."""
+        """Starts sending."""
         for thread in self._threads:
             thread.start()
 
     def received(self) -> int:
-        """Packets that have arrived so far."""
+        """Returns the number of packets that have arrived so far."""
         return len(self._arrivals)
 
     def sent(self) -> int:
-        """Packets sent so far."""
+        """Returns the number of packets sent so far."""
         return len(self._departures)
 
     def sent_since(self, moment: float) -> range:
-        """The numbers of the packets that were sent at `moment` (monotonic) or later."""
+        """Returns the numbers of the packets sent at `moment` (monotonic) or later."""
         return range(bisect_left(self._departures, moment), self.sent())
 
     def arrived(self, numbers: Collection[int]) -> int:
-        """The number of these packets that have arrived."""
+        """Returns how many of these packets have arrived."""
         return sum(number in self._arrivals for number in numbers)
 
     def wait_for_more(self, packets: int, deadline: float = 20.0) -> None:
-        """Waits until `packets` more have arrived."""
+        """Waits until `packets` more packets have arrived."""
         enough = self.received() + packets
         wait_until(lambda: self.received() >= enough, deadline, f"{packets} more packets")
 
     def stop(self, patience: float = 1.0) -> TrafficResult:
-        """Stops sending, waits `patience` seconds for packets on their way, and sums up."""
+        """Stops sending, waits up to `patience` seconds for packets under way, and returns the
+        results.
+        """
         self._stop_sending.set()
         self._threads[1].join()
         end = time.monotonic() + patience
@@ -150,7 +153,7 @@ class UdpFlows:
             departure = time.monotonic()
             try:
                 self._senders[flow].send(_HEADER.pack(number, flow).ljust(64, b"."))
-            except OSError:  # an ICMP error in answer to an earlier packet
+            except OSError:  # an ICMP error about an earlier packet
                 continue
             self._departures.append(departure)
             due += self._interval
@@ -167,7 +170,7 @@ class UdpFlows:
 
 
 class PathMonitor:
-    """Captures which of the transit routers carries which flows from one side to the other."""
+    """Captures the flows that each transit router receives from one site."""
 
     def __init__(self, network: Network, interface: str = "eth1"):
         def ours(frame: Frame) -> bool:
@@ -178,18 +181,18 @@ class PathMonitor:
         }
 
     def flows(self) -> dict[str, set[int | None]]:
-        """The source ports seen by each transit router."""
+        """Returns the source ports that each transit router has seen."""
         return {
             name: {frame.source_port for frame in capture.frames()}
             for name, capture in self._captures.items()
         }
 
     def packets(self) -> dict[str, int]:
-        """The packets seen by each transit router."""
+        """Returns the number of packets that each transit router has seen."""
         return {name: capture.count() for name, capture in self._captures.items()}
 
     def clear(self) -> None:
-        """Clears the captured frames."""
+        """Discards the captured frames."""
         for capture in self._captures.values():
             capture.clear()
 

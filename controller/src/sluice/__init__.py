@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sluice's controller: keeps a P4 switch true to the host's routes and neighbours.
+"""Contains Sluice's controller, which keeps a P4 switch consistent with the host's routes.
 
-The packages and what each may import are listed in docs/ARCHITECTURE.md and checked by
-import-linter (controller/pyproject.toml).
+docs/ARCHITECTURE.md lists the packages and what each may import. import-linter checks this
+(controller/pyproject.toml).
 """
 
 __version__ = "0.1.0"

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of the native extension `sluice._native` (source: controller/native/, Rust).
+"""Declares the native extension `sluice._native` (source: controller/native/, Rust).
 
 It contains the controller's I/O (P4Runtime, host TAPs, FPM framing), which passes data to Python in
 batches, and the table of all routes (RouteTable). It contains neither policy nor P4 names. Its only
 decision is which frames pass between host and switch, by tables from Python (FastPath).
 
-Common to the classes that are read:
-- `fileno()` is an eventfd that is readable exactly while `poll()`/`read()` has results
-  (level-triggered), for `loop.add_reader`.
+These rules hold for all classes with `poll()` or `read()`:
+
+- `fileno()` is an eventfd for `loop.add_reader`. It is readable exactly while `poll()`/`read()` has
+  results (level-triggered).
 - `poll()`/`read()` never block. They remove their results from the queue.
 - Queues are bounded. Senders that can wait get backpressure (reads, FPM). Other data are dropped
   and counted by name in `stats()` (packets, host frames, digests, idle timeouts).
 - Methods may be called from any thread. System calls and joins release the GIL.
-- Errors: `ValueError` for a bad argument (the call has no effect), `OSError` with errno from the
-  kernel, `ConnectionError` once closed, `BlockingIOError` for too many outstanding requests.
-- The event types below exist for the type checker only: import them under `TYPE_CHECKING`.
+- `ValueError`: a bad argument; the call has no effect. `OSError`: an errno of the kernel.
+  `ConnectionError`: the object is closed. `BlockingIOError`: too many outstanding requests.
+- The event types below exist for the type checker only. Import them under `TYPE_CHECKING`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
@@ -23,7 +24,7 @@ from typing import Any, Literal, Protocol, TypeAlias, final
 __version__: str
 
 _Status: TypeAlias = tuple[int, str]
-"""(canonical gRPC code, message); 0 is OK."""
+"""Status: canonical gRPC code (0 is OK), message."""
 
 P4RuntimeEvent: TypeAlias = (
     tuple[Literal["connected"]]
@@ -41,23 +42,33 @@ P4RuntimeEvent: TypeAlias = (
     | tuple[Literal["rehearsal"], int, int, str, list[tuple[str, str, dict[str, str]]]]
     | tuple[Literal["closed"], int, str]
 )
-"""
-("connected",)                                        HTTP/2 connection up, arbitration sent
-("arbitration", is_primary, code, message, election)  code 0: primary, 6: another is, 5: none is;
-                                                      election: the highest id the switch knows
-("packet_in", [(payload, metadata)])                  metadata in the order of set_packet_metadata
-("digest", DigestList) ("idle_timeout", IdleTimeoutNotification) ("stream_error", StreamError)
-                                                      serialized messages of p4.v1
-("write_done", token, code, message, errors)          code 0: all applied, errors is []; otherwise
-                                                      errors has one (code, message) per update, in
-                                                      order, if the switch sent them, else []
-("read_part", token, ReadResponse)                    serialized, any number, then
-("read_done", token, code, message)
-("pipeline_done", token, code, message, response)     of set_pipeline and get_pipeline
-("capabilities", token, code, message, response)
-("ports", token, code, message, links, cpu_port)      links: port number -> whether its link is up
-("rehearsal", token, code, message, steps)            steps: [(kind, name, details)]
-("closed", code, message)                             last event, after the answers to all requests
+"""Events of a P4RuntimeClient:
+
+    ("connected",)                    the HTTP/2 connection is up, the arbitration is sent
+    ("arbitration", is_primary, code, message, election)
+                                      code 0: this session is primary; 6: another session is;
+                                      5: no session is;
+                                      election: the highest id that the switch knows
+    ("packet_in", [(payload, metadata)])
+                                      metadata is in the order of set_packet_metadata
+    ("digest", DigestList)            a serialized message of p4.v1, as in the next two
+    ("idle_timeout", IdleTimeoutNotification)
+    ("stream_error", StreamError)
+    ("write_done", token, code, message, errors)
+                                      code 0: all updates are applied, errors is [];
+                                      otherwise errors has one (code, message) for each update,
+                                      in order, or is [] if the switch sent none
+    ("read_part", token, ReadResponse)
+                                      serialized; any number of these, then read_done
+    ("read_done", token, code, message)
+    ("pipeline_done", token, code, message, response)
+                                      answer to set_pipeline or get_pipeline
+    ("capabilities", token, code, message, response)
+    ("ports", token, code, message, links, cpu_port)
+                                      links: port number -> whether its link is up
+    ("rehearsal", token, code, message, steps)
+                                      steps: [(kind, name, details)]
+    ("closed", code, message)         the last event, after the answers to all requests
 """
 
 PacketFilter: TypeAlias = tuple[int, Sequence[int]]
@@ -65,18 +76,26 @@ PacketFilter: TypeAlias = tuple[int, Sequence[int]]
 
 @final
 class P4RuntimeClient:
-    """One P4Runtime session over one connection. Connects in the background and never reconnects:
-    after ("closed", ...) make a new one.
+    """Runs one P4Runtime session over one connection.
 
-    address: "unix:path" ("unix:/run/sluice/switch.sock"), or "host:port" ("[::1]:9559" for IPv6).
-    device_id: not 0. election_id: (high, low), not (0, 0). role: name, None for the default role.
-    request_timeout: seconds until a request without an answer fails with DEADLINE_EXCEEDED (4).
-    tls: (CA certificate, client certificate with its chain, client key), all PEM, for TCP with
-    mutual TLS; None for a Unix socket or for TCP without TLS. server_name: the name that the
-    switch's certificate must have, by default the host of the address. fast_path: handles packets
-    that it accepts, once set_packet_metadata was called. packets_only: the packets that the role
-    may receive, and those that it may send; sluice-switch allows it nothing else. Raises ValueError
-    for other arguments."""
+    Connects in the background and never reconnects: after ("closed", ...) make a new client.
+
+    - address: "unix:path" ("unix:/run/sluice/switch.sock"), or "host:port" ("[::1]:9559" for IPv6).
+    - device_id: not 0.
+    - election_id: (high, low), not (0, 0).
+    - role: its name, or None for the default role.
+    - request_timeout: time after which a request without an answer fails with DEADLINE_EXCEEDED
+      (4), in seconds.
+    - tls: (CA certificate, client certificate with its chain, client key), all PEM, for TCP with
+      mutual TLS. None for a Unix socket or for TCP without TLS.
+    - server_name: the name that the switch's certificate must have; default: the host of the
+      address.
+    - fast_path: handles packets that it accepts, once set_packet_metadata was called.
+    - packets_only: the packets that the role may receive, and those that it may send. sluice-switch
+      permits nothing else to the role.
+
+    Raises ValueError for other arguments.
+    """
 
     def __new__(
         cls,
@@ -96,22 +115,34 @@ class P4RuntimeClient:
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:
-        """Returns at most `max_events` events; each packet-in counts as one. Use 2 or more. Answers
-        come first, then one batch of packet-ins; each kind gets at least half if needed."""
+        """Returns at most `max_events` events; each packet-in counts as one. Use 2 or more.
+
+        Answers come first, then one batch of packet-ins. If more events wait, each of the two kinds
+        gets at least half.
+        """
 
     def set_packet_metadata(
         self, packet_in: Sequence[tuple[int, int]], packet_out: Sequence[tuple[int, int]]
     ) -> None:
-        """Sets (metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out,
-        in the order of the values. Until then packet-ins are dropped (packet_in_unexpected)."""
+        """Sets (metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out.
+
+        Metadata values have this order. Before this call, packet-ins are dropped
+        (packet_in_unexpected).
+        """
 
     def packet_out(self, batch: Sequence[tuple[bytes, tuple[int, ...]]]) -> int:
-        """Queues (payload, metadata values) in order. Returns how many were queued; the others are
-        dropped. Raises ValueError for a value that does not fit; then none is queued."""
+        """Queues (payload, metadata values) in order. Returns how many packets were queued.
+
+        The others are dropped. Raises ValueError for a value that does not fit its field; then no
+        packet is queued.
+        """
 
     def write(self, token: int, request: bytes) -> None:
-        """Sends a serialized WriteRequest. Writes and set_pipeline are sent in call order, each
-        after the previous one was answered."""
+        """Sends a serialized WriteRequest.
+
+        Writes and set_pipeline are sent in the order of the calls. Each is sent after the answer to
+        the previous one.
+        """
 
     def set_pipeline(self, token: int, request: bytes) -> None:
         """Sends a serialized SetForwardingPipelineConfigRequest, in order with write()."""
@@ -124,12 +155,14 @@ class P4RuntimeClient:
 
     def capabilities(self, token: int) -> None: ...
     def ports(self, token: int) -> None:
-        """Requests the switch's ports from sluice-switch. Other targets answer UNIMPLEMENTED
+        """Requests the switch's ports. Targets other than sluice-switch answer UNIMPLEMENTED
         (12)."""
 
     def rehearse(self, token: int, port: int, packet: bytes) -> None:
-        """Requests the simulation of a packet that arrives on this port from sluice-switch. Other
-        targets answer UNIMPLEMENTED (12)."""
+        """Requests the simulation of a packet that arrives on this port.
+
+        Targets other than sluice-switch answer UNIMPLEMENTED (12).
+        """
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         """Arbitrates with another election id on the same stream."""
@@ -138,27 +171,36 @@ class P4RuntimeClient:
         """Sends a serialized StreamMessageRequest (for example a digest acknowledgement)."""
 
     def stats(self) -> dict[str, int]:
-        """Returns packet_in, packet_in_dropped (queue full), packet_in_malformed,
-        packet_in_unexpected, packet_out and packet_out_dropped (queue full), both with the fast
-        path's, digests_dropped, idle_timeouts_dropped, stream_errors_dropped,
-        unknown_stream_messages, requests_pending."""
+        """Returns these counters.
+
+        - Packet-ins: packet_in, packet_in_dropped (queue full), packet_in_malformed,
+          packet_in_unexpected.
+        - Packet-outs, including the fast path's: packet_out, packet_out_dropped (queue full).
+        - Dropped events: digests_dropped, idle_timeouts_dropped, stream_errors_dropped.
+        - Others: unknown_stream_messages, requests_pending.
+        """
 
     def close(self) -> None:
-        """Ends the stream and the connection; ("closed", 1, ...) follows. Idempotent."""
+        """Ends the stream and the connection. The event ("closed", 1, ...) follows. Idempotent."""
 
 @final
 class TapSet:
-    """TAP interfaces, identified by ifindex. A thread of the set reads them.
+    """Holds TAP interfaces, identified by ifindex. A thread of the set reads them.
 
-    They are created in the network namespace of the thread that calls add()."""
+    A TAP is created in the network namespace of the thread that calls add().
+    """
 
     def __new__(
         cls, *, queue_limit: int = 1024, fast_path: FastPath | None = None, rests: bool = False
     ) -> TapSet:
-        """queue_limit: frames queued for Python per interface; more are dropped and counted.
-        fast_path: frames that it handles are not queued for Python. rests: this set's queues are
-        detached until the fast path has a client with packet metadata. Meanwhile queues of other
-        processes, such as a stand-in, receive all frames."""
+        """Creates an empty set.
+
+        - queue_limit: maximum number of frames queued for Python, for each interface. Further
+          frames are dropped and counted.
+        - fast_path: frames that it handles are not queued for Python.
+        - rests: this set's queues are detached until the fast path has a client with packet
+          metadata. Meanwhile the queues of other processes, such as a stand-in, receive all frames.
+        """
 
     def add(
         self,
@@ -169,23 +211,33 @@ class TapSet:
         base: int = 0,
         queue: int | None = None,
     ) -> int:
-        """Creates the TAP or opens an existing one, sets MTU (68..65535) and MAC
-        ("02:00:00:00:01:01"), and returns its ifindex plus base, which identifies it in this set.
-        The TAP is down until set_up, its carrier on until set_carrier. It may have several queues,
-        and exists as long as one of them. queue: descriptor of an open queue, which the set
-        duplicates instead of opening another one."""
+        """Creates the TAP or opens an existing one, and sets MTU and MAC.
+
+        Returns its ifindex plus base, which identifies the TAP in this set. The TAP is down until
+        set_up. Its carrier is on until set_carrier. It may have several queues, and exists as long
+        as one of them.
+
+        - mtu: 68 to 65535.
+        - mac: like "02:00:00:00:01:01".
+        - queue: descriptor of an open queue. The set duplicates it instead of opening another
+          queue.
+        """
 
     def join(self, name: str, index: int, queue: int) -> None:
-        """Takes over a queue of an existing TAP with this name and ifindex: duplicates the
-        descriptor and attaches the queue. Does not change the TAP. Raises ValueError if there is no
-        such TAP."""
+        """Takes over a queue of an existing TAP with this name and ifindex.
+
+        Duplicates the descriptor and attaches the queue. Does not change the TAP. Raises ValueError
+        if there is no such TAP.
+        """
 
     def queue(self, index: int) -> int:
         """Returns the descriptor of a TAP's queue, which the set still owns."""
 
     def remove(self, index: int) -> None:
-        """Detaches and closes the interface's queue. The interface disappears unless it is
-        persistent or another process has a queue of it."""
+        """Detaches and closes the interface's queue.
+
+        The interface disappears unless it is persistent or another process has a queue of it.
+        """
 
     def set_up(self, index: int, up: bool) -> None:
         """Sets the administrative state (IFF_UP)."""
@@ -198,36 +250,50 @@ class TapSet:
         """Returns (ifindex, Ethernet frame) pairs in order of arrival."""
 
     def write(self, frames: Sequence[tuple[int, bytes]]) -> int:
-        """Sends frames to the host. Returns how many it accepted. The others are counted by reason:
-        an interface that is down or not in the set, a full queue, an invalid size."""
+        """Sends frames to the host. Returns how many of them were accepted.
+
+        The others are counted by reason: an interface that is down or not in the set, a full queue,
+        an invalid size.
+        """
 
     def stats(self) -> dict[int, dict[str, int]]:
-        """Returns by ifindex: rx_frames, rx_bytes, rx_dropped (queue full), rx_errors, tx_frames,
-        tx_bytes, tx_dropped_down, tx_dropped_full, tx_errors. Index 0 has tx_unknown_interface."""
+        """Returns these counters by ifindex.
+
+        rx_frames, rx_bytes, rx_dropped (queue full), rx_errors, tx_frames, tx_bytes,
+        tx_dropped_down, tx_dropped_full, tx_errors. Index 0 has tx_unknown_interface.
+        """
 
     def close(self) -> None:
         """Removes all interfaces like remove(), and ends the thread. Idempotent."""
 
 @final
 class FastPath:
-    """Forwards frames between the TAPs of a TapSet and a P4RuntimeClient in their threads, without
-    the GIL. Both get it as an argument; a new client replaces the previous one.
+    """Forwards frames between the TAPs of a TapSet and a P4RuntimeClient, without the GIL.
 
-    A frame passes if all tables allow it. Python handles all others; no frame is refused here.
+    TapSet and client get this object as an argument, and call it in their threads. A new client
+    replaces the previous one. A frame passes if all tables allow it. Python handles all other
+    frames; none is refused here.
 
-    reason_field, interface_field: indexes in the metadata of packet-ins. for_the_host: punt reasons
-    of packets for the host, and whether such packets are IP. link_protocols: EtherTypes other than
-    IP that the host may send (IS-IS passes, too). protocols: IP protocols that the host may send;
-    for ICMP and ICMPv6 the (protocol, type) must be in `icmp`. withheld_ports: UDP source or
-    destination ports whose packets from the host must go to Python.
+    - reason_field, interface_field: indexes in the metadata of packet-ins.
+    - for_the_host: punt reasons of packets for the host, and whether such packets are IP.
+    - link_protocols: EtherTypes other than IP that the host may send. IS-IS passes too.
+    - protocols: IP protocols that the host may send. For ICMP and ICMPv6, also the (protocol, type)
+      must be in `icmp`.
+    - withheld_ports: UDP ports; packets from the host with such a source or destination port go to
+      Python.
 
-    In a VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that the host
-    may send; answered_in_place, protocols other than UDP that it may send and receive;
-    answered_ports, destination UDP ports of datagrams that it may receive.
+    These apply in a VRF other than 0:
 
-    remember: Python gets a copy of each IP packet, by told(), before the host gets the packet.
-    told_limit: limit of queued copies, half of it for one reason. If it is reached, Python handles
-    the packet itself."""
+    - vrf_ports: (source range, destination range) of UDP ports that the host may send.
+    - answered_in_place: protocols other than UDP that the host may send and receive.
+    - answered_ports: destination UDP ports of datagrams that the host may receive.
+
+    These control the copies of packets to the host:
+
+    - remember: Python gets a copy of each IP packet, by told(), before the host gets the packet.
+    - told_limit: limit of queued copies, half of it for one reason. At the limit, Python handles
+      the packet itself.
+    """
 
     def __new__(
         cls,
@@ -250,16 +316,22 @@ class FastPath:
         taps: Sequence[tuple[int, int, int, Sequence[bytes], tuple[int, ...], tuple[int, ...]]],
         sources: Mapping[int, Sequence[bytes]],
     ) -> None:
-        """Replaces the tables of interfaces. taps: (ifindex, layer-3 interface, VRF, the host's MAC
-        addresses on it, packet-out metadata of frames other than IP, and of IP). sources: the
-        host's addresses in this VRF alone, by VRF. Before the first call, nothing passes."""
+        """Replaces the tables of interfaces. Before the first call, no packet passes.
+
+        - taps: (ifindex, layer-3 interface, VRF, the host's MAC addresses on it, packet-out
+          metadata of frames other than IP, packet-out metadata of IP).
+        - sources: by VRF, the host's addresses that are only in this VRF.
+        """
 
     def would_send(self, index: int, frame: bytes) -> tuple[int, ...] | None:
-        """Returns the metadata for sending a frame of the host; None if Python must handle it."""
+        """Returns the metadata for sending a frame of the host, or None if Python must handle
+        it."""
 
     def would_give(self, frame: bytes, metadata: tuple[int, ...]) -> tuple[int, bytes] | None:
-        """Returns the ifindex and the frame that the host would get for a packet-in; None if Python
-        must handle it."""
+        """Returns the ifindex and the frame that the host would get for a packet-in.
+
+        Returns None if Python must handle the packet.
+        """
 
     def fileno(self) -> int: ...
     def told(self, max_packets: int) -> list[tuple[bytes, tuple[int, ...]]]:
@@ -269,8 +341,11 @@ class FastPath:
         """Returns the numbers of packets delivered to the host, by reason."""
 
     def stats(self) -> dict[str, int]:
-        """Returns from_host, from_host_dropped (packet-out queue full), to_host, to_host_refused
-        (by the kernel), to_host_untold (left to Python, as told_limit was reached)."""
+        """Returns these counters.
+
+        from_host, from_host_dropped (packet-out queue full), to_host, to_host_refused (by the
+        kernel), to_host_untold (left to Python at told_limit).
+        """
 
 FpmEvent: TypeAlias = (
     tuple[Literal["open"], int, str]
@@ -278,31 +353,40 @@ FpmEvent: TypeAlias = (
     | tuple[Literal["error"], int, str]
     | tuple[Literal["closed"], int, str]
 )
-"""
-("open", connection, peer)       peer "address:port"; connection numbers are never reused
-("frames", connection, [bytes])  payloads (netlink messages) of whole FPM frames, in order
-("error", connection, message)   framing error with its byte offset; closed follows
-("closed", connection, reason)
+"""Events of an FpmServer:
+
+    ("open", connection, peer)       peer: "address:port"; connection numbers are never reused
+    ("frames", connection, [bytes])  payloads (netlink messages) of whole FPM frames, in order
+    ("error", connection, message)   a framing error with its byte offset; closed follows
+    ("closed", connection, reason)
 """
 
 @final
 class FpmServer:
-    """Listens for zebra's FPM client, and splits the stream into frames: version 1, type 1
-    (netlink), length including the 4-byte header. It stops reading a connection while its queue is
-    full, so no frame is dropped.
+    """Listens for zebra's FPM client, and splits the stream into frames.
 
-    listen: "127.0.0.1:2620" or "[::1]:2620"; port 0 picks one. Raises OSError if it cannot
-    listen."""
+    A frame has version 1, type 1 (netlink), and a length that includes the 4-byte header. The
+    server stops reading a connection while its queue is full, so no frame is dropped.
+
+    - listen: "127.0.0.1:2620" or "[::1]:2620". Port 0 selects a free port.
+
+    Raises OSError if it cannot listen.
+    """
 
     def __new__(cls, listen: str, *, queue_bytes: int = 8388608) -> FpmServer: ...
     def port(self) -> int: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[FpmEvent]:
-        """Returns at most `max_events` events. One "frames" event has the frames of one read of the
-        socket, about 256 KiB at most."""
+        """Returns at most `max_events` events.
+
+        One "frames" event has the frames of one read of the socket, about 256 KiB at most.
+        """
 
     def disconnect(self, connection: int, reason: str) -> None:
-        """Closes one connection; ("closed", connection, reason) follows. No-op if it has ended."""
+        """Closes one connection. The event ("closed", connection, reason) follows.
+
+        Does nothing if the connection has ended.
+        """
 
     def stats(self) -> dict[str, int]:
         """Returns connections, connections_refused, frames, bytes, framing_errors,
@@ -312,31 +396,35 @@ class FpmServer:
         """Stops listening and closes every connection. Idempotent."""
 
 _Slot: TypeAlias = Any
-"""A prefix of one VRF: (vrf, (address, length)), of the RouteTable's tuple types."""
+"""A prefix of one VRF: (vrf, (address, length)), in the tuple types of the RouteTable."""
 _Target: TypeAlias = Any
 """The switch's action on packets; hashable. The table stores each target for ever."""
 _Text: TypeAlias = Any
-"""The contents of a route message except the prefix; a tuple."""
+"""A tuple with the contents of a route message except the prefix."""
 
 @final
 class RouteMemo:
-    """Decodes route messages (RTM_NEWROUTE, RTM_DELROUTE) of known text."""
+    """Decodes route messages (RTM_NEWROUTE, RTM_DELROUTE) whose text is known."""
 
     def __new__(cls, unusual_heads: bytes) -> RouteMemo:
-        """Prefixes whose first octet is in `unusual_heads` always miss."""
+        """Creates an empty memo. Prefixes whose first octet is in `unusual_heads` always miss."""
 
     def learn(self, data: bytes, offset: int, length: int, text: _Text) -> bool:
-        """Learns that the message with this offset and length has this text, and so has every
-        message that differs only in the prefix. RTA_DST must occur only once in the message.
-        Returns False if the message cannot be cut, so that it would never hit."""
+        """Learns the text of the message with this offset and length.
+
+        Every message that differs only in the prefix has this text too. RTA_DST must occur only
+        once in the message. Returns False if the message cannot be cut, so that it would never hit.
+        """
 
     def read(self, payloads: list[bytes], start: int, limit: int) -> tuple[RouteRun, int]:
         """Reads payloads from `start` on. Returns their routes and the number of payloads read.
-        Ends with the payload that reaches `limit` routes, or before one with a miss."""
+
+        Stops after the payload that reaches `limit` routes, or before a payload with a miss.
+        """
 
 @final
 class RouteRun:
-    """Routes of known texts, in order."""
+    """Holds routes with known texts, in order."""
 
     def __len__(self) -> int: ...
     def messages(self) -> list[tuple[_Text, bytes, int]]:
@@ -348,11 +436,11 @@ class _RouteEncoding(Protocol):
 
 @final
 class RouteTable:
-    """The table of prefixes: the routing daemon's route, the target by the router's own links
-    (`onlink`), and the `desired` and the `installed` target in the switch.
+    """Holds all prefixes with their routes and targets.
 
-    A route is the number of an *entry*, an object that many routes share. Methods raise ValueError
-    for an invalid prefix.
+    A prefix has the routing daemon's route, the target by the router's own links (`onlink`), the
+    `desired` target, and the target `installed` in the switch. A route is the number of an *entry*,
+    an object that many routes share. Methods raise ValueError for an invalid prefix.
     """
 
     def __new__(cls, slot: type, prefix: type) -> RouteTable:
@@ -377,16 +465,16 @@ class RouteTable:
         """Stores an entry; returns its number."""
 
     def drop_entry(self, number: int) -> None:
-        """Forgets an entry. Raises ValueError while a route uses it."""
+        """Forgets an entry. Raises ValueError if a route still uses it."""
 
     def entry_of(self, number: int) -> Any:
-        """Returns the entry of a number; None if there is none."""
+        """Returns the entry of a number, or None if there is none."""
 
     def entry_uses(self, number: int) -> int:
         """Returns the number of routes that use an entry."""
 
     def entry(self, key: _Slot) -> Any:
-        """Returns the entry of a prefix's route; None if there is no route."""
+        """Returns the entry of a prefix's route, or None if there is no route."""
 
     def set_entry(self, key: _Slot, number: int) -> None:
         """Sets the entry of a prefix's route; 0 removes the route."""
@@ -395,48 +483,58 @@ class RouteTable:
         """Returns the number of a VRF's routes."""
 
     def lengths(self, vrf: int, size: int) -> list[int]:
-        """Returns the prefix lengths of a VRF's routes with addresses of `size` octets, longest
-        first."""
+        """Returns the prefix lengths of a VRF's routes, longest first.
+
+        `size` is the size of an address in octets.
+        """
 
     def set_onlink(self, key: _Slot, target: _Target | None) -> None:
-        """Sets the target by the router's own links, for use while the prefix has no route."""
+        """Sets the target by the router's own links. It is used while the prefix has no route."""
 
     def set_neighbors(self, ipv4: list[bytes], ipv6: list[bytes]) -> None:
-        """Sets the neighbours' addresses, with which `apply` compares prefixes."""
+        """Sets the neighbours' addresses. `apply` compares prefixes with them."""
 
     def walk(self, after: _Slot | None, limit: int) -> tuple[list[Any], Any]:
-        """Returns at most `limit` prefixes behind `after` that have a route or are on a link, in
-        order of VRF, IPv4 before IPv6, address and length. The second value is `after` of the next
-        call; None at the end."""
+        """Returns at most `limit` prefixes after `after` that have a route or are on a link.
+
+        The order is by VRF, IPv4 before IPv6, address and length. The second value is `after` of
+        the next call, or None at the end.
+        """
 
     def unwritten(self, start: int, limit: int) -> tuple[list[tuple[Any, Any]], int | None]:
-        """Returns at most `limit` prefixes whose installed target differs from the desired one,
-        with the desired target, from the record `start` on (0 is the first). The second value is
-        `start` of the next call; None at the end. Since a step is bounded, the list may be empty
-        before the end."""
+        """Returns at most `limit` prefixes whose installed target differs from the desired one.
+
+        Each has its desired target. The search begins at the record `start` (0 is the first). The
+        second value is `start` of the next call, or None at the end. A step is bounded, so the list
+        may be empty before the end.
+        """
 
     def unwanted(self, start: int, limit: int) -> tuple[list[Any], int | None]:
-        """Returns the same for prefixes that are installed but not desired."""
+        """Returns at most `limit` prefixes that are installed but not desired, as `unwritten`
+        does."""
 
     def learn_form(
         self, entity: bytes, head: bytes, field: int, size: int, key: _Slot, target: _Target
     ) -> None:
-        """Learns the form of an encoded Entity, which is the given route. Entities with the same
-        bytes before and behind the LPM match are routes to the same target. `head` is the fields of
-        the TableEntry before the match, `field` the match's id, `size` the address size in
-        octets."""
+        """Learns the form of an encoded Entity, which is the given route.
+
+        Entities with the same bytes before and after the LPM match are routes to the same target.
+        `head` has the fields of the TableEntry before the match, `field` is the match's id, `size`
+        the address size in octets.
+        """
 
     def forget_forms(self) -> None:
         """Forgets all forms."""
 
     def read_back(self, response: bytes, start: int, limit: int) -> tuple[int, int]:
-        """Stores routes of an encoded ReadResponse in `installed`, from the entity at offset
-        `start` on. Stops at the first entity of unknown form, or after `limit` routes. Returns the
-        number of routes and the offset where it stopped."""
+        """Stores routes of an encoded ReadResponse in `installed`, from the entity at `start` on.
+
+        Stops at the first entity of unknown form, or after `limit` routes. Returns the number of
+        routes, and the offset where it stopped.
+        """
 
     def unknown_texts(self, run: RouteRun) -> list[tuple[int, _Text]]:
-        """Returns numbers and texts of a run that have no meaning, or whose meaning was
-        forgotten."""
+        """Returns the numbers and texts in a run that have no meaning, or no longer have one."""
 
     def set_updated(self, text: int, vrf: int, entry: int, target: _Target) -> None:
         """Sets the meaning of a text: its routes are in this VRF, with this entry and target."""
@@ -445,66 +543,75 @@ class RouteTable:
         """Sets the meaning of a text: its routes are deleted from this VRF."""
 
     def forget_texts(self) -> None:
-        """Forgets the meanings of all texts, which may have changed."""
+        """Forgets the meanings of all texts, since they may have changed."""
 
     def apply(self, run: RouteRun) -> tuple[RouteBlock, list[int], bool]:
-        """Applies the routes of a run. Returns the changes for the switch, the entries that lost
-        their last route, and whether a prefix covers a neighbour. Raises ValueError without any
-        change if a text has no meaning."""
+        """Applies the routes of a run.
+
+        Returns the changes for the switch, the entries that lost their last route, and whether a
+        prefix covers a neighbour. Raises ValueError without any change if a text has no meaning.
+        """
 
     def take_in(self, block: RouteBlock) -> None:
-        """Sets the desired targets of a run's changes; queues those that are not installed."""
+        """Sets the desired targets of a run's changes. Queues the prefixes that are not installed
+        so."""
 
     def in_flight(self) -> int:
-        """Returns the number of prefixes with a write under way."""
+        """Returns the number of prefixes with a write in flight."""
 
     def set_in_flight(self, keys: Iterable[_Slot], under_way: bool) -> None: ...
     def is_in_flight(self, key: object) -> bool: ...
     def clear_in_flight(self) -> None:
-        """Forgets all writes under way. Results of earlier RouteBatches are ignored from now on."""
+        """Forgets all writes in flight. Results of earlier RouteBatches are ignored from now on."""
 
     def next_upserts(
         self, limit: int, missing: Callable[[Any], object], encoding: _RouteEncoding
     ) -> RouteBatch:
-        """Takes the newest prefixes of the queue, at most `limit`. `missing` returns a true value
-        for a target that must not be written yet; allowed targets are cached until `forget_ready`.
-        `encoding` is called once for each VRF and target."""
+        """Takes the newest prefixes of the queue, at most `limit`.
+
+        `missing` returns a true value for a target that must not be written yet. Allowed targets
+        are cached until `forget_ready`. `encoding` is called once for each VRF and target.
+        """
 
     def next_deletes(self, limit: int, encoding: _RouteEncoding) -> RouteBatch:
         """Takes the newest prefixes of the queue of deletes, at most `limit`."""
 
     def requeue_postponed(self) -> None:
-        """Queues again the prefixes that were skipped because of a write under way."""
+        """Queues the prefixes again that were skipped because of a write in flight."""
 
     def forget_ready(self) -> None:
         """Clears the cache of targets that `missing` allowed."""
 
 @final
 class RouteBlock:
-    """Changes of many routes, for `take_in`."""
+    """Holds changes of many routes, for `take_in`."""
 
     def __len__(self) -> int: ...
     def items(self) -> list[tuple[Any, Any]]:
-        """Returns prefixes and desired targets; None deletes. Empty after `take_in`."""
+        """Returns prefixes and desired targets. None means a deletion. Empty after `take_in`."""
 
 @final
 class RouteBatch:
-    """Updates that go to the switch together. Their prefixes are in flight until `landed` or
-    `requeue` is called."""
+    """Holds updates that go to the switch together.
+
+    Their prefixes are in flight until `landed` or `requeue` is called.
+    """
 
     def __len__(self) -> int: ...
     def updates(self) -> list[bytes]:
         """Returns each update as a field of a WriteRequest."""
 
     def entries(self) -> list[tuple[Any, Any]]:
-        """Returns prefixes and targets; None for a deletion."""
+        """Returns prefixes and targets. None means a deletion."""
 
     def operations(self) -> list[int]:
         """Returns P4Runtime's Update.Type of each update."""
 
     def unready(self) -> list[tuple[Any, Any]]:
-        """Returns prefixes and targets that were taken from the queue but left out, since their
-        target is missing."""
+        """Returns prefixes and targets that were taken from the queue but not written.
+
+        Their target is missing in the switch.
+        """
 
     def absent(self) -> list[Any]:
         """Returns prefixes that were taken from the queue of deletes but are not installed."""
@@ -513,11 +620,11 @@ class RouteBatch:
         """Ends the writes. `applied`: the switch has applied all updates."""
 
     def requeue(self) -> None:
-        """Ends the writes and queues the prefixes again."""
+        """Ends the writes, and queues the prefixes again."""
 
 @final
 class RouteColumn(MutableMapping[Any, Any]):
-    """Prefixes and their targets. It may change during an iteration, whose order is unspecified."""
+    """Maps prefixes to targets. It may change during an iteration, whose order is unspecified."""
 
     def __getitem__(self, key: object) -> Any: ...
     def __setitem__(self, key: _Slot, value: _Target) -> None: ...
@@ -528,7 +635,7 @@ class RouteColumn(MutableMapping[Any, Any]):
 
 @final
 class RouteQueue(MutableMapping[Any, None]):
-    """Queued prefixes as keys; `popitem` returns the newest."""
+    """Holds queued prefixes as keys. `popitem` returns the newest."""
 
     def __getitem__(self, key: object) -> None: ...
     def __setitem__(self, key: _Slot, value: None) -> None: ...

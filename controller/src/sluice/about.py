@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Returns version information: version, commit, and the pipeline for switches.
+"""Provides version information: version, commit, and the pipeline for switches.
 
-A wheel has its commit in `BUILT_FROM`; a checkout runs git. Depends on nothing else of Sluice, and
-starts fast: `sluice --version` needs neither protobuf nor finsy.
+A wheel has its commit in `BUILT_FROM`; in a checkout, git returns it. Depends on nothing else of
+Sluice, and starts fast: `sluice --version` needs neither protobuf nor finsy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUILT_FROM = "built_from.txt"
 """File in the package that holds the commit; packaging/wheel writes it."""
 DEVICE_CONFIG_FILE = "router.json"
 SHOWN = 12
-"""Characters shown of a digest or commit, as in `sluice-switch --version`."""
+"""Number of characters shown of a digest or commit, as in `sluice-switch --version`."""
 
 
 def default_pipeline() -> Path:
@@ -30,8 +30,10 @@ def default_pipeline() -> Path:
 
 
 def version() -> str:
-    """Returns `0.1.0 (commit COMMIT, pipeline DIGEST)`. An unknown commit is `unknown`, a missing
-    pipeline `absent`."""
+    """Returns `0.1.0 (commit COMMIT, pipeline DIGEST)`.
+
+    An unknown commit is `unknown`, a missing pipeline `absent`.
+    """
     return f"{__version__} (commit {_commit()}, pipeline {_pipeline()})"
 
 

@@ -2,8 +2,8 @@
 """Runs the daemon's process: configuration, privileges, signals and API. `service` runs the router.
 
 `run(config_path)` returns an exit code, and prints an error at start as one sentence on standard
-error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and goes on forwarding. On
-SIGHUP the daemon reloads its configuration.
+error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and continues to forward.
+On SIGHUP the daemon reloads its configuration.
 """
 
 from __future__ import annotations

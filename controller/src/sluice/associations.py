@@ -2,14 +2,14 @@
 """Installs the security associations (SAs) of a running router in engines, then in the switch.
 
 Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel.
-`state.sa_table` makes the plan; this module carries it out. A task for each engine reads the
-engine's SAs, executes the plan, and repeats this every `POLL` seconds and at each change.
+`state.sa_table` makes the plan; this module carries it out. Each engine has a task. The task reads
+the engine's SAs, executes the plan, and repeats this every `POLL` seconds and at each change.
 
-Order: the engine's answer first, the record on disk (`sa_uses`) second, the switch last. So an
-interruption at any point leaves a state in which packets are dropped or protected.
+Order: first the engine accepts an SA, then the record on disk (`sa_uses`) is written, then the
+switch. So after an interruption at any point, packets are dropped or protected.
 
-An engine that does not answer is down: the switch drops packets for it, as NO_ENGINE.
-Depends on state.sa_table, state.path_mtus, sa_store, sa_uses and the reconciler; engines come as
+An engine that does not answer is down: the switch drops packets for it, as NO_ENGINE. Depends on
+state.sa_table, state.path_mtus, sa_store, sa_uses and the reconciler; engines come as
 `EngineInput`.
 """
 
@@ -67,18 +67,20 @@ from sluice.state.sa_table import (
 log = logging.getLogger(__name__)
 
 POLL = 1.0
-"""Minimum seconds between two polls of an engine; the pause is also at least ten times the duration
-of a poll."""
+"""Minimum pause between two polls of an engine, in seconds. It is also at least ten times the
+duration of a poll."""
 RECONNECT = 0.5
-"""Seconds between attempts to reach an engine that does not answer."""
+"""Pause between attempts to reach an engine that does not answer, in seconds."""
 ENGINES_TIMEOUT = 2.0
-"""Seconds that a start waits for the engines, so that it need not close the SAs they hold."""
+"""Time that a start waits for the engines, in seconds, so that it need not close the SAs in
+them."""
 SETTLE = 5.0
-"""Seconds that a command waits for its change to take effect."""
+"""Time that a command waits for its change to take effect, in seconds."""
 OVERLAP = 1.0
-"""Seconds that an outbound SA may serve after the kernel deleted it, until its successor serves."""
+"""Time that an outbound SA may serve after the kernel deleted it, in seconds, until its successor
+serves."""
 SHOWN = 3
-"""SAs that `problems` names for each kind of trouble."""
+"""Maximum number of SAs that `problems` names for each kind of problem."""
 
 
 class AssociationError(Exception):
@@ -86,11 +88,11 @@ class AssociationError(Exception):
 
 
 class Associations:
-    """All SAs. `engines` are the manageable engines, by number; `path_mtus` gives the path MTUs to
-    their peers.
+    """Manages all SAs.
 
-    `on_changed` receives the changes of the desired switch state, `on_engine` whether an engine
-    answers. Raises SaStoreError.
+    `engines` are the engines with an admin socket, by number. `path_mtus` gives the path MTUs to
+    their peers. `on_changed` receives the changes of the desired switch state. `on_engine` is
+    called when an engine starts or stops answering. Raises SaStoreError.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class Associations:
         self.unreachable: dict[int, str] = {}
         """Why an engine does not answer, by engine number."""
         self.disk_problem: str | None = None
-        """Why the last record could not be written; SAs wait until it can."""
+        """Why the last record could not be written. SAs wait until it can be written."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
@@ -150,7 +152,10 @@ class Associations:
     # -- tasks
 
     async def wait_for_engines(self) -> None:
-        """Waits until each engine reports its SAs or fails to answer; at most `ENGINES_TIMEOUT`."""
+        """Waits until each engine has reported its SAs or failed to answer.
+
+        Waits at most `ENGINES_TIMEOUT` seconds.
+        """
         waiting = [asyncio.create_task(one.wait()) for one in self._first_status.values()]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=ENGINES_TIMEOUT)
@@ -184,7 +189,7 @@ class Associations:
                 retired = [
                     one
                     for one in self.table.retired(self._clock())
-                    if one.origin is not Origin.KERNEL  # the kernel deletes retired SAs of its own
+                    if one.origin is not Origin.KERNEL  # the kernel itself deletes its retired SAs
                 ]
                 if retired:
                     async with self._lock:
@@ -267,8 +272,10 @@ class Associations:
                     break
 
     async def _read_status(self, number: int, engine: EngineInput) -> None:
-        """Reads the SAs that an engine holds. Wanted SAs without a record are recorded first, since
-        the switch may come to use them."""
+        """Reads the SAs that an engine holds.
+
+        Wanted SAs without a record are recorded first, since the switch may come to use them.
+        """
         held = await engine.status()
         wanted = {one.settings for one in self.table.wanted}
         unknown = [
@@ -323,7 +330,7 @@ class Associations:
         self._changed()
 
     async def _add(self, engine: EngineInput, command: Add) -> int | None:
-        """Installs an SA. Returns its number in the engine, None if it was refused."""
+        """Installs an SA. Returns its number in the engine, or None if it was refused."""
         sa, settings = command.sa, command.sa.settings
         number = self._uses.number() if sa.is_outbound else settings.spi
         try:
@@ -338,7 +345,7 @@ class Associations:
             finally:
                 keys.erase()
         except (KeyUnavailableError, EngineRefusalError) as error:
-            if self._refusals.get(_name(sa)) != str(error):  # logged once, not per retry
+            if self._refusals.get(_name(sa)) != str(error):  # logged once, not for each retry
                 self._refusals[_name(sa)] = str(error)
                 log.warning("SA %s is not installed: %s", _name(sa), error)
             self.counters["SAs refused"] += 1
@@ -358,7 +365,7 @@ class Associations:
         self.table.deleted(number, held)
 
     def _installed(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]] | None:
-        """Returns the installed entities; None while they are not known."""
+        """Returns the installed entities, or None while they are unknown."""
         known = self._reconciler.compared
         return self._reconciler.installed.by_kind if known else None
 
@@ -369,7 +376,7 @@ class Associations:
         return self._submitted
 
     def _changed(self) -> None:
-        """Sends the switch the differences, and wakes the engine tasks."""
+        """Sends the differences to the switch, and wakes the engine tasks."""
         desired = self.table.desired()
         reassembly = desired[EntityKind.REASSEMBLY_ENGINE]
         for vrf in self._by_hand & reassembly.keys():
@@ -402,8 +409,10 @@ class Associations:
         return self._path_mtus.of(bundle.id, peer, bundle.path_mtu).mtu
 
     def path_mtu_of(self, sa: SecurityAssociation) -> PathMtu | None:
-        """Returns the path MTU enforced for packets of an outbound SA; None where they are
-        fragmented after encryption."""
+        """Returns the path MTU enforced for packets of an outbound SA.
+
+        None if packets are fragmented after encryption.
+        """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None or sa.fragmentation is Fragmentation.AFTER:
             return None
@@ -415,15 +424,20 @@ class Associations:
         self._changed()
 
     def _review_path_mtus(self) -> bool:
-        """Reviews the routes to peers and the age of MTUs learned from ICMP errors. Returns whether
-        anything has changed."""
+        """Reviews the routes to peers, and the age of MTUs learned from ICMP errors.
+
+        Returns whether anything has changed.
+        """
         found = (_peer(sa.settings) for sa in self.table.wanted)
         peers = {one for one in found if one is not None}
         return self._path_mtus.review(peers, self._clock())
 
     def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
-        """Takes the MTU, in bytes, of an outbound SA's path from an authentic ICMP error. Returns
-        whether it counts: it lowers the path MTU, or confirms an earlier error."""
+        """Records the MTU, in bytes, of an outbound SA's path from an authentic ICMP error.
+
+        Returns whether the error lowers the path MTU or confirms an earlier error. Any other error
+        is ignored.
+        """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None:
             return False
@@ -437,8 +451,10 @@ class Associations:
     # -- wanted SAs
 
     def set_configured(self, configured: Sequence[SecurityAssociation]) -> None:
-        """Takes the SAs of a reloaded configuration. An SA whose SPI and key have changed is a
-        successor: its predecessor retires. Raises SaStoreError."""
+        """Replaces the configured SAs after a reload. Raises SaStoreError.
+
+        An SA whose SPI and key have changed is a successor: its predecessor retires.
+        """
         before = {one.name: one for one in self._wanted() if not one.is_retiring}
         unchanged = {one.name: one for one in self._configured}
         self._configured = tuple(configured)
@@ -458,7 +474,7 @@ class Associations:
     def set_kernel_sas(
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
-        """Takes all SAs and bundles of the kernel; they replace the earlier ones."""
+        """Replaces all SAs and bundles of the kernel."""
         known = {identity(sa): sa for sa in self._kernel}
         named = {identity(sa): sa for sa in sas}
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
@@ -470,8 +486,10 @@ class Associations:
     def _keep_until_succeeded(
         self, deleted: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
-        """Keeps outbound SAs that the kernel has deleted while engines install their successors: a
-        daemon may delete an SA at the moment in which it creates the next one."""
+        """Keeps outbound SAs that the kernel has deleted while engines install their successors.
+
+        A daemon may delete an SA at the moment in which it creates the next one.
+        """
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
             key: replace(sa, is_retiring=True)
@@ -489,7 +507,8 @@ class Associations:
         self._update_wanted()
 
     async def wait_for_kernel_sas(self) -> None:
-        """Waits until the state of the kernel's new SAs is decided, at most `SETTLE` seconds."""
+        """Waits until the state of the kernel's new SAs is decided. Waits at most `SETTLE`
+        seconds."""
         waiting = dict(self._unsettled)
         if waiting:
             await self._wait_until_decided(list(waiting.values()))
@@ -500,8 +519,8 @@ class Associations:
         """Returns the stored SAs that still apply, and warns of conflicting ones.
 
         A replacement of a configured SA applies while that configuration is unchanged. An SA of a
-        command applies while no configured SA has its name. Neither applies once the configuration
-        has given its key or inbound SPI to another SA.
+        command applies while no configured SA has its name. No stored SA applies once the
+        configuration has given its key or inbound SPI to another SA.
         """
         document = {one.name: self._store.document(one) for one in self._configured}
         taken = ValuesInUse.by(self._configured)
@@ -566,7 +585,10 @@ class Associations:
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
         """Adds SAs of a command. Returns their reports once they are in force or wait for an
-        engine. Raises AssociationError and SaStoreError; then none of them is added."""
+        engine.
+
+        Raises AssociationError and SaStoreError; then no SA is added.
+        """
         async with self._lock:
             for sa in filter(self.table.is_expired, sas):
                 raise AssociationError(
@@ -576,8 +598,10 @@ class Associations:
             return await self._try([*self._stored, *added], sas)
 
     async def rekey(self, name: str, spi: int, key_file: KeyFiles) -> list[SaReport]:
-        """Replaces an SA by a successor of another SPI and key (make-before-break). Raises
-        AssociationError and SaStoreError; then the SA stays as it was."""
+        """Replaces an SA by a successor of another SPI and key (make-before-break).
+
+        Raises AssociationError and SaStoreError; then the SA stays as it was.
+        """
         async with self._lock:
             old = self.serving_sa(name)
             new = self._successor(old, spi, key_file)
@@ -589,8 +613,10 @@ class Associations:
             return await self._try(others + pair, [new])
 
     def serving_sa(self, name: str) -> SecurityAssociation:
-        """Returns the SA of a name that is not retiring. Raises AssociationError where there is
-        none, or where it is the kernel's."""
+        """Returns the SA of a name that is not retiring.
+
+        Raises AssociationError if there is none, or if it is the kernel's.
+        """
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
         if not found:
             raise AssociationError(self._no_such_sa(name))
@@ -599,7 +625,7 @@ class Associations:
         return found[0]
 
     def _no_such_sa(self, name: str, spi: int | None = None) -> str:
-        """Returns the text of an error about an unknown SA, with the names of existing SAs."""
+        """Returns the text of an error about an unknown SA. It names the existing SAs."""
         wanted = self._wanted()
         spis = [f"{one.settings.spi:#x}" for one in wanted if one.name == name]
         if spis and spi is not None:
@@ -629,8 +655,10 @@ class Associations:
         return replace(old, settings=settings, keys=keys)
 
     async def delete(self, name: str, spi: int | None = None) -> list[SecurityAssociation]:
-        """Deletes the SAs of a name, or only the one with this SPI. Returns the deleted SAs. Raises
-        AssociationError and SaStoreError."""
+        """Deletes the SAs of a name, or only the one with this SPI. Returns the deleted SAs.
+
+        Raises AssociationError and SaStoreError.
+        """
         async with self._lock:
             found = [
                 one
@@ -654,8 +682,10 @@ class Associations:
     async def _try(
         self, stored: list[StoredSa], new: Sequence[SecurityAssociation]
     ) -> list[SaReport]:
-        """Applies `stored`. Rolls back and raises AssociationError if an engine refuses one of
-        `new`."""
+        """Applies `stored`.
+
+        If an engine refuses one of `new`, restores the earlier SAs and raises AssociationError.
+        """
         before = self._stored
         self._store.save(stored)
         self._stored = stored
@@ -670,7 +700,7 @@ class Associations:
         return reports
 
     async def _wait_until_decided(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Returns the reports of SAs once all are decided, or after `SETTLE` seconds."""
+        """Returns the reports of SAs once all SAs are decided, or after `SETTLE` seconds."""
         names = {identity(sa) for sa in sas}
         try:
             async with asyncio.timeout(SETTLE):
@@ -702,7 +732,7 @@ class Associations:
     # -- reports
 
     def answering_engines(self) -> dict[int, bool]:
-        """Whether each engine answers, by its number."""
+        """Returns whether each engine answers, by its number."""
         return {number: bool(self.table.is_reachable(number)) for number in self._engines}
 
     def problems(self) -> Iterator[str]:
@@ -742,7 +772,7 @@ class Associations:
 
 
 def _peer(settings: SaSettings) -> Peer | None:
-    """Returns the peer of an outbound SA; None for an inbound one."""
+    """Returns the peer of an outbound SA, or None for an inbound SA."""
     return None if settings.remote is None else Peer(settings.vrf, settings.remote)
 
 
@@ -755,7 +785,7 @@ def _is_soft(one: SaReport) -> bool:
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
-    """Whether both can coexist: the same traffic with another SPI and another key."""
+    """Returns whether `new` can succeed `old`: same traffic, another SPI and another key."""
     one, other = new.settings, old.settings
     same = (one.direction, one.bundle) == (other.direction, other.bundle)
     return same and one.spi != other.spi and one.fingerprint != other.fingerprint

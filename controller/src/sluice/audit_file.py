@@ -2,8 +2,8 @@
 """Appends lines to a file that may be rotated; a write error never stops the caller.
 
 The file is reopened when its path names another file, so that `logrotate` needs no signal. A line
-is written whole or not at all. Lines that cannot be written are counted; the program's own log
-reports this once, until writing works again. Symbolic links are not followed.
+is written whole or not at all. Lines that cannot be written are counted. The program's own log
+reports the first of them, and reports when writing works again. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW |
 
 
 class AuditFile:
-    """An append-only file. `append` never raises; `lost` counts lines that it could not write."""
+    """Holds an append-only file. `append` never raises; `lost` counts lines that were not
+    written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +49,7 @@ class AuditFile:
         return True
 
     def close(self) -> None:
-        """Closes the file; the next `append` opens it again."""
+        """Closes the file. The next `append` opens it again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -2,9 +2,9 @@
 """Writes the audit log: events that RFC 4301 requires to be auditable, one JSON object a line.
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
-discard by a rule with `audit: true`), and each change of policy with its requester. Each kind of
-event has a token bucket. Suppressed events are counted, and the next event of their kind carries
-the count. Nothing here raises, neither for bytes from the wire nor for a full disk.
+discard by a rule with `audit: true`). Logs each change of policy with its requester. Each kind of
+event has a token bucket. Suppressed events are counted, and the next event of their kind has their
+number. No function here raises, whatever bytes come from the wire, and even if the disk is full.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -33,7 +33,7 @@ DROPS = {
     "FORGED_SHIM": "forged shim",
     "SHIM_INVALID": "invalid shim",
 }
-"""Event names by the pipeline's drop reason; every other reason is OTHER_DROP."""
+"""Event names by the pipeline's drop reason. Every other reason has the name OTHER_DROP."""
 OTHER_DROP = "packet dropped"
 DISCARDED = "discarded"
 REPAIRED = "switch repaired"
@@ -41,27 +41,27 @@ POLICY_CHANGED = "policy changed"
 
 
 class Requester(NamedTuple):
-    """The client process of an API connection, as the kernel reports it."""
+    """Identifies the client process of an API connection, as the kernel reports it."""
 
     uid: int
     pid: int
 
 
 REQUESTED_BY: ContextVar[Requester | None] = ContextVar("asked_by", default=None)
-"""The API client whose request is being served; None: this router itself."""
+"""The API client whose request is being served. None: this router itself."""
 
 
 class ListChange(NamedTuple):
-    """A list before (None: not known) and after a change."""
+    """Holds a list before and after a change. `before` is None if it is not known."""
 
     before: PolicyList | None
     after: PolicyList
 
 
 class AuditLog:
-    """The log of one router. `wall` returns seconds since the epoch, for the lines' times.
+    """Writes the log of one router. `wall` returns seconds since the epoch, for the lines' times.
 
-    `lists` finds a list by its number: packet metadata has only the number.
+    `lists` finds a list by its number, since packet metadata has only the number.
     """
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
@@ -107,7 +107,7 @@ class AuditLog:
     def policy_changed(
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange], now: float
     ) -> None:
-        """Logs a change of SPDs, with their lists whose rules or numbers have changed."""
+        """Logs a change of SPDs, with the lists whose rules or numbers have changed."""
         if self._may_write(POLICY_CHANGED, now):
             asker = REQUESTED_BY.get()
             self._write(
@@ -148,7 +148,8 @@ class AuditLog:
         return fields
 
     def _audited_ids(self, state: PolicyList) -> frozenset[int]:
-        """Returns the numbers of a list's rules with `audit`, cached per list."""
+        """Returns the numbers of a list's rules with `audit`. The result is cached for each
+        list."""
         known = self._audited.get(state.list_id)
         if known is None or known[0] is not state:
             numbered = zip(state.rules, state.rule_ids, strict=True)
@@ -181,8 +182,10 @@ class AuditLog:
 
 
 class _Bucket:
-    """A token bucket of `rate` events a second, with the same burst. `suppressed` counts the events
-    refused since the last one written."""
+    """Limits events to `rate` a second by a token bucket, with a burst of the same size.
+
+    `suppressed` counts the events refused since the last one written.
+    """
 
     def __init__(self, rate: int, now: float) -> None:
         self.suppressed = 0

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Continuously compares the switch with the desired state, and repairs differences.
 
-Any P4Runtime client with write access may write entries that the controller did not request. So a
-session reads everything back, in parts and at a bounded rate:
-  - policy, interfaces and flows in frequent rounds, since a wrong one lets packets pass;
+Any P4Runtime client with write access may write entries that the controller did not request. So
+during a session the auditor reads everything back, in parts and at a bounded rate:
+  - policy, interfaces and flows in frequent rounds, since a wrong entry there lets packets pass;
   - routes, which may be many, in rounds of their own.
 
 An entry that differs is read once more on its own, to rule out an update under way. Then it is
-repaired, counted and logged. Flows found at the start of a session are evaluated once against the
+repaired, counted and logged. Flows found at the start of a session are checked once against the
 rules, since no record says who wrote them. Packets may pass between a foreign write and its repair;
 the report's `seconds` bound that time.
 
@@ -41,26 +41,26 @@ from sluice.state.flow_cache import FlowVerdict
 log = logging.getLogger(__name__)
 
 SLICE = 64
-"""Entries compared before yielding to the event loop."""
+"""Number of entries compared before yielding to the event loop."""
 AGAIN = 64
-"""Entries per request when differing entries are read once more."""
+"""Number of entries per request when differing entries are read once more."""
 ROUTE_SHARE = 4
-"""Routes are read at one ROUTE_SHARE-th of `rate`."""
+"""Divisor of `rate` for routes."""
 ROUTE_ROUNDS_APART = 12
 """Interval between route rounds, in policy-round intervals."""
 LOGGED_PER_ROUND = 10
-"""Repairs logged in full per round; the log counts the rest."""
+"""Number of repairs logged in full per round. The log counts the rest."""
 
 T = TypeVar("T")
 
 
 class AuditedSwitch(Protocol):
-    """The part of `Session` used here."""
+    """Describes the part of `Session` used here."""
 
     closed: asyncio.Future[P4RuntimeError]
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Returns statuses by update, or [] when all were applied."""
+        """Returns a status for each update, or [] if all updates were applied."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
         """Yields entities in parts."""
@@ -73,7 +73,7 @@ class AuditedSwitch(Protocol):
 
 
 class Codecs(NamedTuple):
-    """Codecs of the switch's entities, flows and settings."""
+    """Holds the codecs of the switch's entities, flows and settings."""
 
     entities: Codec
     flows: FlowCodec
@@ -81,10 +81,11 @@ class Codecs(NamedTuple):
 
 
 class Auditor:
-    """The audit of one router.
+    """Audits one router.
 
-    `routes` walks all prefixes. `rate` is in entries a second, `interval` in seconds from the start
-    of one round to the start of the next. After a round that takes longer, the next starts at once.
+    `routes` walks all prefixes. `rate` is in entries a second. `interval` is in seconds from the
+    start of one round to the start of the next. After a round that takes longer, the next one
+    starts at once.
     """
 
     def __init__(
@@ -166,7 +167,8 @@ class Auditor:
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: AuditedSwitch) -> None:
-        """Ends the session when the pipeline was replaced: a new pipeline has no entry of ours."""
+        """Ends the session if the pipeline was replaced: a new pipeline has no entry of the
+        controller."""
         try:
             ours = found = await session.pipeline_cookie()
             while found == ours:
@@ -203,7 +205,10 @@ class Auditor:
     async def _audit_entities(
         self, session: AuditedSwitch, requests: list[p4r.Entity], audited: _Round, rate: int
     ) -> None:
-        """Audits the entities that `requests` return, and those of the same kinds missing there."""
+        """Audits the entities that `requests` return.
+
+        Also audits the recorded entities of the same kinds that are missing in the result.
+        """
         decode = self._codecs.entities.decode
         for request in requests:
             async for part in self._read(session, request, rate):
@@ -223,10 +228,10 @@ class Auditor:
                     await asyncio.sleep(0)
 
     def _keys(self, kind: EntityKind) -> Iterator[Sequence[EntityKey]]:
-        """Yields the keys of a kind that the switch is believed to hold, in slices.
+        """Yields the keys of a kind that the switch should hold, in slices.
 
-        Of routes only the desired ones, in their order: listing all installed routes would take too
-        long, and a missing route that is not desired needs no repair.
+        For routes, yields only the desired ones, in their order. To list all installed routes would
+        take too long, and a missing route that is not desired needs no repair.
         """
         held = self._reconciler.installed.by_kind[kind]
         if kind is not EntityKind.ROUTE:
@@ -253,8 +258,10 @@ class Auditor:
                 await asyncio.sleep(0)
 
     def _verify(self, found: Mapping[FlowSlot, FlowVerdict], audited: _Round) -> None:
-        """Checks flows found at session start against the rules: another client may have written
-        them while no controller was connected."""
+        """Checks flows found at session start against the rules.
+
+        Another client may have written them while no controller was connected.
+        """
         flows = self._policy.flows
         for slot in found.keys() & flows.unverified:
             if not flows.verify(slot, self._policy.verdict_of(slot)):
@@ -305,7 +312,7 @@ class Auditor:
     async def _look_again(
         self, session: AuditedSwitch, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
-        """Reads differing keys of one kind once more; repairs those without an update under way."""
+        """Reads differing keys of one kind once more. Repairs those without an update in flight."""
         for some in _slices(keys, AGAIN):
             look = partial(self._repair_entities, session, kind, some, audited)
             if kind in COMMITTED:
@@ -356,7 +363,7 @@ class Auditor:
     async def _read_exactly(
         self, session: AuditedSwitch, requests: list[p4r.Entity]
     ) -> list[p4r.Entity]:
-        """Reads these entities; omits those that the switch does not hold."""
+        """Reads these entities. Omits those that the switch does not hold."""
         try:
             parts = [part async for part in session.read(requests)] if requests else []
         except P4RuntimeError:
@@ -385,7 +392,7 @@ class Auditor:
 
 
 class _Round:
-    """The state of one round."""
+    """Holds the state of one round."""
 
     def __init__(self, report: AuditReport) -> None:
         self.report = report

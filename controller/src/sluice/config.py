@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the router's configuration: one YAML file, validated as a whole.
 
-`load_config(path)` returns a `Config` or raises `ConfigError`. The error lists *every* problem:
-file, line, position in the document, the fault, and the remedy. Nothing is applied from a file with
-a problem. Depends on model, on the modules that read parts of the file (connection_config,
+`load_config(path)` returns a `Config` or raises `ConfigError`. The error lists *every* problem,
+with file, line, position in the document, the fault, and the remedy. A file with a problem has no
+effect at all. Depends on model, on the modules that read parts of the file (connection_config,
 vrf_config, limits_config, policy.config), and on `yamlreader`, which keeps line numbers.
 
 The schema is `RouterKeys` and the sections below it. `config_reference` generates
@@ -94,11 +94,11 @@ STATE_DIRECTORY = "/var/lib/sluice"
 
 @dataclass(frozen=True, slots=True)
 class InterfaceConfig:
-    """A layer-3 interface: a switch port, or one VLAN of it, and the TAP of the same `name`.
+    """Describes a layer-3 interface: a switch port, or one VLAN of it, and the TAP of this `name`.
 
     `l3_if` is the interface's number in the pipeline (position in the file, from 1). `device` is
     the port's own network device, if this host can see it; the TAP's carrier follows the device's.
-    `spd` is the SPD that guards the interface, None for `none`.
+    `spd` is the SPD that guards the interface, or None for `none`.
     """
 
     name: str
@@ -130,7 +130,7 @@ class InterfaceConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """The audit log's file, and its limit for each kind of event, in events a second."""
+    """Holds the audit log's file, and its limit for each kind of event, in events a second."""
 
     file: Path
     rate: int
@@ -138,7 +138,7 @@ class AuditConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A router's validated configuration."""
+    """Holds a router's validated configuration."""
 
     router: str
     switch: SwitchConfig
@@ -153,7 +153,7 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ike: IkeConfig = field(default_factory=IkeConfig)
     metrics_listen: SwitchAddress | None = None
-    """Address that serves metrics to Prometheus; None: metrics are not served."""
+    """Address that serves metrics to Prometheus. None: metrics are not served."""
 
     def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
         """Returns, by VRF number, the other VRFs whose interfaces a VRF's next hops may use."""
@@ -173,7 +173,7 @@ def _unicast_mac(value: object) -> Mac:
 
 
 class ApiKeys(ConfigSection, title="api"):
-    """The API socket."""
+    """Keys of the API socket."""
 
     socket = optional(
         scalars.path,
@@ -183,7 +183,7 @@ class ApiKeys(ConfigSection, title="api"):
 
 
 class AuditKeys(ConfigSection, title="audit"):
-    """The audit log."""
+    """Keys of the audit log."""
 
     file = optional(
         scalars.path,
@@ -196,7 +196,7 @@ class AuditKeys(ConfigSection, title="audit"):
 
 
 class InterfaceKeys(ConfigSection, title="interfaces"):
-    """A layer-3 interface."""
+    """Keys of a layer-3 interface."""
 
     name = required(
         scalars.interface_name, "The interface's name, like `r1-eth1`, which its TAP has too."
@@ -226,7 +226,7 @@ class InterfaceKeys(ConfigSection, title="interfaces"):
 
 
 class RouterKeys(ConfigSection, title="router"):
-    """Top level of the file."""
+    """Keys of the file's top level."""
 
     router = required(
         scalars.name,
@@ -306,7 +306,8 @@ def _read_config(root: YamlMapping, directory: Path) -> Config | None:
 
 
 def _check_kernel_spds(root: YamlMapping, config: Config) -> None:
-    """Checks that a mirrored SPD has exactly one VRF, and mirrors that VRF's kernel alone."""
+    """Checks that a mirrored SPD has exactly one VRF, and is the only mirror of that VRF's
+    kernel."""
     owners: dict[str, str] = {}
     for value, spd in zip(root.sequence(RouterKeys.spds), config.policy.spds, strict=False):
         if not spd.is_mirrored:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building blocks of the schema: keys of the configuration file, grouped in sections.
+"""Provides the building blocks of the schema: keys of the configuration file, in sections.
 
     class EngineKeys(ConfigSection, title="engines"):
         id = required(scalars.integer(1, 255), "The engine's number.")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ConfigKey:
-    """A key with its name and, as text, its possible values, its default and its meaning."""
+    """Describes a key: its name and, as text, its possible values, its default and its meaning."""
 
     name: str
 
@@ -45,7 +45,7 @@ class ConfigKey:
 
 
 class ScalarKey(ConfigKey, Generic[T]):
-    """A key with one value."""
+    """Describes a key with one value."""
 
     def __init__(self, kind: Scalar[T], meaning: str, default: str) -> None:
         super().__init__(kind.values, meaning, default)
@@ -53,7 +53,7 @@ class ScalarKey(ConfigKey, Generic[T]):
 
 
 class DefaultKey(ScalarKey[T]):
-    """A key with a fixed default."""
+    """Describes a key with a fixed default."""
 
     def __init__(self, kind: Scalar[T], default: T, meaning: str) -> None:
         super().__init__(kind, meaning, shown(default))
@@ -61,7 +61,7 @@ class DefaultKey(ScalarKey[T]):
 
 
 class ListKey(ConfigKey, Generic[T]):
-    """A key with a list of values; `convert` reads each."""
+    """Describes a key with a list of values. `convert` reads each of them."""
 
     def __init__(self, kind: Scalar[T], values: str, meaning: str, default: str) -> None:
         super().__init__(values, meaning, default)
@@ -69,7 +69,7 @@ class ListKey(ConfigKey, Generic[T]):
 
 
 class PartKey(ConfigKey):
-    """A key with a section, with a list of sections, or with sections by name."""
+    """Describes a key with a section, with a list of sections, or with sections by name."""
 
     def __init__(self, keys: type[ConfigSection], values: str, meaning: str, default: str) -> None:
         super().__init__(values, meaning, default)
@@ -77,7 +77,10 @@ class PartKey(ConfigKey):
 
 
 class ConfigSection:
-    """Keys of a mapping, as attributes of a subclass. `title` is the heading in the reference."""
+    """Holds the keys of a mapping, as attributes of a subclass.
+
+    `title` is the heading in the reference.
+    """
 
     title: ClassVar[str]
 
@@ -107,7 +110,7 @@ def required(kind: Scalar[T], meaning: str, when: str = REQUIRED) -> ScalarKey[T
 
 
 def optional(kind: Scalar[T], meaning: str, default: str = "none") -> ScalarKey[T]:
-    """Returns a key without a default, or with one that follows from the rest of the file."""
+    """Returns a key without a default, or whose default follows from the rest of the file."""
     return ScalarKey(kind, meaning, default)
 
 

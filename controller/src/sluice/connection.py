@@ -3,7 +3,7 @@
 
 A session has these steps: become primary, install the pipeline if the switch runs another, read the
 entities back, close entities whose meaning has changed, compare, then write until the session ends.
-The switch goes on forwarding throughout. Depends on p4runtime and reconciler.
+The switch continues to forward in all steps. Depends on p4runtime and reconciler.
 """
 
 from __future__ import annotations
@@ -37,26 +37,29 @@ SHOWN = 8
 
 
 class StandIns(Protocol):
-    """Processes that carry the host's packets for a controller that was killed."""
+    """Controls the processes that carry the host's packets for a controller that was killed."""
 
     def end_stand_ins(self) -> None:
         """Ends the stand-ins of earlier controllers. Raises OSError if one does not end."""
 
     def set_passing(self, primary: ElectionId | None) -> None:
-        """Sets the election id under which this controller is primary and packets pass, so that a
-        stand-in may take over later; None: no packets pass."""
+        """Tells whether packets pass, so that a stand-in may take over later.
+
+        `primary` is the election id under which this controller is primary. None: no packets pass.
+        """
 
 
 class SwitchConnection:
-    """The connection to one switch.
+    """Maintains the connection to one switch.
 
     After the read-back, `closing` returns the entities to close before anything else is written.
-    Then `on_read` is called, before the comparison. `session_tasks` runs beside the reconciler
-    during a session; `measured` times the awaited work.
+    Then `on_read` is called, before the comparison. During a session, `session_tasks` runs in
+    addition to the reconciler. `measured` times the awaited work.
 
     Invariant: packets pass only while the switch and the configuration agree on the meaning of all
-    interface numbers in the switch, since packets name interfaces by number.
-    Order: a new primary first ends the stand-ins of earlier controllers."""
+    interface numbers in the switch, since packets name interfaces by number. Order: a new primary
+    first ends the stand-ins of earlier controllers.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class SwitchConnection:
 
     @property
     def last_error(self) -> str | None:
-        """Why the last session failed or ended; None while one works."""
+        """Why the last session failed or ended. None while a session works."""
         return self._primacy.last_error
 
     @property
@@ -111,8 +114,10 @@ class SwitchConnection:
         return 0 if self.session is None else self.session.packet_out(batch)
 
     async def run(self) -> None:
-        """Runs sessions, with a back-off between them, until cancelled. Raises DisplacedError when
-        another controller has replaced this one for good."""
+        """Runs sessions until cancelled, with a back-off between them.
+
+        Raises DisplacedError when another controller has replaced this one for good.
+        """
         clock = asyncio.get_running_loop().time
         backoff = Backoff()
         while True:
@@ -168,8 +173,8 @@ class SwitchConnection:
     def _close(self, session: Session, installed: EntitiesByKind) -> ClosingPlan:
         """Returns the entities to close. If there are none, packets pass at once.
 
-        Else packets wait until the routes are read. By then the packets that the switch punted
-        before the closing are gone.
+        Otherwise packets wait until the routes are read. By then no packet is left that the switch
+        punted before the closing.
         """
         closed = self._closing(installed)
         if not closed:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration sections `switch`, `fpm`, `ike` and `metrics`: addresses of the switch and of the
-metrics, and the peers and local users that may connect.
+"""Reads the configuration sections `switch`, `fpm`, `ike` and `metrics`.
 
-Refuses peers that cannot be authenticated: P4Runtime over a network without mutual TLS, FPM from
-another host. Depends on yamlreader, config_keys and scalars.
+They have the addresses of the switch and of the metrics, and the peers and local users that may
+connect. Refuses peers that cannot be authenticated: P4Runtime over a network without mutual TLS,
+FPM from another host. Depends on yamlreader, config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAST_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A TCP end point."""
+    """Holds a TCP endpoint."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Returns whether only local processes can connect. The only such name is localhost."""
+        """Returns whether only local processes can connect. Of all names, only localhost counts."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -55,7 +55,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A Unix socket; its permissions decide who may connect."""
+    """Holds the path of a Unix socket. The socket's permissions decide who may connect."""
 
     path: Path
 
@@ -68,7 +68,7 @@ SwitchAddress: TypeAlias = HostPort | UnixAddress
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Files (PEM) by which controller and switch authenticate each other.
+    """Names the files (PEM) by which controller and switch authenticate each other.
 
     `ca` signed the switch's certificate, which must be for `server_name` (None: the address's
     host). `certificate` and `key` are the controller's.
@@ -82,7 +82,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class SwitchConfig:
-    """The P4Runtime target. `pipeline` holds router.json and router.p4info.txtpb."""
+    """Describes the P4Runtime target. `pipeline` holds router.json and router.p4info.txtpb."""
 
     address: SwitchAddress
     target: str = "sluice-switch"
@@ -101,8 +101,11 @@ class SwitchConfig:
 
 @dataclass(frozen=True, slots=True)
 class FpmConfig:
-    """The address that zebra's dplane_fpm_nl connects to, the users (names or numbers) that may
-    connect, and the seconds of silence after which zebra's replay counts as complete."""
+    """Describes the FPM server that zebra's dplane_fpm_nl connects to.
+
+    `users` (names or numbers) may connect. After `quiet_seconds` of silence, zebra's replay counts
+    as complete.
+    """
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
     users: tuple[str, ...] = ("frr", "root")
@@ -111,7 +114,10 @@ class FpmConfig:
 
 @dataclass(frozen=True, slots=True)
 class IkeConfig:
-    """Local users (names or numbers) that may send from IKE's ports, which policy bypasses."""
+    """Holds the local users (names or numbers) that may send from IKE's ports.
+
+    Policy bypasses these ports.
+    """
 
     users: tuple[str, ...] = ("root",)
 
@@ -184,7 +190,7 @@ def _host_port(value: object) -> HostPort:
 
 
 class TlsKeys(ConfigSection, title="switch.tls"):
-    """Paths are relative to the configuration's directory."""
+    """Keys of mutual TLS. Paths are relative to the configuration's directory."""
 
     ca = required(scalars.path, "The certificate of the authority that signed the switch's (PEM).")
     certificate = required(scalars.path, "The controller's certificate (PEM).")
@@ -195,7 +201,7 @@ class TlsKeys(ConfigSection, title="switch.tls"):
 
 
 class SwitchKeys(ConfigSection, title="switch"):
-    """The P4Runtime target."""
+    """Keys of the P4Runtime target."""
 
     target = defaulted(scalars.one_of(TARGETS), TARGETS[0], "What the switch is.")
     address = optional(
@@ -239,7 +245,7 @@ class FpmKeys(ConfigSection, title="fpm"):
 
 
 class IkeKeys(ConfigSection, title="ike"):
-    """The users that may send IKE packets."""
+    """Keys of the users that may send IKE packets."""
 
     users = list_of(
         _user,
@@ -251,7 +257,7 @@ class IkeKeys(ConfigSection, title="ike"):
 
 
 class MetricsKeys(ConfigSection, title="metrics"):
-    """The metrics server for Prometheus."""
+    """Keys of the metrics server for Prometheus."""
 
     listen = optional(
         _metrics_listen,
@@ -264,7 +270,7 @@ class MetricsKeys(ConfigSection, title="metrics"):
 
 
 def read_switch(section: YamlMapping, router: str, directory: Path) -> SwitchConfig:
-    """Reads the section `switch`; its files are relative to `directory`."""
+    """Reads the section `switch`. Its files are relative to `directory`."""
     target = section.defaulted(SwitchKeys.target)
     switch = SwitchConfig(
         address=section.optional(SwitchKeys.address, default_address(router, target)),
@@ -323,7 +329,7 @@ def read_fpm(section: YamlMapping) -> FpmConfig:
 
 
 def read_metrics(section: YamlMapping) -> SwitchAddress | None:
-    """Reads the section `metrics`: the address that serves them; None: they are not served."""
+    """Reads the section `metrics`: the address that serves metrics, or None."""
     listen = section.optional(MetricsKeys.listen, None)
     section.close()
     return listen

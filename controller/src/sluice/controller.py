@@ -11,16 +11,16 @@ Paths of events and packets (docs/ARCHITECTURE.md):
   a view        API -> slices, one per turn -> API
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
-Work enters by inlets of the `scheduler`. In order of priority these are timers, kernel (links,
-addresses, neighbours), punts, host frames, routes, moved routes (those whose shared state has
-changed), the comparison with the kernel's routes, and views under way (`turns`). Each takes a
-bounded slice. Policy commits do not queue behind them: they are tasks of their own, and their
-writes go to the switch at once. Routes are not read while the reconciler is far behind; FPM's TCP
-connection passes this backpressure on to zebra.
+Work enters by inlets of the `scheduler`. In order of priority the inlets are: timers, kernel
+(links, addresses, neighbours), punts, host frames, routes, moved routes (`state.moved_routes`), the
+comparison with the kernel's routes, and unfinished views (`turns`). Each inlet takes a bounded
+slice. Policy commits do not wait for inlets: a commit is a task of its own, and its write goes to
+the switch at once. Routes are not read while the reconciler is far behind; FPM's TCP connection
+passes this backpressure on to zebra.
 
 No event is applied before the first read of the switch, since the ids in use there are not known
-yet. A large route table is read concurrently; no route is accepted until it is known.
-Depends on state, reconciler, punts; sources come as arguments (`Sources`).
+yet. A large route table is read concurrently. Until it is known, no route is accepted. Depends on
+state, reconciler, punts; sources come as arguments (`Sources`).
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ log = logging.getLogger(__name__)
 
 KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE = 256, 64, 64, 256
 ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
-"""Pending updates at which reading routes stops, and at which it resumes."""
+"""Numbers of pending updates at which reading routes stops, and at which it resumes."""
 NO_SA = "NO_SA"
-"""The drop reason of packets whose bundle has no outbound SA."""
+"""Drop reason of packets whose bundle has no outbound SA."""
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
 ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemoved})
@@ -137,12 +137,12 @@ ROUTE_KINDS = (
 
 
 class Controller:
-    """One router.
+    """Runs one router.
 
     `connect` makes a P4Runtime client with an election id. `on_ready` is called once, when the
     switch is programmed with the interfaces (`Reconciler.forwards`). `numbers` holds the interface
-    numbers of the configuration, `stalls` records how long the loop was busy. `primacy` is already
-    won; without it the controller runs in the election itself.
+    numbers of the configuration, `stalls` records how long the loop was busy. `primacy` is an
+    election that is already won. Without it, the controller takes part in the election itself.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Controller:
             delivering=self._delivering,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
-        """Called with the number of routing events applied."""
+        """Called with the number of routing events that were applied."""
         self.connection = SwitchConnection(
             config=config.switch,
             pipeline=pipeline,
@@ -252,7 +252,7 @@ class Controller:
             stand_ins=sources.fast_path,
         )
         self.pace = EventRate()
-        """Rate of the routing daemon's events."""
+        """Rate of the routing daemons' events."""
         self.ready = False
         self._adopted = self._table_adopted = False
         self._released_kernel_kinds = self._released_routes = False
@@ -377,8 +377,10 @@ class Controller:
     # -- tasks
 
     async def run(self) -> None:
-        """Runs until cancelled; the switch keeps its entries and goes on forwarding. Raises
-        DisplacedError when another controller has become primary."""
+        """Runs until cancelled. The switch keeps its entries and continues to forward.
+
+        Raises DisplacedError when another controller has become primary.
+        """
         tasks = [
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self.stalls.measured("session", self._serve_switch())),
@@ -398,8 +400,11 @@ class Controller:
                 self._timer.cancel()
 
     async def _serve_switch(self) -> None:
-        """Serves the switch. Order: the engines' SAs are read first, so that these need not be
-        closed in the switch."""
+        """Serves the switch.
+
+        Order: the engines' SAs are read first, so that their entries in the switch need not be
+        closed.
+        """
         await self.associations.wait_for_engines()
         await self.connection.run()
 
@@ -428,7 +433,7 @@ class Controller:
         self._submit(self.engines.set_answering(engine, answers))
 
     def _associations_changed(self, changes: EntityChanges) -> None:
-        """Submits changes of SA entities. Before policy is installed they wait."""
+        """Submits changes of SA entities. Before policy is installed, the changes wait."""
         for key, value in changes.of(EntityKind.OUTBOUND_SA).items():
             if isinstance(key, BundleInVrf):
                 self._tunnels.pop(key.bundle, None)
@@ -438,7 +443,7 @@ class Controller:
             self._submit(changes)
 
     def _is_esp_source(self, spd: str, source: EspSender) -> bool:
-        """Whether an SA of an SPD sends ESP from this address with this SPI."""
+        """Returns whether an SA of an SPD sends ESP from this address with this SPI."""
         by_hand = (
             EspSender(bundle.outbound.local, bundle.outbound.spi)
             for bundle in self.config.policy.bundles
@@ -621,7 +626,7 @@ class Controller:
         return True
 
     def _drain_moved(self) -> bool:
-        """Updates one slice of the moved routes, whose shared state has changed."""
+        """Publishes one slice of the moved routes (`state.moved_routes`)."""
         self._submit(self.fib.publish_moved())
         self.on_routes(ROUTE_SLICE)
         return self.fib.has_moved_routes
@@ -639,8 +644,10 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Releases left-over routes for deletion. Waits until the daemons have replayed all routes,
-        and the kernel holds no left-over route."""
+        """Releases left-over routes for deletion.
+
+        Waits until the daemons have replayed all routes, and no kernel holds a left-over route.
+        """
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
             self._released_routes = True
@@ -659,7 +666,7 @@ class Controller:
         return False
 
     def _set_timer(self) -> None:
-        """Sets the timer that wakes the timers' inlet at the next deadline."""
+        """Sets the timer that wakes the inlet of the timers at the next deadline."""
         fragments_due = self.first_packets.fragments.next_deadline
         routes_due = self.daemons.next_due(self._clock())
         dues = (self.held.next_deadline, self.resolution.next_due, routes_due, fragments_due)

@@ -19,12 +19,13 @@ from sluice.state.fib import Fib
 from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 
 WAITED_FOR = 30.0
-"""Seconds to wait for the other daemons after the first one's routes are complete. Then the kernel
-stands in for a daemon without a session. zebra tries to connect every 3 s."""
+"""Time to wait for the other daemons after the first daemon's routes are complete, in seconds. Then
+the kernel's routes replace those of a daemon without a session. zebra tries to connect every 3 s.
+"""
 
 
 class Daemon:
-    """One routing daemon: `routes` and `comparing` are its inlets."""
+    """Holds one routing daemon. `routes` and `comparing` are its inlets."""
 
     routes: Inlet
     comparing: Inlet
@@ -41,7 +42,7 @@ class Daemon:
 
 
 class RoutingDaemons:
-    """All routing daemons."""
+    """Manages all routing daemons."""
 
     def __init__(self, feeds: Iterable[RouteFeed], fib: Fib, switch: SwitchRoutes) -> None:
         self._daemons = [Daemon(feed, fib, switch) for feed in feeds]
@@ -70,7 +71,7 @@ class RoutingDaemons:
             scheduler.add(daemon.comparing)
 
     def enable(self, enabled: bool) -> None:
-        """Starts or stops reading routes; unread ones wait in their sockets."""
+        """Starts or stops reading routes. Unread routes wait in their sockets."""
         self.enabled = enabled
         if self._scheduler is not None:
             for daemon in self._daemons:
@@ -90,7 +91,7 @@ class RoutingDaemons:
             self._waits_until = now + WAITED_FOR
 
     def settle(self, now: float) -> bool:
-        """Sets `settled` once all daemons are. Returns whether this call set it."""
+        """Sets `settled` once all daemons are settled. Returns whether this call set it."""
         if self.settled or not all(one.settled for one in self._daemons):
             return False
         self.settled = True
@@ -98,12 +99,16 @@ class RoutingDaemons:
 
     @property
     def kept(self) -> int:
-        """Number of routes in the switch that a kernel holds and no daemon has replayed: kept."""
+        """Number of routes in the switch that are kept: a kernel has them, but no daemon replayed
+        them."""
         return sum(one.comparison.kept for one in self._daemons)
 
     def compare_due(self, now: float) -> None:
-        """Begins the comparisons that are due. A VRF may have no daemon: without a session for
-        `WAITED_FOR` seconds, the kernel alone decides which routes are kept."""
+        """Begins the comparisons that are due.
+
+        A VRF may have no daemon. Without a session for `WAITED_FOR` seconds, the kernel alone
+        decides which routes are kept.
+        """
         waited = self._waits_until is not None and now >= self._waits_until
         for daemon in self._daemons:
             if waited and not daemon.settled and not daemon.has_spoken:
@@ -114,7 +119,8 @@ class RoutingDaemons:
                 self._scheduler.wake(daemon.comparing)
 
     def next_due(self, now: float) -> float | None:
-        """Returns the time of the next call of `compare_due` and `settle`; None: none is due."""
+        """Returns the time of the next call of `compare_due` and `settle`, or None if none is
+        due."""
         dues = [daemon.comparison.due for daemon in self._daemons]
         if not self.settled and self._waits_until is not None and now < self._waits_until:
             dues.append(self._waits_until)

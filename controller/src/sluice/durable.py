@@ -17,10 +17,11 @@ FILE_MODE = 0o600
 def replace_json(
     path: Path, document: Any, *, replacing: Callable[[], None] = lambda: None
 ) -> None:
-    """Replaces a file by a JSON document with mode 0600; durable on return.
+    """Replaces a file by a JSON document with mode 0600. The document is durable on return.
 
-    `replacing` is called after the new file is written and before it replaces the old one: from
-    then on a restart may find either. Raises OSError; before `replacing` the old file stays.
+    `replacing` is called after the new file is written and before it replaces the old one. From
+    then on, a restart may find either of the two. Raises OSError. If that happens before
+    `replacing`, the old file stays.
     """
     beside = path.with_suffix(".new")
     try:
@@ -44,5 +45,5 @@ def replace_json(
 
 
 def boot_id() -> str:
-    """Returns the identity of the kernel's boot. Raises OSError without /proc."""
+    """Returns the identity of the current boot. Raises OSError without /proc."""
     return BOOT_ID.read_text(encoding="ascii").strip()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities of the switch without P4 names: the data types shared by state, reconciler and p4.
+"""Defines the switch's entities without P4 names, for state, reconciler and p4.
 
-An entity is (kind, key, value). `state` computes the desired ones, `reconciler` compares them with
-the installed ones, `p4` encodes them as P4Runtime entities. `EntityKind` is in dependency order: an
-entity refers only to entities of smaller kinds (`references`), so installing in ascending and
-deleting in descending order never leaves a dangling reference.
+An entity is (kind, key, value). `state` computes the desired entities, `reconciler` compares them
+with the installed ones, `p4` encodes them as P4Runtime entities. `EntityKind` is in dependency
+order: an entity refers only to entities of smaller kinds (`references`). So installing in ascending
+order and deleting in descending order never leaves a dangling reference.
 
 Depends on model only. All keys and values are hashable tuples; a `RouteTarget` is shared by all
 routes that use it.
@@ -25,14 +25,14 @@ class EntityKind(IntEnum):
     """The kinds of entity, in the order in which they are installed."""
 
     PUNT_METER = 0  # reason name -> PuntLimit; always present, only modified
-    HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; likewise
+    HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; always present, only modified
     AUDITED_DROP = 2  # drop reason's name -> AUDITED
     ENGINE = 3  # engine id -> EnginePort, or ENGINE_DOWN
     REASSEMBLY_ENGINE = 4  # vrf -> ReassemblyEngine
     ESP_SOURCE = 5  # EspSource -> OF_BUNDLE
     OUTBOUND_SA = 6  # BundleInVrf -> Encrypt
     INBOUND_LIST = 7  # list id -> ListState; written by commits only
-    OUTBOUND_LIST = 8  # list id -> ListState; likewise
+    OUTBOUND_LIST = 8  # list id -> ListState; written by commits only
     BUNDLE_BINDING = 9  # BundleInVrf -> Binding to an inbound list
     INBOUND_SA = 10  # Spi -> Decrypt
     INBOUND_BINDING = 11  # l3_if -> Binding
@@ -46,15 +46,17 @@ class EntityKind(IntEnum):
     LOCAL_PREFIX = 19  # RouteSlot -> LOCAL
     ROUTER_MAC = 20  # RouterMac -> ADMIT
     L3_INTERFACE = 21  # Attachment -> L3Interface
-    # RouteSlot -> Target; into an empty switch some go before OWN_SOURCE: Reconciler.near
+    # RouteSlot -> RouteTarget. In an empty switch, some routes precede OWN_SOURCE
+    # (Reconciler.near).
     ROUTE = 22
 
 
 MODIFY_ONLY = frozenset({EntityKind.PUNT_METER, EntityKind.HASH_SEED})
-"""Kinds whose entities always exist in the pipeline: modified, never inserted or deleted."""
+"""Kinds whose entities always exist in the pipeline. They are modified, never inserted or
+deleted."""
 COMMITTED = frozenset({EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST})
-"""Kinds written by policy commits (`Reconciler.commit`); the reconciler never corrects them on its
-own. Order: their state must be on disk before it is written to the switch."""
+"""Kinds written by policy commits (`Reconciler.commit`). The reconciler itself never corrects them.
+Order: their state must be on disk before it is written to the switch."""
 OPENING = frozenset({EntityKind.EGRESS_INTERFACE, EntityKind.ROUTER_MAC, EntityKind.L3_INTERFACE})
 """Kinds without which no packet enters or leaves, under any policy."""
 DROPS_WITHOUT = OPENING | {
@@ -71,25 +73,28 @@ DROPS_WITHOUT = OPENING | {
         EntityKind.OUTBOUND_BINDING,
     ),
 }
-"""Kinds whose packets are dropped where the entity is missing: deleting one lets no packet pass."""
+"""Kinds whose packets are dropped if the entity is missing. So a deletion lets no packet pass."""
 
 
 class RouteSlot(NamedTuple):
-    """A prefix of one VRF."""
+    """Identifies a prefix of one VRF."""
 
     vrf: int
     prefix: Prefix
 
 
 class OwnAddress(NamedTuple):
-    """A unicast address of this router in one VRF: a martian as a source from outside."""
+    """Identifies a unicast address of this router in one VRF.
+
+    A packet from outside with this source is a martian.
+    """
 
     vrf: int
     address: Address
 
 
 class Attachment(NamedTuple):
-    """A switch port and VLAN (0: untagged)."""
+    """Identifies a switch port and VLAN (0: untagged)."""
 
     port: int
     vlan: int
@@ -103,7 +108,7 @@ class PortRole(IntEnum):
 
 
 class L3Interface(NamedTuple):
-    """The layer-3 interface that an attachment belongs to."""
+    """Describes the layer-3 interface that a port and VLAN belong to."""
 
     l3_if: int
     vrf: int
@@ -111,14 +116,14 @@ class L3Interface(NamedTuple):
 
 
 class RouterMac(NamedTuple):
-    """A MAC address at which the router answers on an interface."""
+    """Identifies a MAC address of the router on an interface."""
 
     l3_if: int
     mac: Mac
 
 
 class Egress(NamedTuple):
-    """How an interface sends frames."""
+    """Describes how an interface sends frames."""
 
     port: int
     vlan: int
@@ -127,10 +132,10 @@ class Egress(NamedTuple):
 
 
 class Nexthop(NamedTuple):
-    """A next hop. `address` None: the packet's own destination is the neighbour (glean).
+    """Describes a next hop. `address` None: the neighbour is the packet's own destination (glean).
 
-    `mac` known: the frames' destination. Unknown: packets are punted so that it is resolved.
-    `up` False (link down): packets are dropped, and `mac` is None.
+    `mac` is the destination of the frames. If it is None, packets are punted to resolve the
+    neighbour. `up` is False if the link is down: then packets are dropped, and `mac` is None.
     """
 
     l3_if: int
@@ -145,7 +150,7 @@ FRR's largest weight, 256."""
 
 
 class NexthopGroup(NamedTuple):
-    """The members of a next-hop group: (nexthop id, weight), ascending by id."""
+    """Holds the members of a next-hop group: (nexthop id, weight), ascending by id."""
 
     members: tuple[tuple[int, int], ...]
 
@@ -161,46 +166,46 @@ class RouteTargetKind(IntEnum):
 
 
 class RouteTarget(NamedTuple):
-    """A route's action; `id` is the next hop's or the group's, else 0."""
+    """Holds a route's action. `id` is that of the next hop or group, else 0."""
 
     kind: RouteTargetKind
     id: int = 0
 
 
 class PuntLimit(NamedTuple):
-    """Packets a second and burst of one punt reason."""
+    """Limits the packets of one punt reason: packets a second, and burst in packets."""
 
     rate: int
     burst: int
 
 
 class HashSeed(NamedTuple):
-    """The ECMP hash seed: makes this router choose group members otherwise than its neighbours."""
+    """Holds the ECMP hash seed. It makes this router's choices differ from its neighbours'."""
 
     seed: int
 
 
 class EnginePort(NamedTuple):
-    """The switch port that an ESP engine is on."""
+    """Holds the switch port of an ESP engine."""
 
     port: int
 
 
 class ReassemblyEngine(NamedTuple):
-    """The engine that reassembles ESP fragments, for all SAs of a VRF."""
+    """Names the engine that reassembles ESP fragments, for all SAs of a VRF."""
 
     engine: int
 
 
 class BundleInVrf(NamedTuple):
-    """A bundle, which serves packets of its own VRF only."""
+    """Identifies a bundle. It serves packets of its own VRF only."""
 
     vrf: int
     bundle: int
 
 
 class EspSource(NamedTuple):
-    """The outer source address of packets encrypted by a bundle's SA."""
+    """Identifies an outer source address of packets encrypted by a bundle's SA."""
 
     vrf: int
     bundle: int
@@ -208,7 +213,7 @@ class EspSource(NamedTuple):
 
 
 class Encrypt(NamedTuple):
-    """The outbound SA of a bundle. `path_mtu` and `overhead` are in bytes of IP packet."""
+    """Describes the outbound SA of a bundle. `path_mtu`, `overhead`: in bytes of IP packet."""
 
     engine: int
     sa: int
@@ -217,14 +222,14 @@ class Encrypt(NamedTuple):
 
 
 class InboundSpi(NamedTuple):
-    """The SPI by which a packet names an inbound SA of this router."""
+    """Identifies an inbound SA of this router by the SPI in its packets."""
 
     vrf: int
     spi: int
 
 
 class Decrypt(NamedTuple):
-    """The SA of an SPI, and the bundle that this SA belongs to."""
+    """Holds the SA of an SPI, and the bundle that this SA belongs to."""
 
     bundle: int
     engine: int
@@ -232,20 +237,20 @@ class Decrypt(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """The current epoch and generation of a list of an SPD; neither is ever 0."""
+    """Holds the current epoch and generation of a list of an SPD. Neither is ever 0."""
 
     epoch: int
     generation: int
 
 
 class ListBinding(NamedTuple):
-    """The list that is looked up; 0 states explicitly that there is none (NO_POLICY)."""
+    """Names the list that is looked up. 0 states explicitly that there is none (NO_POLICY)."""
 
     list_id: int
 
 
 class Presence(NamedTuple):
-    """The value of an entity that carries no information but its presence."""
+    """Is the value of an entity that carries no information but its presence."""
 
     name: str
 
@@ -259,11 +264,12 @@ OF_BUNDLE = Presence("of bundle")
 ENGINE_DOWN = Presence("engine down")
 ADMIT = Presence("admit")
 UNKNOWN = Presence("unknown")
-"""An entry is installed under this key that the controller did not write."""
+"""Value of an installed entry that the controller did not write."""
 
 NO_POLICY = ListBinding(0)
 RETIRED = Nexthop(0, None, None, up=False)
-"""A next hop of an earlier configuration: drops, refers to no interface, and keeps its number."""
+"""Value of a next hop of an earlier configuration. It drops packets, refers to no interface, and
+keeps its number."""
 
 HASH_SEED_KEY = "hash_seed"
 
@@ -352,9 +358,9 @@ def _policy_references(
 
 
 class EntityChanges:
-    """Entities to set (value) or to remove (None), by kind; the last change of a key counts.
+    """Holds entities to set (value) or to remove (None), by kind. A key's last change counts.
 
-    `blocks` are route changes that precede those in `by_kind`, in order. `resolve` are the
+    `blocks` are route changes that precede those in `by_kind`, in order. `resolve` has the
     neighbours (l3_if, address) to resolve now.
     """
 
@@ -376,7 +382,7 @@ class EntityChanges:
         self.blocks.append(block)
 
     def of(self, kind: EntityKind) -> dict[EntityKey, EntityValue | None]:
-        """Returns the changes of one kind; callers may write to the dictionary, for speed."""
+        """Returns the changes of one kind. For speed, callers may write to the dictionary."""
         changes = self.by_kind.get(kind)
         if changes is None:
             changes = self.by_kind[kind] = {}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records failed updates, which the switch refused or which wait for another entity.
+"""Records failed updates: those that the switch refused, and those that wait for another entity.
 
 Each update is retried with a back-off of 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds.
-When a failed update succeeds, waiting ones are retried at once. ALREADY_EXISTS and NOT_FOUND only
-show that the switch differs from the recorded state: their first retry is immediate. Pure except
-for the clock. Depends on entities.
+When a failed update succeeds, the waiting updates are retried at once. ALREADY_EXISTS and NOT_FOUND
+only show that the switch differs from the recorded state. So their first retry is immediate. Pure
+except for the clock. Depends on entities.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from sluice.entities import EntityKey, EntityKind
 from sluice.p4runtime.session import ALREADY_EXISTS, NOT_FOUND, code_name
 
 FIRST_RETRY, LAST_RETRY = 0.1, 30.0
-"""Seconds of back-off: the first delay, and the longest."""
+"""Back-off in seconds: the first delay, and the longest."""
 NEVER = float("inf")
 WAITING = -1
-"""Code of a failure that did not come from the switch: a reference is not installed."""
+"""Code of an update that was not sent, since an entity that it refers to is not installed."""
 
 DUE_AT_ONCE = 2000
-"""Failures examined in one call of `due`."""
+"""Number of failures examined in one call of `due`."""
 
 FailedEntity = tuple[EntityKind, EntityKey]
 
 
 class Failure(NamedTuple):
-    """The result of the last attempt. `retry_at` is NEVER while the next attempt is queued."""
+    """Holds the result of the last attempt. `retry_at` is NEVER while the next attempt is
+    queued."""
 
     code: int
     message: str
@@ -43,7 +44,7 @@ class Failure(NamedTuple):
 
 
 class Failures:
-    """All entities whose last update failed.
+    """Holds all entities whose last update failed.
 
     There may be as many as routes, so no method examines all of them in one call.
     """
@@ -52,14 +53,15 @@ class Failures:
         self._clock = clock
         self._failures: dict[FailedEntity, Failure] = {}
         self._of_kind: Counter[EntityKind] = Counter()
-        # Ordered by time. Only a subject's earliest item, whose time is in `_queued`, counts. When
-        # it is popped, the failure's `retry_at` decides whether it is due or is enqueued again.
+        # Heap of retries by time. An entity may have several items. Only its earliest item counts,
+        # whose time is in `_queued`. When that item is popped, the failure's `retry_at` decides
+        # whether the entity is due or is enqueued again.
         self._queue: list[tuple[float, int, FailedEntity]] = []
         self._queued: dict[FailedEntity, float] = {}
         self._pushed = 0
         self._waiting: dict[FailedEntity, None] = {}
         self._released: deque[dict[FailedEntity, None]] = deque()
-        """Subjects that waited when an entity was installed: due at once."""
+        """Entities that waited when another entity was installed. They are due at once."""
 
     def __len__(self) -> int:
         return len(self._failures)
@@ -107,8 +109,10 @@ class Failures:
             heappush(self._queue, (at, self._pushed, subject))
 
     def due(self, limit: int = DUE_AT_ONCE) -> list[FailedEntity]:
-        """Returns the subjects to retry now, each once. Examines at most `limit` failures; the rest
-        follow in the next call."""
+        """Returns the entities to retry now, each once.
+
+        Examines at most `limit` failures. The rest follow in the next call.
+        """
         due: list[FailedEntity] = []
         looked_at, now = 0, self._clock()
         while self._released and looked_at < limit:
@@ -142,12 +146,13 @@ class Failures:
             due.append(subject)
 
     def forget(self, kind: EntityKind, key: EntityKey) -> None:
-        """Forgets a failure: the entity is no longer desired, or is as desired."""
+        """Forgets a failure: the entity is no longer desired, or the switch has it as desired."""
         if self._failures:
             self._drop((kind, key))
 
     def succeeded(self, kind: EntityKind, keys: Iterable[EntityKey]) -> None:
-        """Records applied updates. If one of them had failed before, waiting ones become due."""
+        """Records applied updates. If one of them had failed before, the waiting updates become
+        due."""
         if not self._failures:
             return
         recovered = [self._drop((kind, key)) for key in keys]
@@ -161,7 +166,7 @@ class Failures:
         return failure
 
     def retry_waiting(self) -> None:
-        """Makes waiting failures due: an entity that they may refer to is installed."""
+        """Makes waiting updates due, since an entity that they may refer to is installed."""
         if self._waiting:
             self._released.append(self._waiting)
             self._waiting = {}

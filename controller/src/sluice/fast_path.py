@@ -7,8 +7,9 @@ packets go to Python. Invariant: `sources.host.HostInterfaces` and `punts.PuntHa
 each fast-path frame in the same way (tests/test_fast_path.py compares the two). The fast path
 refuses nothing.
 
-Left to Python: ICMP errors and packets that may hide one, fragments, options and extension headers,
-source addresses of several VRFs or of none, neighbour probes.
+These packets are left to Python: ICMP errors and packets that may hide one, fragments, packets with
+options or extension headers, packets with a source address of several VRFs or of no VRF, and
+neighbour probes.
 
 While packets pass, each change also hands the tables to the stand-in (`sources.handover`).
 
@@ -54,15 +55,16 @@ ECHO = frozenset({(ICMP, 0), (ICMP, 8), (ICMPV6, 128), (ICMPV6, 129)})
 NEIGHBOR_DISCOVERY = frozenset((ICMPV6, kind) for kind in range(133, 137))
 LAST_PORT = 65535
 DELIVERED_LIMIT = 2048
-"""Limit of packets delivered to the host and not yet read by `delivered_packets`, at most half of
-them for one punt reason. Beyond it, packets go to Python."""
+"""Limit of packets delivered to the host that `delivered_packets` has not returned yet. At most
+half of them have the same punt reason. Beyond the limit, packets go to Python."""
 
 PortRange = tuple[int, int]
 TlsCredentials = tuple[bytes, bytes, bytes]
 
 
 def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
-    """Returns source and destination ports of UDP that `shared_stack.is_of_its_vrf` lets pass."""
+    """Returns the pairs of UDP source and destination ports that `shared_stack.is_of_its_vrf`
+    accepts."""
     bfd = sorted(PORTS_OF_BFD)
     senders = [(FIRST_PORT_OF_BFD_SENDERS, LAST_PORT), *((port, port) for port in bfd)]
     starts, ends = [0, *(port + 1 for port in bfd)], [*(port - 1 for port in bfd), LAST_PORT]
@@ -73,12 +75,13 @@ def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
 
 
 class FastPath:
-    """The fast path with its tables.
+    """Maintains the fast path's tables.
 
-    `remembers`: `delivered_packets` returns IP packets delivered to the host, since the host may
-    answer with an error that has to leave as they came (`host_errors`). `withholds_ike`: IKE
-    packets go to Python, since they have to leave in order with the kernel's SAs (`ike_order`).
-    `handover` takes the tables for a stand-in at the TAPs `names`.
+    - `remembers`: `delivered_packets` returns IP packets delivered to the host. The host may answer
+      with an ICMP error, which must leave by the carrier of the packet (`host_errors`).
+    - `withholds_ike`: IKE packets go to Python, since they must leave in order with the kernel's
+      SAs (`ike_order`).
+    - `handover` takes the tables for a stand-in at the TAPs `names`.
     """
 
     def __init__(
@@ -151,8 +154,9 @@ class FastPath:
     def set_passing(self, primary: tuple[int, int] | None) -> None:
         """Hands the tables to the stand-in, or withdraws them.
 
-        An election id: the controller is primary with it, and all numbers in the switch mean the
-        same as in the tables. None: the controller is not primary, or numbers differ in meaning.
+        `primary` is the election id under which the controller is primary. Then all numbers in the
+        switch mean the same as in the tables. None: the controller is not primary, or numbers
+        differ in meaning.
         """
         self._primary = primary
         self._hand_over()
@@ -168,7 +172,7 @@ class FastPath:
         # The stand-in runs in OWN_NAMESPACE. TAPs of other namespaces may have the same ifindex.
         at_home = [tap for tap in taps if namespace_of(tap[0]) == OWN_NAMESPACE]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
-        # A stand-in need not remember packets: it lets no ICMP error of the host leave.
+        # A stand-in need not remember packets, since no ICMP error of the host leaves through it.
         self._handover.publish(
             {
                 "switch": self._switch,

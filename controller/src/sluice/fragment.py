@@ -27,16 +27,17 @@ from sluice.wire.packet import (
 OPTION_END, OPTION_NOP = 0, 1
 OPTION_COPIED = 0x80
 MINIMUM_MTU = 68
-"""RFC 791: every module must forward 68 bytes, the longest header and 8 bytes of data."""
+"""Every module must forward 68 bytes: the longest header and 8 bytes of data (RFC 791)."""
 
 
 MINIMUM_MTU_IPV6 = 1280
-"""RFC 8200, section 5."""
+"""Smallest MTU of an IPv6 link (RFC 8200, section 5)."""
 FRAGMENT_HEADER = Struct("!BBHI")
 
 
 def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
-    """Returns the fragments of `packet`, each of at most `mtu` bytes; `packet` itself if it fits.
+    """Returns the fragments of `packet`, each of at most `mtu` bytes, or `packet` itself if it
+    fits.
 
     `packet` may itself be a fragment. The first fragment keeps all options; later ones have those
     with the copied bit. Raises WireError for a packet that is malformed or forbids fragmentation
@@ -74,12 +75,11 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
 
 
 def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list[bytes]:
-    """Returns the fragments of this router's own ESP or ESP-in-UDP packet over IPv6, each of at
-    most `mtu` bytes; `packet` itself if it fits.
+    """Returns the fragments of this router's own ESP or ESP-in-UDP packet over IPv6.
 
-    `identification` is the datagram's, 32 unpredictable bits (RFC 7739). Raises WireError for a
-    packet that is malformed or has extension headers (`not_esp`), and for an MTU below 1,280
-    (`mtu_too_small`).
+    Each has at most `mtu` bytes. Returns `packet` itself if it fits. `identification` is the
+    datagram's, 32 unpredictable bits (RFC 7739). Raises WireError for a packet that is malformed or
+    has extension headers (`not_esp`), and for an MTU below 1,280 (`mtu_too_small`).
     """
     header = parse_ipv6(packet)
     payload = packet[IPV6_HEADER : IPV6_HEADER + header.payload_length]
@@ -100,8 +100,10 @@ def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list
 
 
 def copied_options(options: bytes) -> bytes:
-    """Returns the options with the copied bit, in order, padded with End of Options to a multiple
-    of 4 bytes. Raises WireError (`ipv4_option_length`)."""
+    """Returns the options with the copied bit, in order. Raises WireError (`ipv4_option_length`).
+
+    They are padded with End of Options to a multiple of 4 bytes.
+    """
     kept = bytearray()
     start = 0
     while start < len(options) and options[start] != OPTION_END:

@@ -17,9 +17,9 @@ BGP_PORT = 179
 
 @dataclass(frozen=True, slots=True)
 class BgpPeer:
-    """A neighbour by `address`, or (unnumbered) by `interface`. `where` is file and line.
+    """Describes a BGP neighbour, by `address` or (unnumbered) by `interface`.
 
-    `port` is the peer's listening port.
+    `where` is file and line. `port` is the peer's listening port.
     """
 
     where: str
@@ -30,15 +30,15 @@ class BgpPeer:
 
 @dataclass(slots=True)
 class Routing:
-    """The configured sessions of all VRFs."""
+    """Holds the configured sessions of all VRFs."""
 
     peers: list[BgpPeer] = field(default_factory=list)
     ospf_networks: list[tuple[str, Prefix]] = field(default_factory=list)
     ospf_interfaces: dict[str, str] = field(default_factory=dict)
     ospf6_interfaces: dict[str, str] = field(default_factory=dict)
-    """OSPF networks and interfaces with an area; each with file and line of its configuration."""
+    """OSPF networks and interfaces with an area, each with file and line of its configuration."""
     bgp_sources: dict[Address, Address] = field(default_factory=dict)
-    """The configured source address (`update-source`) of a session, by peer."""
+    """Configured source address (`update-source`) of a session, by peer."""
     bgp_ports: dict[str, int] = field(default_factory=dict)
     bgp_shut: set[str] = field(default_factory=set)
     bgp_groups: dict[str, str] = field(default_factory=dict)
@@ -54,8 +54,10 @@ class Routing:
         return bool(self.peers) or any(ospf)
 
     def speaking_peers(self) -> list[BgpPeer]:
-        """Returns the neighbours not shut down by their own or their group's configuration, with
-        their ports."""
+        """Returns the neighbours that are not shut down, with their ports.
+
+        A neighbour is shut down by its own or its group's configuration.
+        """
         speaking = []
         for peer in self.peers:
             name = peer.interface or (format_address(peer.address) if peer.address else "")
@@ -66,7 +68,8 @@ class Routing:
         return speaking
 
     def is_ospf_passive(self, interface: str) -> bool:
-        """Whether the interface is passive: announced by OSPF, but without OSPF neighbours."""
+        """Returns whether the interface is passive: announced by OSPF, but without OSPF
+        neighbours."""
         return self.ospf_passive.get(interface, self.ospf_passive_default)
 
 
@@ -112,7 +115,7 @@ def _bgp(words: list[str], where: str, routing: Routing) -> None:
             routing.peers.append(BgpPeer(where, address, None))
     elif what == "update-source" and more:
         source = _address(more[0])
-        if source is not None:  # else an interface name; all own addresses are tried anyway
+        if source is not None:  # otherwise an interface name; all own addresses are tried anyway
             routing.bgp_sources[address] = source
 
 
@@ -155,7 +158,7 @@ def _network(text: str, where: str, routing: Routing) -> None:
 
 
 def _interface(words: list[str], interface: str, where: str, routing: Routing) -> None:
-    """Reads `ip ospf area 0`, `ip ospf 1 area 0`, `ipv6 ospf6 area 0`, and `passive` of both."""
+    """Reads `ip ospf area 0`, `ip ospf 1 area 0`, `ipv6 ospf6 area 0`, and the `passive` lines."""
     is_passive = words[0] != "no"
     words = words if is_passive else words[1:]
     if words[:3] == ["ip", "ospf", "passive"]:

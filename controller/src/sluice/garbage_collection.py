@@ -2,13 +2,14 @@
 """Keeps Python's cycle collector from traversing a full route table.
 
 A collection stops the process while it traverses all objects of its generation. For a million
-routes that takes more than a second. Routes are never cyclic garbage: reference counts free them.
+routes this takes more than a second. Routes are never cyclic garbage: reference counts free them.
 So surviving objects are frozen (excluded from collection) before they become many. A frozen object
-that becomes part of a cycle later leaks: a few API connections during a table's arrival, no more.
+that later becomes part of a cycle leaks. These are only a few API connections, made while a table
+arrives.
 
-Order: `made` is needed in addition to the collector's thresholds. The thresholds count objects
-allocated minus objects freed. This difference stays near zero while routes are replaced, even if
-many young objects exist.
+`made` is needed in addition to the collector's thresholds. The thresholds count objects allocated
+minus objects freed. This difference stays near zero while routes are replaced, even if many young
+objects exist.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import gc
 from typing import Any
 
 YOUNG = 5_000
-"""Objects allocated minus freed that trigger a young collection."""
+"""Number of objects, allocated minus freed, that triggers a young collection."""
 GENERATIONS = 2, 10
-"""Young collections per collection of the middle generation, and middle ones per full one."""
+"""Number of young collections per collection of the middle generation, and of middle ones per full
+one."""
 ROUTES = 1024
-"""Routes applied per collection of the young and middle generations: some 8,000 objects."""
+"""Number of routes applied per collection of the young and middle generations: some 8,000
+objects."""
 OLD = 20_000
-"""Surviving objects that trigger a freeze: about 4 ms of a full collection."""
+"""Number of surviving objects that triggers a freeze: about 4 ms of a full collection."""
 
 
 class GarbageCollection:

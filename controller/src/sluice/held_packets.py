@@ -2,9 +2,8 @@
 """Holds packets while their neighbour is resolved, bounded per neighbour and in total.
 
 Pure: the caller passes the time. A packet leaves by `release` (resolved), `fail` (the kernel gave
-up) or `expired` (no answer in time). `hold` returns False for a packet that finds no room, and
-counts it.
-Depends on model and state.nexthops (for `Path`).
+up) or `expired` (no answer in time). If there is no room for a packet, `hold` returns False and
+counts the packet. Depends on model and state.nexthops (for `Path`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class _Waiting:
 
 
 class HeldPackets:
-    """Held packets, by neighbour."""
+    """Holds packets by neighbour."""
 
     def __init__(self, per_neighbor: int, total: int, seconds: float) -> None:
         self.set_limits(per_neighbor, total, seconds)
@@ -45,7 +44,7 @@ class HeldPackets:
         return path in self._waiting
 
     def hold(self, path: Path, packet: PuntedPacket, now: float) -> bool:
-        """Holds a packet. Returns False without room: a neighbour's oldest packets stay."""
+        """Holds a packet. Returns False if there is no room; packets held before stay."""
         waiting = self._waiting.get(path)
         if waiting is not None and len(waiting.packets) >= self._per_neighbor:
             self.counters["dropped: too many for one neighbour"] += 1
@@ -67,8 +66,10 @@ class HeldPackets:
         return packets
 
     def fail(self, path: Path) -> list[PuntedPacket]:
-        """Removes and returns the packets of an unreachable neighbour; the caller
-        answers with ICMP errors."""
+        """Removes and returns the packets of an unreachable neighbour.
+
+        The caller answers with ICMP errors.
+        """
         packets = self._take(path)
         self.counters["failed"] += len(packets)
         return packets
@@ -86,7 +87,7 @@ class HeldPackets:
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline; None without held packets."""
+        """The earliest deadline, or None without held packets."""
         for waiting in self._waiting.values():
             return waiting.deadline
         return None

@@ -31,21 +31,21 @@ from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned
 REMEMBERED = 16_384
 """Maximum number of recorded packets delivered to the host."""
 LATEST_ERROR = 65.0
-"""Seconds until the host's last error about a packet: the kernel gives up reassembly of an IPv6
-packet after 60."""
+"""Time in which the host may send an error about a packet, in seconds. The kernel gives up
+reassembly of an IPv6 packet after 60 s."""
 IN_CLEAR = 0
 """No bundle: the error is an ordinary packet of this router."""
 
 
 class Carrier(NamedTuple):
-    """The carrier of a packet: a bundle of a VRF, or IN_CLEAR."""
+    """Identifies the carrier of a packet: a bundle of a VRF, or IN_CLEAR."""
 
     vrf: int
     bundle: int
 
 
 class _Delivered(NamedTuple):
-    """All carriers of a packet, and when it was last delivered."""
+    """Holds all carriers of a packet, and the time of its last delivery."""
 
     carriers: frozenset[Carrier]
     time: float
@@ -54,8 +54,8 @@ class _Delivered(NamedTuple):
 class HostErrors:
     """Finds the carrier for ICMP errors of the host.
 
-    `list_of(spd, direction)` finds a list, None if it has not started. `had_bundles`: an earlier
-    run of the controller may have delivered packets that bundles carried.
+    `list_of(spd, direction)` returns a list, or None if the list has not started. `had_bundles`: an
+    earlier run of the controller may have delivered packets that bundles carried.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class HostErrors:
             self._forgetful_until = max(self._forgetful_until, oldest.time + LATEST_ERROR)
 
     def carrier_for(self, frame: bytes) -> Carrier | None:
-        """Returns the carrier by which a frame of the host must leave; None: it must not leave.
+        """Returns the carrier by which a frame of the host must leave. None: the frame must not
+        leave.
 
         The carrier is IN_CLEAR for all frames but errors about packets that a bundle carried. The
         interface chosen by the host does not matter, since its route may be of another VRF.
@@ -120,7 +121,7 @@ class HostErrors:
         return carrier
 
     def _carriers(self, quoted: Quoted, is_forgetful: bool) -> frozenset[Carrier]:
-        """Returns the possible carriers of the quoted packet; empty: unknown."""
+        """Returns the possible carriers of the quoted packet. Empty if they are unknown."""
         if quoted.identity is not None:
             known = self._delivered.get(quoted.identity)
             if known is not None:
@@ -150,7 +151,10 @@ def _verdict_of(state: PolicyList, quoted: Quoted) -> Verdict | None:
 
 
 def _may_be_icmp(frame: bytes) -> bool:
-    """Whether an untagged frame of the host may be ICMP; in IPv6, extension headers may hide it."""
+    """Returns whether an untagged frame of the host may be ICMP.
+
+    In IPv6, extension headers may hide ICMP.
+    """
     if frame[12:14] == b"\x08\x00":
         return frame[23:24] in (b"\x01", b"\x3a")
     return frame[12:14] == b"\x86\xdd" and frame[20:21] not in (b"\x06", b"\x11")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens the controller's event sources: TAPs, netlink sockets, FPM servers.
 
-Opening them gives the host this router's interfaces and addresses, so only a primary does it
-(`service`). `probe` checks beforehand whether opening would fail. Depends on sources and
+When they are opened, the host gets this router's interfaces and addresses. So only a primary opens
+them (`service`). `probe` checks beforehand whether opening would fail. Depends on sources and
 `sluice._native`.
 """
 
@@ -64,7 +64,7 @@ def with_context(what: str, error: OSError) -> OSError:
 
 
 class StartResources:
-    """Objects that need privileges which the daemon drops after its start."""
+    """Holds objects that need privileges which the daemon drops after its start."""
 
     def __init__(self, state_dir: Path) -> None:
         self.vrf_devices = VrfDevices()
@@ -83,7 +83,7 @@ def open_sources(
     handover: Handover,
     stack: contextlib.AsyncExitStack,
 ) -> Sources:
-    """Opens all sources; `stack` closes them. Raises OSError with a complete sentence."""
+    """Opens all sources. `stack` closes them. Raises OSError with a complete sentence."""
     namespaces = start.vrf_namespaces.namespaces
     stacks = {OWN_NAMESPACE: _HostStack(config, lambda act: act(), stack)}
     # OWN_NAMESPACE first: the threads of `native` start there.
@@ -119,7 +119,7 @@ def open_sources(
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise with_context(f"interface {interface.name}", error) from error
-        if place not in keepers:  # its interpreter starts while other TAPs are made
+        if place not in keepers:  # its interpreter starts while the other TAPs are made
             left = handover if place == OWN_NAMESPACE else None
             keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
             letting_go.callback(keepers[place].close)
@@ -163,8 +163,10 @@ def open_sources(
 def _open_xfrm(
     config: Config, stacks: Mapping[int, _HostStack], stack: contextlib.AsyncExitStack
 ) -> dict[str, XfrmInput]:
-    """Opens and reads the IPsec databases that SPDs are mirrored from. Raises OSError with a
-    complete sentence."""
+    """Opens and reads the IPsec databases that SPDs are mirrored from.
+
+    Raises OSError with a complete sentence.
+    """
     found: dict[str, XfrmInput] = {}
     owners: dict[int, str] = {}
     for spd in config.policy.spds:
@@ -194,7 +196,7 @@ def _log_keeper_end() -> None:
 
 
 class _HostStack:
-    """The sources of one network namespace. `inside` calls a function in it."""
+    """Holds the sources of one network namespace. `inside` calls a function in it."""
 
     def __init__(
         self,
@@ -205,14 +207,15 @@ class _HostStack:
         self.inside = inside
         self.devices = Devices()
         self.ike_ports: IkePorts | None = None
-        if config.policy.spds:  # before any interface exists that a packet could leave by
+        if config.policy.spds:  # before any interface exists by which a packet could leave
             self.ike_ports = inside(partial(IkePorts, config.ike.users))
             stack.callback(self.ike_ports.close)
         self.probe: NeighborProbe = inside(NeighborProbe)
         self.kernel: KernelMonitor = inside(partial(KernelMonitor, probe=self.probe))
 
     def guard(self, device: str) -> None:
-        """Installs the IKE port rule on a device. Does nothing without SPDs: no rule to bypass."""
+        """Installs the IKE port rule on a device. Does nothing without SPDs: there is no rule to
+        bypass."""
         if self.ike_ports is not None:
             self.ike_ports.guard(device)
 
@@ -220,8 +223,7 @@ class _HostStack:
 def _make_feed(
     config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
 ) -> RouteFeed:
-    """Opens the route feed of the routing daemon in a VRF's network namespace, or in the own
-    one."""
+    """Opens the route feed of the routing daemon in a VRF's namespace, or in the process's own."""
     inside, listen, home = (
         host_stack.inside,
         str(config.fpm.listen),
@@ -258,7 +260,7 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     """Checks at start, before this controller is primary, that FPM's address is available.
 
     Raises OSError with a complete sentence. Skips the check while another controller holds this
-    host's interfaces, since that one also holds FPM's address until it ends.
+    host's interfaces: it also holds FPM's address until it ends.
     """
     for one in config.interfaces:
         devices = Devices()
@@ -274,10 +276,10 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
 
 
 def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
-    """Checks that the sources which `new` adds to `old` can be opened. Raises OSError with a
-    complete sentence.
+    """Checks that the sources which `new` adds to `old` can be opened.
 
-    Missing TAPs are created, down and without addresses, and removed again.
+    Missing TAPs are created, down and without addresses, and removed again. Raises OSError with a
+    complete sentence.
     """
     if old.fpm.listen != new.fpm.listen:
         for vrf in new.vrfs:

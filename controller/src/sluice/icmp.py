@@ -35,7 +35,8 @@ from sluice.wire.packet import (
 # type, code, checksum, rest of header
 ICMP_HEADER = Struct("!BBHI")
 
-# Bytes of the error, filled with the quoted packet: RFC 1812 section 4.3.2.3; RFC 4443 2.4 (c).
+# Largest size of an error, in bytes. The quoted packet fills it (RFC 1812, section 4.3.2.3; RFC
+# 4443, 2.4 (c)).
 IPV4_ERROR_LIMIT = 576
 IPV6_ERROR_LIMIT = 1280
 # RFC 1812 section 4.3.2.5: precedence internetwork control.
@@ -48,11 +49,11 @@ ICMPV6_REDIRECT = 137
 
 
 class IcmpErrorKind(Enum):
-    """Kinds of error; each is ((type, code) of ICMP, (type, code) of ICMPv6)."""
+    """Kinds of errors. Each value is ((type, code) of ICMP, (type, code) of ICMPv6)."""
 
     NO_ROUTE = ((3, 0), (1, 0))
     ROUTE_UNREACHABLE = ((3, 1), (1, 0))
-    """An unreachable route; Linux answers the same."""
+    """For an unreachable route. Linux answers in the same way."""
     NEIGHBOR_UNREACHABLE = ((3, 1), (1, 3))
     PROHIBITED = ((3, 13), (1, 1))
     TOO_BIG = ((3, 4), (2, 0))
@@ -97,8 +98,10 @@ def error_for(
 
 
 def _asks_for_path_mtu(kind: IcmpErrorKind, packet: bytes) -> bool:
-    """Whether the error is an IPv6 Packet Too Big: it is sent about multicast as well (RFC 4443
-    section 2.4, e.3)."""
+    """Returns whether the error is an IPv6 Packet Too Big.
+
+    It is also sent about multicast packets (RFC 4443, section 2.4, e.3).
+    """
     return kind is IcmpErrorKind.TOO_BIG and packet[0] >> 4 == 6
 
 
@@ -199,7 +202,7 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpError
 
 
 def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
-    """Returns the upper layer; None if extension headers are truncated (tiny first fragment)."""
+    """Returns the upper layer, or None if extension headers are truncated (tiny first fragment)."""
     try:
         return ipv6_upper_layer(packet)
     except WireError:
@@ -210,7 +213,8 @@ def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
 
 
 class TokenBucket:
-    """A token bucket of `rate` tokens a second and at most `burst` tokens; starts full."""
+    """Implements a token bucket of `rate` tokens a second and at most `burst` tokens. Starts
+    full."""
 
     __slots__ = ("_burst", "_rate", "_tokens", "_when")
 
@@ -223,7 +227,7 @@ class TokenBucket:
         self._when = now
 
     def has_token(self, now: float) -> bool:
-        """Whether `take` would succeed."""
+        """Returns whether `take` would succeed."""
         self._refill(now)
         return self._tokens >= 1.0
 
@@ -236,11 +240,11 @@ class TokenBucket:
 
 
 class RateLimiter:
-    """Bounds the errors sent (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
+    """Bounds the errors sent (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 
-    Has one bucket for all errors and one per destination host (an IPv6 /64 counts as one host), so
-    that one busy host does not use up the errors of the rest. Keeps at most `max_hosts` buckets;
-    evicts the oldest.
+    There is one bucket for all errors, and one for each destination host (an IPv6 /64 counts as one
+    host). So one busy host does not use up the errors of the others. At most `max_hosts` buckets
+    are kept; the oldest is evicted.
     """
 
     def __init__(
@@ -257,8 +261,10 @@ class RateLimiter:
         self._hosts: dict[bytes, TokenBucket] = {}
 
     def refuse(self, destination: Address, now: float) -> IcmpErrorRefusal | None:
-        """Returns None if an error may be sent to `destination` now, and counts it as sent; else
-        the reason."""
+        """Returns None if an error may be sent to `destination` now, else the reason.
+
+        In the first case, counts the error as sent.
+        """
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)
         if not self._all.has_token(now):

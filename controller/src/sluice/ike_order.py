@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delays IKE packets until the SAs that they announce to the peer are in force.
 
-An IKE daemon installs an inbound SA in the kernel and then answers the peer, which may send by that
-SA at once (RFC 7296, section 2.8). The engine gets the SA from the kernel later. Without a delay
-the first packets could reach the engine before the SA and be dropped as UNKNOWN_SPI. So the
-daemon's answer waits until all earlier kernel changes are in force, at most `PATIENCE` seconds. IKE
-packets keep their order.
+An IKE daemon installs an inbound SA in the kernel and then answers the peer, which may send with
+that SA at once (RFC 7296, section 2.8). The engine gets the SA from the kernel later. Without a
+delay the first packets could reach the engine before the SA and be dropped as UNKNOWN_SPI. So the
+daemon's answer waits until all earlier kernel changes are in force. It waits at most `PATIENCE`
+seconds. IKE packets keep their order.
 
 Depends on p4runtime.client (the type of metadata) alone.
 """
@@ -21,7 +21,7 @@ from sluice.p4runtime.client import Metadata
 PATIENCE = 1.0
 """Maximum delay of a packet in seconds, below the retransmission timeout of IKE daemons."""
 LIMIT = 1024
-"""Maximum number of waiting packets; more are dropped, and IKE retransmits them."""
+"""Maximum number of waiting packets. Further packets are dropped, and IKE retransmits them."""
 
 
 class IkeOrder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces of the controller's event sources, implemented by `sluice.sources`.
+"""Declares the interfaces of the controller's event sources. `sluice.sources` implements them.
 
 The controller does not import the sources: `app` passes them in, and tests pass fakes.
 """
@@ -35,7 +35,7 @@ from sluice.xfrm_model import (
 
 
 class RouteInput(Protocol):
-    """Routes and next-hop objects of the routing daemon (`sources.fpm.FpmSource`)."""
+    """Provides routes and next-hop objects of the routing daemon (`sources.fpm.FpmSource`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -43,20 +43,20 @@ class RouteInput(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """A sentence on what the routing daemon does that causes missing routes; None: nothing."""
+        """Why routes of the routing daemon are missing, as a sentence. None if none are missing."""
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> Sequence[RoutesEvent]:
-        """Returns about `limit` events, or a run of routes; empty when nothing is left for now."""
+        """Returns about `limit` events, or a run of routes. Empty if no event waits."""
 
     def link_changed(self, event: LinkChanged) -> None:
         """Receives a link change: zebra's replay may have omitted group members on this link."""
 
 
 class KernelInput(Protocol):
-    """Links, addresses and neighbours (`sources.kernel.KernelMonitor`)."""
+    """Provides links, addresses and neighbours (`sources.kernel.KernelMonitor`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -70,15 +70,17 @@ class KernelInput(Protocol):
         """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """Returns about `limit` events; empty when nothing is left for now."""
+        """Returns about `limit` events. Empty if no event waits."""
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """Makes the kernel resolve or confirm a neighbour. Does not touch permanent entries or
-        entries of other programs."""
+        """Makes the kernel resolve or confirm a neighbour.
+
+        Does not change permanent entries or entries of other programs.
+        """
 
 
 class HostInput(Protocol):
-    """The host's interfaces (`sources.host.HostInterfaces`)."""
+    """Provides the host's interfaces (`sources.host.HostInterfaces`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -88,7 +90,7 @@ class HostInput(Protocol):
         """Returns a descriptor that is readable while there may be frames."""
 
     def poll(self, limit: int) -> list[HostFrame]:
-        """Returns frames that the host sent; empty when nothing is left for now."""
+        """Returns frames that the host sent. Empty if no frame waits."""
 
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
         """Delivers (l3_if, frame) pairs to the host."""
@@ -98,15 +100,18 @@ class HostInput(Protocol):
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
-        """The VRFs besides the default one, by number, each with its VRF device in the kernel; None
-        where it shares the host's stack with the default VRF."""
+        """The kernel's VRF device of each VRF except the default one, by the VRF's number.
+
+        None if the VRF shares the host's stack with the default VRF.
+        """
 
     def publish(self) -> None:
         """Publishes the changes made by `apply` to the fast path."""
 
 
 class FastPathInput(Protocol):
-    """The packet path between host and switch that bypasses Python (`fast_path.FastPath`)."""
+    """Controls the packet path between host and switch that bypasses Python
+    (`fast_path.FastPath`)."""
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
@@ -124,11 +129,12 @@ class FastPathInput(Protocol):
         """Ends the stand-in that carries packets for an earlier controller. Raises OSError."""
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Sets the election id under which packets pass between switch and host; None: none."""
+        """Sets the election id under which packets pass between switch and host. None: no packets
+        pass."""
 
 
 class PuntInput(Protocol):
-    """The queue of punted packets (`sources.punt.PuntQueue`)."""
+    """Queues punted packets (`sources.punt.PuntQueue`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -152,7 +158,7 @@ class PuntInput(Protocol):
 
 
 class IkePortsInput(Protocol):
-    """The source ports of IKE (`sources.ike_ports.IkePorts`)."""
+    """Guards the source ports of IKE (`sources.ike_ports.IkePorts`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -160,7 +166,7 @@ class IkePortsInput(Protocol):
 
 
 class XfrmInput(Protocol):
-    """The IPsec databases of a kernel (`sources.xfrm.XfrmMonitor`)."""
+    """Mirrors the IPsec databases of a kernel (`sources.xfrm.XfrmMonitor`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -172,7 +178,7 @@ class XfrmInput(Protocol):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the kernel refused a dump; reset by `read_again`."""
+        """Whether the kernel refused a dump. `read_again` resets this."""
 
     @property
     def policies(self) -> Mapping[PolicyKey, KernelPolicy]:
@@ -190,7 +196,7 @@ class XfrmInput(Protocol):
         """Returns a descriptor that is readable while kernel notifications wait."""
 
     def poll(self) -> bool:
-        """Reads the waiting notifications. Returns whether anything has changed, or may have."""
+        """Reads the waiting notifications. Returns whether the databases may have changed."""
 
     def read_again(self) -> None:
         """Requests a new dump of everything, after a refusal."""
@@ -206,7 +212,7 @@ class XfrmInput(Protocol):
 
 
 class VrfDevicesInput(Protocol):
-    """The kernel's VRF devices (`sources.vrf_devices.VrfDevices`)."""
+    """Manages the kernel's VRF devices (`sources.vrf_devices.VrfDevices`)."""
 
     @property
     def repairs(self) -> Mapping[str, int]:
@@ -225,20 +231,21 @@ class ReplayGate(Protocol):
         """Whether `left_out` can return routes."""
 
     def takes_from(self, table: int) -> bool:
-        """Whether `left_out` accepts kernel routes of this table."""
+        """Returns whether `left_out` accepts kernel routes of this table."""
 
     @property
     def due(self) -> float | None:
-        """Time of the next comparison with the kernel's routes; None: none is due."""
+        """Time of the next comparison with the kernel's routes, or None if none is due."""
 
     def ask(self, now: float) -> None:
-        """Requests a comparison without a session: the kernel alone decides what is kept."""
+        """Requests a comparison without a session. The kernel alone decides which routes are
+        kept."""
 
     def note(self, event: RoutesEvent, now: float) -> None:
         """Records an event, which may schedule or postpone the comparison."""
 
     def unread(self, now: float) -> None:
-        """Postpones the comparison: events wait to be read."""
+        """Postpones the comparison, since events wait to be read."""
 
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
@@ -250,7 +257,7 @@ class ReplayGate(Protocol):
 
 
 class RouteDump(Protocol):
-    """The kernel's routes (`sources.kernel_routes.KernelRouteDump`)."""
+    """Dumps the kernel's routes (`sources.kernel_routes.KernelRouteDump`)."""
 
     @property
     def running(self) -> bool:
@@ -263,12 +270,14 @@ class RouteDump(Protocol):
         """Begins a dump of the routes that are `wanted`."""
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
-        """Reads up to `datagrams` datagrams. Returns the routes once the dump is complete, else
-        None; the caller owns the dictionary."""
+        """Reads up to `datagrams` datagrams.
+
+        Returns the routes once the dump is complete, else None. The caller owns the dictionary.
+        """
 
 
 class EngineInput(Protocol):
-    """An ESP engine whose SAs the controller installs (`sources.esp_engine`).
+    """Installs SAs in an ESP engine (`sources.esp_engine`).
 
     All calls raise EngineUnreachableError.
     """
@@ -290,7 +299,7 @@ class EngineInput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteFeed:
-    """Routes of one namespace's routing daemon, and the kernel dump that checks them."""
+    """Holds the routes of one namespace's routing daemon, and the kernel dump that checks them."""
 
     namespace: int
     routes: RouteInput
@@ -300,7 +309,7 @@ class RouteFeed:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All event sources of the controller."""
+    """Holds all event sources of the controller."""
 
     routes: RouteInput
     gate: ReplayGate

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities known to be installed in the switch, with their reference counts.
+"""Holds the entities known to be installed in the switch, with their reference counts.
 
-An entity counts as installed once the switch has acknowledged it. The reference counts keep the
-reconciler from deleting a next hop that an installed route still uses. Routes are in a native table
-(`sluice._native.RouteTable`), which counts them by target. Depends on entities and state.
+An entity counts as installed once the switch has acknowledged it. Because of the reference counts,
+the reconciler does not delete a next hop that an installed route still uses. Routes are in a native
+table (`sluice._native.RouteTable`), which counts them by target. Depends on entities and state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TARGETS = {
 
 
 class Inventory:
-    """The installed entities by kind. Clears the installed routes of `table`."""
+    """Holds the installed entities by kind. At creation, clears the installed routes of `table`."""
 
     def __init__(self, table: RouteTable | None = None) -> None:
         self.routes = table or new_table()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs to systemd's journal, with fields, if standard error leads there; else lines of text.
+"""Logs to systemd's journal if standard error is connected to it, else as lines of text.
 
 Uses the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a record.
 Fields are MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC, SLUICE_LOGGER and
@@ -19,7 +19,8 @@ from pathlib import Path
 JOURNAL = Path("/run/systemd/journal/socket")
 LENGTH = struct.Struct("<Q")
 LARGEST = 100_000
-"""Maximum bytes of one value; longer ones are truncated, since the size of datagrams is limited."""
+"""Maximum size of one value, in bytes. Longer values are truncated, since the size of datagrams is
+limited."""
 
 # syslog(3)
 PRIORITIES = (
@@ -32,7 +33,7 @@ PRIORITIES = (
 
 
 class JournalHandler(logging.Handler):
-    """Sends records to the journal. Raises OSError where there is none."""
+    """Sends records to the journal. Raises OSError if there is none."""
 
     def __init__(self, journal: Path = JOURNAL) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class JournalHandler(logging.Handler):
             raise
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends one record; prints its message to standard error if it cannot be sent."""
+        """Sends one record. If it cannot be sent, prints its message to standard error."""
         fields = {
             "MESSAGE": self.format(record),
             "PRIORITY": str(_priority(record.levelno)),
@@ -93,7 +94,7 @@ def name_router(name: str) -> None:
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """Encodes one record; a value with line feeds is preceded by its length."""
+    """Encodes one record. A value with line feeds is preceded by its length."""
     parts = []
     for name, value in fields.items():
         data = value.encode(errors="surrogateescape")[:LARGEST]
@@ -109,7 +110,7 @@ def _priority(level: int) -> int:
 
 
 def _leads_to_journal(named: str) -> bool:
-    """Whether standard error is the stream that JOURNAL_STREAM names (systemd.exec(5))."""
+    """Returns whether standard error is the stream that JOURNAL_STREAM names (systemd.exec(5))."""
     try:
         found = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

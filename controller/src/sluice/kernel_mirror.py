@@ -6,11 +6,14 @@
   usage      engines -> Associations -> usage and expiries -> kernel -> IKE daemon
   acquire    NO_SA, a copy of the packet -> the policy that needs its bundle -> kernel -> IKE
 
-An IKE daemon writes policies and states one by one, so changes are collected for a moment; the
-daemon's packets to the peer wait for them (`ike_order`). If a kernel's policies cannot be brought
-into force, its SPD closes: all packets but ND and IKE are dropped, and the mirror tries again. The
-kernel passes an acquire on to all key managers, as for a packet of its own. Acquires are rate
-limited here; the kernel would remember each of its own by a larval state.
+An IKE daemon writes policies and states one by one, so changes are collected for a moment. The
+daemon's packets to the peer wait until the changes are in force (`ike_order`). If a kernel's
+policies cannot be brought into force, its SPD closes: all packets but ND and IKE are dropped, and
+the mirror tries again.
+
+The kernel passes an acquire on to all key managers, as for a packet of its own. For its own
+packets, the kernel keeps a larval state, which limits the rate of acquires. Here it keeps none, so
+this module limits the rate.
 
 Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
 """
@@ -40,27 +43,29 @@ from sluice.xfrm_model import ANY_PORT, KernelSelector, PortMatch, StateKey, Usa
 log = logging.getLogger(__name__)
 
 GATHERING = 0.02
-"""Seconds for which changes are collected, then applied together."""
+"""Time for which changes are collected before they are applied together, in seconds."""
 RETRY = 1.0
-"""Seconds between attempts to bring policies into force."""
+"""Pause between attempts to bring policies into force, in seconds."""
 REPORTING = 2.0
-"""Seconds between two usage reports of SAs."""
+"""Pause between two usage reports of SAs, in seconds."""
 TAKEOVER = 2.0
-"""Seconds after which a new outbound SA takes over from one that the kernel still has. If the
-kernel deletes the old one, the new one takes over at once."""
+"""Time after which a new outbound SA takes over from one that the kernel still has, in seconds. If
+the kernel deletes the old SA, the new one takes over at once."""
 ACQUIRE_INTERVAL = 3.0
-"""Minimum seconds between two acquires for a bundle; in a trap, for a pair of hosts."""
+"""Minimum time between two acquires for a bundle, in seconds. In a trap, for a pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
-"""Rate of acquires for all bundles together; also the burst."""
+"""Rate of acquires for all bundles together, and their burst."""
 MOST_ACQUIRED = 4096
-"""Bundles, and pairs of hosts in traps, whose last acquire is remembered."""
+"""Number of bundles, and of pairs of hosts in traps, whose last acquire is remembered."""
 CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
 
 class BundleDefaults(NamedTuple):
-    """Where the SAs of a mirrored SPD serve: its VRF, the engines that may hold them (preferred one
-    first), and the path MTU in bytes."""
+    """Describes where the SAs of a mirrored SPD serve.
+
+    `engines` may hold the SAs, the preferred one first. `path_mtu` is in bytes.
+    """
 
     vrf: int
     engines: tuple[int, ...]
@@ -68,7 +73,7 @@ class BundleDefaults(NamedTuple):
 
 
 class KernelMirror:
-    """One SPD, mirrored from one kernel. `own` gives this router's addresses in its VRF."""
+    """Mirrors one kernel to one SPD. `own` returns this router's addresses in a VRF."""
 
     def __init__(
         self,
@@ -91,18 +96,18 @@ class KernelMirror:
         """Number of kernel changes received, and of those carried out."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
-        # When the last acquire was made: by bundle, in a trap by bundle, source and destination.
+        # Time of the last acquire, by bundle. In a trap, by bundle, source and destination.
         self._acquired: OrderedDict[tuple[str, Address, Address], float] = OrderedDict()
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
         """The rules in force, or to be in force when the switch is connected."""
-        # Order: a problem is shown once the switch treats its policy as it says.
+        # Order: a problem is shown only once the switch treats the policy as the problem says.
         self._rule_problems = self.rules.problems
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
         """The bundles, in the form that `Associations` takes."""
         self._since: dict[StateKey, float] = {}
-        """When each of the kernel's states was first seen."""
+        """Time when each of the kernel's states was first seen."""
         self._reported: dict[SaId, tuple[Usage, LifetimeState]] = {}
         # SAs whose rekey was requested because the kernel has used them.
         self._rekeys: set[StateKey] = set()
@@ -135,7 +140,7 @@ class KernelMirror:
         return False
 
     async def caught_up(self) -> None:
-        """Waits until all changes made in the kernel so far are carried out, as far as possible."""
+        """Waits until all changes made in the kernel so far are in force, or have failed."""
         self.drain()
         heard = self._received
         while self._carried_out < heard:
@@ -152,7 +157,7 @@ class KernelMirror:
             if self.kernel.is_refused:
                 await self._read_again(policy)
             if not self.kernel.synced:
-                continue  # the end of a dump is a change
+                continue  # the end of the dump counts as a change
             rules = self._translate()
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
@@ -221,7 +226,7 @@ class KernelMirror:
         self.on_states()
 
     def _request_rekeys(self) -> None:
-        """Reports a soft expiry, once, of each SA by which the kernel itself has sent."""
+        """Reports a soft expiry, once, of each SA with which the kernel itself has sent."""
         used = {state.key: state for state in self._states.used_by_kernel}
         for key in used.keys() - self._rekeys:
             self.counters["SAs that the kernel itself used: rekey requested"] += 1
@@ -229,14 +234,17 @@ class KernelMirror:
         self._rekeys = set(used)
 
     def _fresh_states(self) -> dict[StateKey, float]:
-        """Returns the states that the kernel has had for less than `TAKEOVER`, with the times at
-        which they were first seen."""
+        """Returns the states that the kernel has had for less than `TAKEOVER`.
+
+        Each has the time at which it was first seen.
+        """
         now = self._clock()
         self._since = {key: self._since.get(key, now) for key in self.kernel.states}
         return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
 
     def _schedule_takeovers(self) -> None:
-        """Schedules a review of the states for the time when the oldest fresh one may take over."""
+        """Schedules a review of the states for the time when the oldest fresh state may take
+        over."""
         fresh = self._fresh_states()
         if fresh:
             remaining = min(fresh.values()) + TAKEOVER - self._clock()
@@ -276,7 +284,8 @@ class KernelMirror:
         except WireError as error:
             self.counters[f"no acquire: {error.name}"] += 1
             return
-        # Each pair of hosts in a trap needs an SA of its own, so a dead host must not delay others.
+        # Each pair of hosts in a trap needs an SA of its own. So a dead host must not delay the
+        # others.
         known = self.rules.bundles.get(bundle)
         is_trap = known is not None and bool(known.trap)
         ends = (flow.source.address, flow.destination.address) if is_trap else (b"", b"")
@@ -314,7 +323,7 @@ def _in_force(rules: MirroredRules) -> MirroredSpd:
 
 
 def flow_of(packet: Selectors) -> KernelSelector:
-    """Returns a selector that matches this packet's flow only, as in the kernel's own acquires."""
+    """Returns a selector that matches only this packet's flow, as in the kernel's own acquires."""
     if packet.icmp is not None:
         source, destination = (PortMatch(value, 0xFFFF) for value in divmod(packet.icmp, 256))
     else:

@@ -21,8 +21,10 @@ from sluice.scheduler import Inlet
 
 
 class KernelMirrors:
-    """The mirrors of a router. `kernels` are their inputs by SPD, `own` gives this router's
-    addresses in a VRF."""
+    """Holds the mirrors of a router.
+
+    `kernels` has their inputs by SPD. `own` returns this router's addresses in a VRF.
+    """
 
     def __init__(
         self,
@@ -80,7 +82,8 @@ class KernelMirrors:
             one.on_states = self._pass_on
 
     def addresses_changed(self) -> None:
-        """Mirrors states again: this router's addresses tell inbound from outbound states."""
+        """Mirrors states again: this router's addresses distinguish inbound from outbound
+        states."""
         for one in self._mirrors.values():
             if self._policy is not None:
                 one.mirror_states(self._policy)

@@ -2,9 +2,9 @@
 """Tracks the VRF of each kernel interface.
 
 The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst): an interface belongs to
-the VRF device that is its master, and to the default VRF without one. A VRF device is identified by
-its routing table, not by its name. In a VRF's own network namespace all interfaces are in this
-VRF, except those that belong to a VRF device there. Depends on model and namespaces.
+the VRF device that is its master, or to the default VRF if it has no such master. A VRF device is
+identified by its routing table, not by its name. In a VRF's own network namespace all interfaces
+are in this VRF, except those that belong to a VRF device there. Depends on model and namespaces.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class KernelVrfs:
         return [ifindex for ifindex, master in self._masters.items() if master == device]
 
     def vrf_of(self, ifindex: int) -> int | None:
-        """Returns the VRF of an interface, or of a VRF device itself; None: not configured."""
+        """Returns the VRF of an interface, or of a VRF device itself. None if it is not
+        configured."""
         device, namespace = self._device_of(ifindex), namespace_of(ifindex)
         if device is None:
-            return namespace  # its number is the VRF's
+            return namespace  # the namespace's number is the VRF's
         return self._vrf_of_table.get(device[0]) if namespace == OWN_NAMESPACE else None
 
     def device_of(self, ifindex: int) -> str | None:

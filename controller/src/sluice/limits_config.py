@@ -44,7 +44,7 @@ class PuntRate:
 
 @dataclass(frozen=True, slots=True)
 class ControllerLimits:
-    """Limits of the controller's resources."""
+    """Holds the limits of the controller's resources."""
 
     held_packets_per_neighbor: int = 32
     held_packets: int = 1024
@@ -77,7 +77,7 @@ _COUNT = 1_000_000
 
 
 class LimitKeys(ConfigSection, title="limits"):
-    """Limits of the controller's resources."""
+    """Keys of the limits of the controller's resources."""
 
     held_packets_per_neighbor = defaulted(
         scalars.integer(0, _COUNT, "packets"),
@@ -135,7 +135,7 @@ class LimitKeys(ConfigSection, title="limits"):
 
 
 class PuntRateKeys(ConfigSection, title="punt_rates"):
-    """One section for each punt reason."""
+    """Keys of the section of a punt reason."""
 
     rate = required(
         scalars.integer(0, 10_000_000, "packets a second"),
@@ -168,7 +168,7 @@ def read_limits(section: YamlMapping) -> ControllerLimits:
 
 
 def read_punt_rates(section: YamlMapping) -> dict[str, PuntRate]:
-    """Reads the section `punt_rates`; reasons that it omits get their defaults."""
+    """Reads the section `punt_rates`. Reasons that it omits get their defaults."""
     rates = {reason: DEFAULT_PUNT_RATES.get(reason, DEFAULT_PUNT_RATE) for reason in PUNT_REASONS}
     for reason, value in section.items():
         if reason not in rates:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders metrics as Prometheus text (exposition format 0.0.4) from the API's views.
 
-It follows Prometheus' conventions: base units, `_total` for counters, names of parts and reasons as
-labels. Label values are bounded. If they are neither fixed here nor configured, a metric has at
-most `MOST`, and the rest is summed as `other`. At most `RULES` rules and `SAS` SAs have metrics of
-their own.
+The metrics follow Prometheus' conventions: base units, `_total` for counters, names of parts and
+reasons as labels. Label values are bounded: a metric has at most `MOST` values that are neither
+fixed here nor configured. The rest is summed as `other`. At most `RULES` rules and `SAS` SAs have
+metrics of their own.
 
-Pure: plain data in, lines of text out, generated lazily.
+Pure: takes plain data, and yields lines of text lazily.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def lines(
     sas: list[dict[str, Any]],
     engines: dict[int, bool],
 ) -> Iterator[str]:
-    """Yields the lines of all metrics; omits values that the switch did not report."""
+    """Yields the lines of all metrics. Omits values that the switch did not report."""
     found = chain(
         _of_the_process(status),
         _metrics(status, punts, counters, interfaces),
@@ -72,7 +72,8 @@ def _number(value: float) -> str:
 
 
 def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Yields the first `MOST` samples, then the sum of the others; error texts are unbounded."""
+    """Yields the first `MOST` samples, then the sum of the others. Error texts are unbounded
+    labels."""
     known = iter(samples)
     yield from islice(known, MOST)
     rest = [value for _, value in known]
@@ -113,7 +114,7 @@ def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
 
 
 def _process() -> Iterator[Metric]:
-    """Yields the process metrics of Prometheus' client libraries; none if /proc is unreadable."""
+    """Yields the process metrics of Prometheus' client libraries. Yields none without /proc."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -215,7 +216,7 @@ def _metrics(
 def _policy_metrics(
     lists: list[dict[str, Any]],
 ) -> Iterator[Metric]:
-    """Yields the metrics of policy; `lists` has an item for each list of each SPD."""
+    """Yields the metrics of policy. `lists` has an item for each list of each SPD."""
     named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
     for field, text in (
         ("epoch", "epoch of the list: retires flows"),
@@ -242,7 +243,7 @@ def _policy_metrics(
 
 
 def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator[Metric]:
-    """Yields the metrics of SAs; the first `SAS` SAs have metrics of their own."""
+    """Yields the metrics of SAs. The first `SAS` SAs have metrics of their own."""
     up: list[Sample] = [({"engine": str(number)}, up) for number, up in engines.items()]
     yield "sluice_esp_engine_up", "gauge", "1 while an ESP engine answers", up
     states: dict[str, int] = {}
@@ -283,7 +284,7 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
 def _rule_samples(
     named: list[tuple[dict[str, str], dict[str, Any]]], field: str
 ) -> Iterator[Sample]:
-    """Yields samples of the first `RULES` rules, lazily: a list may have tens of thousands."""
+    """Yields samples of the first `RULES` rules lazily, since a list may have tens of thousands."""
     rules = ((labels, rule) for labels, one in named for rule in _rules(one))
     for labels, rule in islice(rules, RULES):
         if rule[field] is not None:

@@ -72,7 +72,7 @@ def mask_address(address: Address, length: int) -> Address:
 
 
 class Prefix(NamedTuple):
-    """An address prefix; bits after `length` are zero. The family is that of `address`."""
+    """Holds an address prefix. Bits after `length` are zero. The family is that of `address`."""
 
     address: Address
     length: int
@@ -107,7 +107,7 @@ class Prefix(NamedTuple):
 
 
 class InterfaceAddress(NamedTuple):
-    """An address of an interface together with the length of its connected prefix."""
+    """Holds an address of an interface, and the length of its connected prefix."""
 
     address: Address
     length: int
@@ -135,7 +135,7 @@ class InterfaceAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
-    """A configured layer-3 interface: the TAP `name` represents `port` (and VLAN) of the switch.
+    """Describes a layer-3 interface: the TAP `name` represents `port` (and VLAN) of the switch.
 
     `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's network device if this
     host can see it; the interface is down while that device is down. `namespace` is the network
@@ -167,9 +167,10 @@ class NexthopKind(IntEnum):
 
 
 class NexthopSpec(NamedTuple):
-    """One next hop, as received from the routing daemon.
+    """Describes one next hop, as received from the routing daemon.
 
-    - `address` is set for GATEWAY, in either family: RFC 5549 has IPv6 next hops for IPv4 routes.
+    - `address` is set for GATEWAY. It may be of another family than the route: RFC 5549 has IPv6
+      next hops for IPv4 routes.
     - `ifindex`, a kernel interface index, is set for CONNECTED and normally for GATEWAY.
     - `weight` is 1..256; netlink's "minus one" is already undone.
     """
@@ -181,16 +182,16 @@ class NexthopSpec(NamedTuple):
 
 
 class RouteKey(NamedTuple):
-    """Identifies a route: FPM's peer selects one best route for each prefix of a table."""
+    """Identifies a route. FPM's peer selects one best route for each prefix of a table."""
 
     table: int
     prefix: Prefix
 
 
 class Route(NamedTuple):
-    """A route with `nexthops` or, if these are empty, with the next-hop object `nexthop_id`.
+    """Holds a route with `nexthops` or, if these are empty, with the next-hop object `nexthop_id`.
 
-    `table` is the kernel's table number (MAIN_TABLE for the default VRF), `protocol` RTPROT_*.
+    `table` is the kernel's table number (MAIN_TABLE for the default VRF), `protocol` is RTPROT_*.
     Blackhole, unreachable and prohibit routes have one next hop of that kind.
     """
 
@@ -218,7 +219,10 @@ class RouteDeleted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NexthopObjectUpdated:
-    """A next-hop object (RTM_NEWNEXTHOP): one `nexthop`, or a `group` of (object id, weight)."""
+    """A next-hop object is new or replaced (RTM_NEWNEXTHOP).
+
+    It has one `nexthop`, or a `group` of (object id, weight).
+    """
 
     id: int
     nexthop: NexthopSpec | None
@@ -239,7 +243,7 @@ class FpmSessionOpened:
     """A routing daemon connected and will now replay all its routes and next-hop objects.
 
     The following events belong to this session until it closes or another opens. `namespace` is the
-    network namespace of the daemon; each has its own daemon.
+    network namespace of the daemon. Each namespace has its own daemon.
     """
 
     peer: str
@@ -248,7 +252,7 @@ class FpmSessionOpened:
 
 @dataclass(frozen=True, slots=True)
 class FpmSessionClosed:
-    """The routing daemon disconnected; its routes stay until a new session has replaced them."""
+    """The routing daemon disconnected. Its routes stay until a new session has replaced them."""
 
     reason: str
     namespace: int = 0
@@ -258,7 +262,7 @@ class FpmSessionClosed:
 class StaleRoutesGone:
     """The replay is over; these routes are neither in it nor in the kernel.
 
-    Receivers delete those of them that are still stale.
+    Receivers delete the routes among them that are still stale.
     """
 
     keys: tuple[RouteKey, ...]
@@ -308,7 +312,7 @@ class LinkRemoved:
 
 @dataclass(frozen=True, slots=True)
 class AddressAdded:
-    """An interface has an address; may repeat for an address that it already had.
+    """An interface has an address. The event may repeat for an address that is already known.
 
     `ours`: this controller set the address, now or in an earlier run.
     """
@@ -327,7 +331,7 @@ class AddressRemoved:
 
 
 class NeighborState(IntEnum):
-    """The kernel's NUD_* states; NONE also means that the entry was removed."""
+    """The kernel's NUD_* states. NONE also means that the entry was removed."""
 
     NONE = 0x00
     INCOMPLETE = 0x01
@@ -359,7 +363,7 @@ class NeighborChanged:
 
 
 class PuntedPacket(NamedTuple):
-    """A packet-in: the frame as the port received it (tag included), and the pipeline's metadata.
+    """Holds a packet-in: the frame as the port received it (with its tag), and the metadata.
 
     - The fields after `frame` have the order of P4Info's packet_in metadata.
     - `reason`, `stage`, `origin` and `verdict` are values of the pipeline's enums (named in
@@ -393,7 +397,7 @@ class PuntedPacket(NamedTuple):
 
 
 class HostFrame(NamedTuple):
-    """An Ethernet frame that the host's network stack sent on the TAP of `l3_if`."""
+    """Holds an Ethernet frame that the host's network stack sent on the TAP of `l3_if`."""
 
     l3_if: int
     frame: bytes

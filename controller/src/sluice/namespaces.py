@@ -54,7 +54,8 @@ def from_namespace(event: KernelEvent, namespace: int) -> KernelEvent:
             return replace(
                 event,
                 ifindex=ifindex + step,
-                # Both are in the same namespace: wire.rtnetlink drops references to others.
+                # Both interfaces are in the same namespace: wire.rtnetlink drops references to
+                # other namespaces.
                 macvlan_on=None if below is None else below + step,
                 master=None if master is None else master + step,
             )

@@ -4,7 +4,7 @@
 New names get numbers in the order of the configuration. A removed name keeps its number while free
 ones are left, so a number is rarely reassigned. A number is `moved` if it is reassigned, or if no
 file tells the meaning of the numbers in the switch. For a moved number, the switch's entities are
-closed first; only then (`settled`) does it stand for the new interface.
+closed first. Only then (`settled`) the number stands for the new interface.
 
 Engines' ports are numbered too. The file is JSON, replaced as a whole. Depends on config and
 durable.
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class NumbersError(Exception):
-    """The file cannot be read or written, or its content is damaged."""
+    """Tells that the file cannot be read or written, or that its content is damaged."""
 
 
 class InterfaceNumbers:

@@ -2,7 +2,7 @@
 """Holds orphans: entities found in the switch that are not desired so far.
 
 The keys are in blocks: a dictionary of a million keys would stall the event loop each time it
-grows. A key that has become desired is no orphan any more; it is dropped when its block is visited.
+grows. A key that has become desired is no orphan any more. It is dropped when its block is visited.
 Depends on entities.
 """
 
@@ -15,7 +15,7 @@ from sluice.entities import EntityKey
 
 
 class Orphans:
-    """The orphans of one kind."""
+    """Holds the orphans of one kind."""
 
     def __init__(self) -> None:
         self._blocks: deque[list[EntityKey]] = deque()
@@ -44,13 +44,15 @@ class Orphans:
         return taken
 
     def discard(self, key: EntityKey) -> None:
-        """Removes a key, if present. A linear search, for kinds with few orphans."""
+        """Removes a key, if present. Searches linearly, for kinds with few orphans."""
         for _ in self.delete_unless(lambda other: other != key):
             pass
 
     def delete_unless(self, is_kept: Callable[[EntityKey], bool]) -> Iterator[None]:
-        """Removes the keys for which `is_kept` is false, one block at each step. `take` may remove
-        further keys between two steps."""
+        """Removes the keys for which `is_kept` is false, one block at each step.
+
+        `take` may remove further keys between two steps.
+        """
         for _ in range(len(self._blocks)):
             if not self._blocks:
                 return

@@ -18,9 +18,9 @@ from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
-"""Seconds between two requests."""
+"""Pause between two requests, in seconds."""
 PATIENCE = 5.0
-"""Seconds without an answer after which the switch is reported as hanging."""
+"""Time without an answer after which the switch is reported as hanging, in seconds."""
 
 
 class PortWatch:
@@ -75,7 +75,7 @@ class PortWatch:
         _log_changes(before, self._unanswered)
 
     def state_of(self, port: int) -> str | None:
-        """Returns "up", "down" or "absent"; None if the switch does not report its ports."""
+        """Returns "up", "down" or "absent", or None if the switch does not report its ports."""
         if self.ports is None:
             return None
         link = self.ports.links.get(port)
@@ -90,7 +90,7 @@ class PortWatch:
     def _find_missing(self) -> Iterator[str]:
         """Yields a sentence for each configured port that the switch lacks.
 
-        Also for another CPU port, and for the ports of engines that are down.
+        Also yields one if the CPU port differs, and for each engine's port that is down.
         """
         if self.ports is None:
             return

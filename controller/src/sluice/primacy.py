@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps this controller primary: opens one session after another, and returns each once it may
-write.
+"""Keeps this controller primary: opens one session after another.
 
-One of several controllers is primary. The others are on standby (`wait_for_primacy`): they wait
-until the switch reports that there is no primary, and displace no primary. A primary that loses
-this role, and does not regain it within its patience, is displaced (`DisplacedError`). A displaced
-controller must release the resources of a primary. Depends on p4runtime.
+A session is returned once it may write. One of several controllers is primary. The others are on
+standby (`wait_for_primacy`): they wait until the switch reports that there is no primary, and
+displace no primary. A primary that loses this role, and does not regain it within its patience, is
+displaced (`DisplacedError`). A displaced controller must release the resources of a primary.
+Depends on p4runtime.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 FIRST_RECONNECT, LAST_RECONNECT = 0.05, 2.0
 EAGER_SECONDS = 5.0
-"""Seconds after a session during which reconnects use the first interval. A switch restarts within
-this time."""
+"""Time after a session during which reconnects use the first interval, in seconds. A switch
+restarts within this time."""
 PATIENCE = 3.0
-"""Seconds that a controller which lost its session waits while another session is primary. That may
-be its own old session, if the switch has not yet noticed its end."""
+"""Time that a controller which lost its session waits while another session is primary, in seconds.
+That may be its own old session, if the switch has not yet noticed its end."""
 
 
 class DisplacedError(P4RuntimeError):
-    """Reports that another controller is primary and remained primary for the whole patience."""
+    """Reports that another controller was primary for the whole patience."""
 
 
 class Backoff:
@@ -108,7 +108,7 @@ class Primacy:
                 self.failed(error)
                 await asyncio.sleep(backoff.failed(clock()))
             else:
-                # Ignores packet-ins: the ids in them are unknown before the read-back.
+                # Packet-ins are ignored, since the ids in them are unknown before the read-back.
                 session.on_packets = lambda _: None
                 return
 

@@ -40,12 +40,12 @@ class PrivilegeError(Exception):
 
 
 def has(capability: int) -> bool:
-    """Whether the calling thread has a capability."""
+    """Returns whether the calling thread has a capability."""
     return bool(_permitted() >> capability & 1)
 
 
 def drop(keep: frozenset[int] = KEPT) -> None:
-    """Drops all other capabilities of the process permanently.
+    """Drops all capabilities of the process except `keep`, permanently.
 
     Raises PrivilegeError, also if another thread has more capabilities or lacks `no_new_privs`.
     """
@@ -58,7 +58,10 @@ def drop(keep: frozenset[int] = KEPT) -> None:
 
 
 def give_up(keep: frozenset[int] = KEPT) -> None:
-    """Drops all other capabilities of the calling thread permanently. Raises PrivilegeError."""
+    """Drops all capabilities of the calling thread except `keep`, permanently.
+
+    Raises PrivilegeError.
+    """
     permitted = _permitted()
     wanted = _mask(keep)
     if wanted & ~permitted:
@@ -82,7 +85,7 @@ def forbid_core() -> None:
     """
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # The limit does not apply to a core that the kernel pipes to a program.
+        # The limit does not apply if the kernel pipes the core to a program.
         _call("core files", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, ValueError) as error:
         raise PrivilegeError(f"core files cannot be switched off: {error}") from error

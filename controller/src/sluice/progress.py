@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 WINDOW = 5
-"""Seconds over which the rate is averaged."""
+"""Time over which the rate is averaged, in seconds."""
 
 
 class Phase(StrEnum):
@@ -27,7 +27,7 @@ class Phase(StrEnum):
 
 
 class PhaseInputs(NamedTuple):
-    """The inputs of `phase_of`."""
+    """Holds the inputs of `phase_of`."""
 
     connected: bool
     compared: bool
@@ -37,7 +37,7 @@ class PhaseInputs(NamedTuple):
 
 
 def phase_of(inputs: PhaseInputs) -> Phase:
-    """Returns the current phase. REPLAY takes precedence over WRITING when both are under way."""
+    """Returns the current phase. If REPLAY and WRITING apply, returns REPLAY."""
     if not inputs.connected:
         return Phase.NO_SWITCH
     if not inputs.compared:
@@ -50,7 +50,7 @@ def phase_of(inputs: PhaseInputs) -> Phase:
 
 
 class EventRate:
-    """Rate of events per second, over the last `WINDOW` seconds."""
+    """Measures the rate of events per second, over the last `WINDOW` seconds."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}

@@ -2,12 +2,12 @@
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
 `PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
-packet ends in exactly one of these ways or in a named counter.
+packet has exactly one of these outcomes, or is counted by name.
 
 - No ICMP error is sent about a packet of this router itself (RFC 1812 4.3.2.7 would send it to this
-  router). Exception: if a packet of the host stack is too big, the error goes to that stack, by the
-  packet's interface. The stack's path MTU discovery needs it (RFC 1191, RFC 8201), since no other
-  router sees the overhead of protection.
+  router). Exception: if a packet of the host stack is too big, the error goes to the host stack, by
+  the packet's interface. The stack's path MTU discovery needs it (RFC 1191, RFC 8201), since no
+  other router sees the overhead of protection.
 - ESP of this router that is too big is fragmented, over IPv4 unless it has DF.
 
 Depends on state, held_packets, icmp, fragment, wire.packet and the packet metadata of p4.
@@ -59,7 +59,7 @@ ANSWERED = {
 
 
 class TunnelMtu(NamedTuple):
-    """Path MTU and overhead of a bundle, in bytes of IP packet."""
+    """Holds path MTU and overhead of a bundle, in bytes of IP packet."""
 
     path_mtu: int
     overhead: int
@@ -72,7 +72,8 @@ class PolicySearch(Protocol):
         """Returns whether the packet needs a verdict of a list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
-        """Returns frames to re-inject and their metadata; none for a discarded or held packet."""
+        """Returns frames to re-inject and their metadata. None are returned for a discarded or held
+        packet."""
 
     def expire(self, now: float) -> None:
         """Drops the packets that were held too long."""
@@ -151,7 +152,8 @@ class PuntHandler:
             self._ask_policy(packet, now, outcome)
 
     def _ask_policy(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
-        """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT; EXTENSION_HEADERS if too deep to parse."""
+        """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT, and EXTENSION_HEADERS too deep to
+        parse."""
         if not self._first_packets.needs_verdict(packet):
             self.counters["dropped: asks no list"] += 1
             return
@@ -193,13 +195,15 @@ class PuntHandler:
             self.counters[f"icmp refused: {refusal}"] += 1
             return
         self.counters[f"icmp sent: {kind.name}"] += 1
-        # An error about a decrypted packet quotes plaintext. It leaves by that SA's bundle or not
-        # at all (RFC 4301, section 6); the pipeline enforces this.
+        # An error about a decrypted packet quotes plaintext. So it leaves by the bundle of the SA
+        # that decrypted the packet, or not at all (RFC 4301, section 6). The pipeline enforces
+        # this.
         metadata = self._packets.local_origin(0, packet.vrf, packet.bundle)
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
-        """Returns an address of the ingress interface, as traceroute expects, else any address."""
+        """Returns an address of the ingress interface, as traceroute expects, else any own
+        address."""
         return self._fib.interfaces.icmp_source(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU
@@ -270,7 +274,7 @@ class PuntHandler:
     # -- IPv4 options
 
     def _look_at_options(self, packet: PuntedPacket, outcome: PuntActions) -> None:
-        """Handles IPv4 options that the target could not parse; drops only source routes."""
+        """Handles IPv4 options that the target could not parse. Drops only source routes."""
         try:
             options = parse_ipv4(ip_payload(packet.frame)).options
             source_routed = has_source_route(options)
@@ -293,7 +297,7 @@ class PuntHandler:
         if not self._held.hold(path, packet, now):
             return
         if self._fib.neighbors.mac_of(path) is not None:
-            self._when_ready(path)  # resolved meanwhile; the switch has it, or will soon
+            self._when_ready(path)  # resolved meanwhile; the switch has the next hop, or will soon
         elif first:
             outcome.resolve.append(path)
 
@@ -338,7 +342,7 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: PuntActions) -> None:
-        """Answers for packets held too long for a neighbour; drops fragments held too long."""
+        """Answers for packets held too long for a neighbour. Drops fragments held too long."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():
             outcome.unanswered.append(path)

@@ -21,17 +21,17 @@ from sluice.p4runtime.session import INTERNAL, NOT_FOUND, P4RuntimeError, Status
 from sluice.state.takeover import ClosingPlan
 
 BATCH = 512
-"""Updates in one write; their encoding takes about 1.5 ms."""
+"""Number of updates in one write. Encoding them takes about 1.5 ms."""
 SLICE = 2000
-"""Entities that are processed between two yields to the event loop."""
+"""Number of entities processed between two yields to the event loop."""
 OK_STATUS = Status((0, ""))
 
 
 class Writer(Protocol):
-    """The part of `Session` that this module and the reconciler use."""
+    """Describes the part of `Session` that this module and the reconciler use."""
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Sends a write; returns a status for each update, or [] if all were applied."""
+        """Sends a write. Returns a status for each update, or [] if all were applied."""
 
     def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
         """Yields entities in parts, as encoded ReadResponses."""
@@ -44,7 +44,7 @@ async def read(
     installed: Inventory,
     progressed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Reads the entities of `requests` into `installed`; calls `progressed` after each part.
+    """Reads the entities of `requests` into `installed`. Calls `progressed` after each part.
 
     Raises P4RuntimeError.
     """

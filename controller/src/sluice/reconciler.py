@@ -12,7 +12,7 @@ reference, even if updates fail.
 
 Links, addresses and neighbours concern smaller kinds than routes, so a long series of routes is
 interrupted for them after the current batch. An empty switch gets the `near` routes before an
-interface is opened, and the rest of the table afterwards: see `compare` and `table_order`.
+interface is opened. It gets the rest of the table afterwards (`compare`, `table_order`).
 
 Errors. Every refused update is recorded (`failures`), retried with growing delay, and forgotten
 once it succeeds. "Already exists" and "not found" mean that the switch differs from the inventory:
@@ -76,9 +76,9 @@ from sluice.table_reading import TableReading
 from sluice.task_slices import all_done, drained, some_done
 
 WINDOW = 4
-"""Limit of writes in flight."""
+"""Maximum number of writes in flight."""
 BATCHES_PER_TURN = 32
-"""Batches of a kind that are written before the next kind or deletions."""
+"""Number of batches of a kind that are written before the next kind or deletions."""
 
 
 UNDER_ROUTES = frozenset(
@@ -135,7 +135,7 @@ class Reconciler:
         self.compared = False
         self._comparisons = 0
         self.reading: Inventory | None = None
-        """Entities read back so far; None unless a read-back is under way."""
+        """Entities read back so far. None unless a read-back is in progress."""
         self._upserts: dict[EntityKind, Queue] = {kind: {} for kind in EntityKind}
         self._deletes: dict[EntityKind, Queue] = {kind: {} for kind in EntityKind}
         self._upserts[EntityKind.ROUTE] = self._routes.upserts
@@ -164,7 +164,7 @@ class Reconciler:
     # -- desired state
 
     def submit(self, changes: EntityChanges) -> None:
-        """Changes desired entities, of kinds that may be written at any time."""
+        """Changes desired entities. Their kinds may be written at any time."""
         for block in changes.blocks:
             self._apply_or_defer(EntityKind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
@@ -206,8 +206,10 @@ class Reconciler:
 
     @property
     def comparisons(self) -> int | None:
-        """Number of comparisons of the switch with the desired state; None unless compared in this
-        session."""
+        """Number of comparisons of the switch with the desired state.
+
+        None unless the switch was compared in this session.
+        """
         return self._comparisons if self.compared else None
 
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
@@ -221,7 +223,7 @@ class Reconciler:
     ) -> Iterator[None]:
         """Deletes the orphans of an unreleased kind for which `is_kept` is false, a block per step.
 
-        An entity that is desired by now is no longer an orphan.
+        An entity that has become desired is no orphan any more.
         """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
@@ -250,7 +252,10 @@ class Reconciler:
     def when_installed(
         self, kind: EntityKind, key: EntityKey, callback: Callable[[], None]
     ) -> None:
-        """Calls back once an entity is installed as desired; at once if it is. Not for routes."""
+        """Calls `callback` once an entity is installed as desired, or at once if it is.
+
+        Not for routes.
+        """
         wanted = self.desired[kind].get(key)
         if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
             callback()
@@ -286,7 +291,8 @@ class Reconciler:
     def forwards(self) -> bool:
         """Whether the switch forwards as desired.
 
-        True also while a large route table is being read: it forwards by its old routes meanwhile.
+        True also while a large route table is being read: meanwhile the switch forwards by its old
+        routes.
         """
         return self.synced or (self._unread and self.pending == self._blocked and not self.failures)
 
@@ -373,8 +379,8 @@ class Reconciler:
     async def compare(self) -> None:
         """Queues the difference between the desired and the read-back state.
 
-        Of routes only those that are `near`, and none while a large table is still being read. The
-        task compares all routes later, after the kinds that precede them.
+        Of the routes, queues only those that are `near`, and none while a large table is still
+        being read. `run` compares all routes later, after the kinds that precede them.
         """
         self.compared = False
         for kind in EntityKind:
@@ -477,9 +483,9 @@ class Reconciler:
     ) -> None:
         """Writes entities of committed kinds at once, ahead of everything queued.
 
-        They become desired when they are acknowledged. With `atomic` the switch applies all or
-        none, between two packets. Raises P4RuntimeError if the switch refuses one, or if the
-        session ends; only a read-back then tells which of them the switch holds.
+        They become desired when the switch has acknowledged them. With `atomic` the switch applies
+        all or none, between two packets. Raises P4RuntimeError if the switch refuses one, or if the
+        session ends. Then only a read-back shows which of them the switch holds.
         """
         entries = list(kind_entries)
         updates = []
@@ -503,8 +509,8 @@ class Reconciler:
     async def _take_orphans(self, kind: EntityKind) -> None:
         """Queues orphans for deletion, as many as one turn of deletions writes.
 
-        More (a million) would block the event loop. Yields after each slice, since possibly no
-        write follows that would yield.
+        More of them (a million) would block the event loop. Yields after each slice, since no write
+        might follow that would yield.
         """
         orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
         while kind in self._released and orphans and room:
@@ -770,7 +776,7 @@ class Reconciler:
         deleted = [key for key, value in batch.entries if value is None]
         if deleted:
             self.installed.remove(kind, deleted)
-            # A route has no number that could be reused.
+            # A route has no id that could be reused, so it need not be confirmed.
             if kind is not EntityKind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)
@@ -780,7 +786,7 @@ class Reconciler:
         self.on_progress()
 
     def _record_refused(self, batch: _Batch, statuses: list[Status]) -> _Batch:
-        """Records the refused updates of a batch; returns a batch of the applied ones."""
+        """Records the refused updates of a batch. Returns a batch of the applied ones."""
         done = _Batch(batch.kind, [], [], [])
         for operation, entry, status in zip(batch.operations, batch.entries, statuses, strict=True):
             key = entry[0]

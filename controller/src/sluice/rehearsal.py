@@ -2,8 +2,8 @@
 """Finds the route, group and next hop of a flow by a dry run of one packet in the switch.
 
 The switch runs its own program on its own tables, so it selects the same group member as for a real
-packet. It sends and counts nothing. The packet is one of this router's own that leaves routing to
-the pipeline, so neither admission nor inbound policy applies. Routing is the same for all packets.
+packet. It sends and counts nothing. The packet is of local origin, and the pipeline routes it. So
+neither admission nor inbound policy applies to it. Its routing is the same as for any other packet.
 Only sluice-switch can do this. Depends on model, policy.model, p4, p4runtime and wire.
 """
 
@@ -33,16 +33,16 @@ from sluice.wire.packet import (
 TTL = 64
 ECHO_REQUEST = {ICMP: 8, ICMPV6: 128}
 TCP_HEADER, PORT_HEADER = 20, 8
-"""Bytes. PORT_HEADER: enough of a header that begins with ports."""
+"""Sizes in bytes. PORT_HEADER is enough of a header that begins with ports."""
 
 
 class FlowError(ValueError):
-    """The fields of a flow are invalid."""
+    """Tells that the fields of a flow are invalid."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The fields that identify a flow in the switch. Raises FlowError."""
+    """Holds the fields that identify a flow in the switch. Raises FlowError."""
 
     source: Address
     destination: Address
@@ -71,7 +71,10 @@ class Flow:
 
 
 class TracedPath(NamedTuple):
-    """The path of a packet through the switch. `group` or `nexthop` is None if none was used."""
+    """Describes the path of a packet through the switch.
+
+    `group` or `nexthop` is None if none was used.
+    """
 
     matched: bool
     """Whether a route matched."""
@@ -80,7 +83,7 @@ class TracedPath(NamedTuple):
 
 
 def packet_of(flow: Flow) -> bytes:
-    """Returns an IP packet of the flow; ICMP is an echo request."""
+    """Returns an IP packet of the flow. An ICMP packet is an echo request."""
     payload = _payload(flow)
     if len(flow.source) == 16:
         six = IPv6(0, flow.flow_label, 0, flow.protocol, TTL, flow.source, flow.destination)
@@ -124,7 +127,7 @@ async def trace(
 ) -> TracedPath | None:
     """Returns the path of a packet of `flow` in a VRF (its number).
 
-    None if the target does not support dry runs. Raises P4RuntimeError.
+    Returns None if the target does not support dry runs. Raises P4RuntimeError.
     """
     metadata = packets.local_origin(egress_l3_if=0, vrf=vrf)
     packet = packets.to_bytes(metadata) + local_frame(packet_of(flow))

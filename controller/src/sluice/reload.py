@@ -7,7 +7,8 @@ Each key is of one of three classes:
   (VRFs). A configuration that changes one is refused as a whole;
 - a setting: a number that is used from the next packet on, or an SA, which is added or removed
   independently of other keys;
-- any other key: changing it takes the steps of a restart inside the process: close, change, open.
+- any other key: a change of it takes the steps of a restart within the process (close, change,
+  open).
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
 on config and its parts.
@@ -53,7 +54,7 @@ LISTED = (*SECTIONS, SecurityAssociation)
 
 
 class Differences(NamedTuple):
-    """The keys that differ, by the way in which they come into force."""
+    """Holds the keys that differ, by the way in which their change comes into force."""
 
     fixed: tuple[str, ...]
     settings: tuple[str, ...]
@@ -67,12 +68,12 @@ class Differences(NamedTuple):
 
 @dataclass
 class ReloadReport:
-    """Result of the last reload."""
+    """Holds the result of the last reload."""
 
     succeeded_at: float
     """Time when the configuration in force was read, in seconds since the epoch."""
     refused: str | None = None
-    """Why the last reload was refused; None if it succeeded or there was none."""
+    """Why the last reload was refused. None if it succeeded or there was none."""
 
 
 def differences(old: Config, new: Config) -> Differences:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbour resolution: decides which neighbours the kernel resolves, and when.
+"""Decides which neighbours the kernel resolves, and when.
 
 Routes and packets need neighbours, `state.resolution_schedule` schedules the requests, and the
-kernel answers by a NeighborChanged. A request waits until the kernel's neighbour table was read for
-the first time, so that known neighbours are not requested, and until the neighbour's interface is
+kernel answers by a NeighborChanged. A request waits until the kernel's neighbour table has been
+read, so that known neighbours are not requested. It also waits until the neighbour's interface is
 known. Depends on state, held_packets and the kernel's input.
 """
 
@@ -36,7 +36,7 @@ class Resolution:
 
     @property
     def next_due(self) -> float | None:
-        """Time of the next request by `ask_due`; None if there is none."""
+        """Time of the next request by `ask_due`, or None if there is none."""
         return self._schedule.next_due
 
     @property
@@ -54,13 +54,13 @@ class Resolution:
         self._schedule.changed(path, event.state, in_use, now)
 
     def unanswered(self, paths: Iterable[Path], now: float) -> None:
-        """Handles neighbours whose packets expired: retries later, as after a failure."""
+        """Handles neighbours whose packets expired. They are retried later, as after a failure."""
         for path in paths:
             in_use = self._fib.nexthops.id_of(path) is not None
             self._schedule.changed(path, NeighborState.FAILED, in_use, now)
 
     def ask_due(self, now: float) -> None:
-        """Requests the neighbours that are due; forgets those that are no longer needed."""
+        """Requests the neighbours that are due. Forgets those that are no longer needed."""
         due = self._schedule.due(now)
         for path in due:
             if not self._is_wanted(path):

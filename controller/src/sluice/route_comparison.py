@@ -35,17 +35,17 @@ from sluice.state.stale_sweep import StaleSweep
 from sluice.unreplayed_routes import UnreplayedRoutes
 
 DATAGRAMS = 4
-"""Datagrams of the kernel's dump, of 32 KiB each, that one slice reads."""
+"""Number of datagrams of the kernel's dump, of 32 KiB each, that one slice reads."""
 _END = object()
 
 
 class ComparisonStep(NamedTuple):
-    """Result of one slice."""
+    """Holds the result of one slice."""
 
     more: bool
     """Whether another slice can run now. If not, the next datagram of a dump triggers a slice."""
     events: Sequence[RouteEvent] = ()
-    """Events that follow from the slice, to be applied before the next slice."""
+    """Events that follow from the slice. They must be applied before the next slice."""
     routes: int = 0
     """Number of routes that the events concern."""
     settled: bool = False
@@ -106,7 +106,7 @@ class RouteComparison:
         self._gate.note(events[-1], now)
 
     def _is_named(self, key: RouteKey) -> bool:
-        """Whether this session has announced or withdrawn a route."""
+        """Returns whether this session has announced or withdrawn a route."""
         return key in self._withdrawn or self._rib.is_current(key)
 
     def start_if_due(self, now: float, *, unread: bool = False) -> bool:
@@ -128,8 +128,10 @@ class RouteComparison:
         return True
 
     def _ask_kernel(self) -> bool:
-        """Starts a dump of the kernel's routes if the comparison needs them. Otherwise begins the
-        sweep without a dump, and returns True: another slice can run now."""
+        """Starts a dump of the kernel's routes if the comparison needs them.
+
+        Otherwise begins the sweep without a dump, and returns True: another slice can run now.
+        """
         if self._rib.stale or self._gate.takes_left_out or self._unreplayed.found:
             self._dump.start(self._is_relevant)
             return False
@@ -137,7 +139,7 @@ class RouteComparison:
         return True
 
     def _is_relevant(self, key: RouteKey) -> bool:
-        """Whether the comparison needs to know that the kernel has this route."""
+        """Returns whether the comparison needs to know that the kernel has this route."""
         named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
         return named or self._unreplayed.is_unreplayed(key)
 
@@ -179,6 +181,9 @@ class RouteComparison:
 
     @property
     def _is_obsolete(self) -> bool:
-        """Whether the dump must be discarded: a session with the daemon or the switch opened or
-        ended since the comparison began."""
+        """Whether the dump must be discarded.
+
+        It must if a session with the daemon or the switch opened or ended since the comparison
+        began.
+        """
         return self._outdated or self._unreplayed.version != self._version

@@ -101,7 +101,7 @@ _SECONDS = scalars.Scalar(_whole_seconds, _COUNT.values)
 
 
 class LifetimeKeys(ConfigSection, title="security_associations.soft"):
-    """Lifetime limits of an SA."""
+    """Keys of the lifetime limits of an SA."""
 
     bytes = optional(_COUNT, "Bytes of the packets that it protects, in clear.", "no limit")
     packets = optional(_COUNT, "Packets that it protects.", "no limit")
@@ -109,14 +109,14 @@ class LifetimeKeys(ConfigSection, title="security_associations.soft"):
 
 
 class EncapsulationKeys(ConfigSection, title="security_associations.encapsulation"):
-    """UDP ports of ESP in UDP (RFC 3948); at least one must be 4500."""
+    """Keys of the UDP ports of ESP in UDP (RFC 3948). At least one port must be 4500."""
 
     local_port = defaulted(_PORT, NAT_TRAVERSAL, "This router's.")
     remote_port = defaulted(_PORT, NAT_TRAVERSAL, "The peer's.")
 
 
 class SaKeys(ConfigSection, title="security_associations"):
-    """A security association."""
+    """Keys of a security association."""
 
     name = required(scalars.name, "The SA's name, which commands use.")
     bundle = required(
@@ -184,7 +184,7 @@ class SaKeys(ConfigSection, title="security_associations"):
 
 
 class SaFileKeys(ConfigSection, title="a file for `sluice sa add`"):
-    """A file of SAs."""
+    """Keys of a file of SAs."""
 
     security_associations = sections_of(SaKeys, "The SAs")
 
@@ -198,7 +198,7 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """Properties of a bundle that its SAs need: the pipeline's numbers and its engines."""
+    """Holds what SAs need of their bundle: the pipeline's numbers and the engines."""
 
     id: int
     vrf: int
@@ -206,7 +206,7 @@ class BundleOfSas(NamedTuple):
 
 
 class ValuesInUse(NamedTuple):
-    """Values that only one SA may have: its name, its inbound SPI in a VRF, and its key.
+    """Holds values that only one SA may have: its name, its inbound SPI in a VRF, and its key.
 
     Maps SPIs and keys (fingerprints) to the name of their SA.
     """
@@ -242,7 +242,7 @@ def read_associations(
     taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """Reads a list of SAs; `bundles` are those that SAs may name."""
+    """Reads a list of SAs. `bundles` are those that SAs may name."""
     found = []
     for value in values:
         section = value.mapping()
@@ -348,7 +348,7 @@ def _read(
 def _read_keys(
     section: YamlMapping, directory: Path, algorithm: Algorithm
 ) -> tuple[KeyFiles, str] | None:
-    """Reads the key files; returns them and their fingerprint."""
+    """Reads the key files. Returns the files and their fingerprint."""
     paths: list[Path | None] = []
     for key, size in zip(KEY_FILES, (algorithm.key, algorithm.integrity_key), strict=True):
         path = None
@@ -443,7 +443,7 @@ def _read_inbound(section: YamlMapping, *, esn: bool) -> dict[str, Any]:
 
 
 def to_document(sa: SecurityAssociation, bundle: str) -> dict[str, Any]:
-    """Converts an SA into the form of the section, with its key files' names but no keys."""
+    """Converts an SA into the form of the section, with its key files' names but without keys."""
     settings = sa.settings
     found: dict[str, Any] = {
         "name": sa.name,

@@ -22,7 +22,7 @@ WHITE_SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """The files with an SA's keys; None if its algorithm has no such key."""
+    """Names the files with an SA's keys. None: its algorithm has no such key."""
 
     algorithm: Algorithm
     key: Path | None
@@ -74,7 +74,7 @@ def _read(path: Path | None, size: int, algorithm: Algorithm, what: str = "key")
 def _private_text(path: Path) -> bytearray:
     """Returns the content of a file that only its owner may read or write."""
     try:
-        # A FIFO would block.
+        # O_NONBLOCK, since opening a FIFO would block.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError as error:
         raise KeyUnavailableError(f"{path}: {_why_denied(path, error)}") from None
@@ -128,7 +128,7 @@ def _check_private(path: Path, found: os.stat_result) -> None:
 
 
 def _digits(text: bytearray) -> bytearray | None:
-    """Returns the digits without surrounding white space and "0x"; None for other characters."""
+    """Returns the digits without surrounding white space and "0x". None for other characters."""
     first, end = 0, len(text)
     while first < end and text[first] in WHITE_SPACE:
         first += 1

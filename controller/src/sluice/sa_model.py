@@ -36,7 +36,8 @@ class Mode(Enum):
 
 
 class DontFragment(Enum):
-    """DF bit of an outer IPv4 header. `COPY`: the inner IPv4 header's bit; set for inner IPv6."""
+    """DF bit of an outer IPv4 header. COPY: the bit of the inner IPv4 header; set for inner
+    IPv6."""
 
     SET = "set"
     CLEAR = "clear"
@@ -53,8 +54,10 @@ class Fragmentation(Enum):
 
 
 class Algorithm(NamedTuple):
-    """An encryption algorithm with integrity protection; sizes in bytes. An AEAD's key ends with
-    its salt (RFC 4106)."""
+    """Describes an encryption algorithm with integrity protection. Sizes are in bytes.
+
+    An AEAD's key ends with its salt (RFC 4106).
+    """
 
     name: str
     key: int
@@ -64,7 +67,7 @@ class Algorithm(NamedTuple):
     icv: int = 16
 
     def overhead(self, mode: Mode, address: Address, *, in_udp: bool = False) -> int:
-        """Returns the maximum bytes that ESP adds to an IP packet; `address` selects the family."""
+        """Returns the maximum bytes that ESP adds to an IP packet. `address` selects the family."""
         padding = self.block - 1
         added = SPI_AND_SEQUENCE + self.iv + padding + TRAILER + self.icv
         outer = IP_HEADER[len(address)] if mode is Mode.TUNNEL else 0
@@ -86,15 +89,17 @@ ALGORITHMS = {
 
 
 class Lifetime(NamedTuple):
-    """Limits of an SA: plaintext bytes, packets, and seconds since an engine got it. None: no
-    limit."""
+    """Holds limits of an SA: plaintext bytes, packets, and seconds since an engine got it.
+
+    None: no limit.
+    """
 
     bytes: int | None = None
     packets: int | None = None
     seconds: int | None = None
 
     def is_reached(self, size: int, packets: int, seconds: float) -> bool:
-        """Whether one of the limits is reached."""
+        """Returns whether one of the limits is reached."""
         used = (self.bytes, size), (self.packets, packets), (self.seconds, seconds)
         return any(limit is not None and value >= limit for limit, value in used)
 
@@ -103,17 +108,18 @@ UNLIMITED = Lifetime()
 
 
 class UdpPorts(NamedTuple):
-    """UDP ports of ESP in UDP (RFC 3948)."""
+    """Holds the UDP ports of ESP in UDP (RFC 3948)."""
 
     local: int = NAT_TRAVERSAL
     remote: int = NAT_TRAVERSAL
 
 
 class SaSettings(NamedTuple):
-    """Parameters of an SA that router and engine share, without its number and keys.
+    """Holds the parameters of an SA that router and engine share, without its number and keys.
 
     `bundle` and `vrf` are the pipeline's numbers. `local`, `remote`, `ttl`, `dscp`, `df`,
-    `tfc_pad_to` and `ports` are of an outbound SA, `replay_window` and `in_udp` of an inbound one.
+    `tfc_pad_to` and `ports` are for an outbound SA, `replay_window` and `in_udp` for an inbound
+    one.
     """
 
     direction: Direction
@@ -158,7 +164,7 @@ class LifetimeState(Enum):
 
 
 class HeldSa(NamedTuple):
-    """An SA that an engine holds, with the state and counters that the engine reports."""
+    """Describes an SA in an engine, with the state and counters that the engine reports."""
 
     settings: SaSettings
     number: int
@@ -178,7 +184,7 @@ class HeldSa(NamedTuple):
 
 
 class KeyMaterial:
-    """Keys in hexadecimal digits, in buffers that `erase` overwrites."""
+    """Holds keys as hexadecimal digits, in buffers that `erase` overwrites."""
 
     __slots__ = ("integrity_key", "key")
 
@@ -216,7 +222,7 @@ class KeyUnavailableError(Exception):
 
 
 class EngineUnreachableError(Exception):
-    """The engine does not answer, or its answer violates the protocol."""
+    """Tells that the engine does not answer, or that its answer violates the protocol."""
 
 
 class EngineRefusalError(Exception):
@@ -233,10 +239,10 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
-    """A wanted SA.
+    """Describes a wanted SA.
 
     - `engine`: the only engine that may serve the SA. None: any engine of its bundle.
-    - `name`: describes the SA. Its successor has the same name; name and SPI identify an SA.
+    - `name`: a successor of the SA has the same name. Name and SPI identify an SA.
     - `is_retiring`: the successor serves. The SA stays for packets in flight.
     - `is_coming`: the peer may not have the SA yet. Its predecessor serves if there is one.
     - `fragmentation`: applies to an outbound SA. Only the router uses it, not the engine.

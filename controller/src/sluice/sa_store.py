@@ -27,9 +27,9 @@ HERE = Path("/")
 
 
 class StoredSa(NamedTuple):
-    """An SA that a command added or rekeyed.
+    """Holds an SA that a command added or rekeyed.
 
-    `instead_of` is the configuration of a rekeyed SA at that time; None: a command added the SA.
+    `instead_of` is the configuration of a rekeyed SA at that time. None: a command added the SA.
     """
 
     sa: SecurityAssociation
@@ -37,7 +37,7 @@ class StoredSa(NamedTuple):
 
 
 class SaStore:
-    """Reads and writes the file in a state directory; `bundles` are the configuration's."""
+    """Reads and writes the file in a state directory. `bundles` are the configuration's."""
 
     def __init__(self, directory: Path, bundles: Mapping[str, BundleOfSas]) -> None:
         self.path = directory / FILE_NAME

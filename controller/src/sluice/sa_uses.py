@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records on disk which engine got which key, before the switch uses the SA.
 
-Invariant: a key that has encrypted on one engine is never used on another. That engine would count
-from 1 again and repeat nonces. So the record outlives the controller. It also holds which SAs have
-expired, since a restarted engine would begin their lifetimes anew. It stores fingerprints of keys.
+Invariant: a key that has encrypted on one engine is never used on another. The other engine would
+count from 1 again and repeat nonces. So the record outlives the controller. It also tells which SAs
+have expired, since a restarted engine would start their lifetimes again. It has fingerprints of
+keys, not the keys.
 
-The file has JSON lines and is append-only; a start rewrites it with a line for each key. A partial
-last line is ignored: the machine stopped while writing it, so the key was not yet used. Any other
-damage fails the start. Depends on durable and state.sa_table.
+The file consists of JSON lines and is append-only. A start rewrites it with a line for each key. A
+partial last line is ignored: the machine stopped while it was written, so the key was not yet used.
+Any other damage fails the start. Depends on durable and state.sa_table.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ def read_clocks() -> Clocks:
 
 
 class SaStoreError(Exception):
-    """A file about SAs cannot be read or written, or its content is damaged."""
+    """Tells that a file about SAs cannot be read or written, or that its content is damaged."""
 
 
 class SaUses:
-    """The record. `uses` is keyed by fingerprint; `next_number` is for the next outbound SA."""
+    """Holds the record. `uses` is keyed by fingerprint; `next_number` is for the next outbound
+    SA."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
@@ -71,18 +73,22 @@ class SaUses:
             self._file = None
 
     def record_use(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
-        """Records that an engine has keys (fingerprint, the SA's number) since now; on disk on
-        return. Raises SaStoreError."""
+        """Records that an engine has keys, given as (fingerprint, the SA's number), since `now`.
+
+        The record is on disk on return. Raises SaStoreError.
+        """
         self._append(_given(key, number, engine, now) for key, number in keys)
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether `expire` has failed to write: call it again."""
+        """Whether `expire` has failed to write. Then call it again."""
         return bool(self._unwritten)
 
     def expire(self, keys: Iterable[str]) -> None:
-        """Records that SAs are used up: in memory always, and on disk unless it raises. Later calls
-        write what earlier ones could not. Raises SaStoreError."""
+        """Records that SAs are used up: in memory always, and on disk unless it raises.
+
+        Later calls write what earlier ones could not write. Raises SaStoreError.
+        """
         for key in keys:
             self._unwritten[key] = None
             self._take({"key": key, "expired": True})
@@ -154,7 +160,7 @@ class SaUses:
 
 
 def _given(key: str, number: int, engine: int, since: Clocks) -> dict[str, Any]:
-    """Returns the line about a key that an engine has."""
+    """Returns the record's line about a key that an engine has."""
     of_boot = {"boot": since.boot, "uptime": since.uptime}
     return {"key": key, "number": number, "engine": engine, "since": since.wall} | of_boot
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for scalars of a YAML document: each returns a value or raises ValueError.
+"""Provides converters for scalars of a YAML document. Each returns a value or raises ValueError.
 
 The error describes the problem; `yamlreader` adds the position. Each converter also describes the
 values that it accepts, for the configuration reference (Markdown).
@@ -16,12 +16,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAXIMUM_SOCKET_PATH = 107
-"""Longest path in sun_path in bytes, unix(7)."""
+"""Longest path in sun_path, in bytes (unix(7))."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Generic[T]):
-    """A converter, and a description of the values that it accepts, such as `1 to 255`."""
+    """Holds a converter, and a description of the values that it accepts, such as `1 to 255`."""
 
     convert: Callable[[object], T]
     values: str
@@ -107,7 +107,10 @@ def name(value: object) -> str:
 
 
 def one_of(choices: Collection[T], values: str = "") -> Scalar[T]:
-    """Returns a Scalar for one of some choices; `values` describes choices not yet known."""
+    """Returns a Scalar for one of some choices.
+
+    `values` describes the choices if they are not known yet.
+    """
 
     def convert(value: object) -> T:
         for choice in choices:

@@ -22,7 +22,7 @@ PATIENCE = 8
 
 
 class Inlet:
-    """A source of work. A smaller `priority` runs first."""
+    """Represents a source of work. The smallest `priority` runs first."""
 
     def __init__(
         self, name: str, priority: int, drain: Callable[[], bool], fileno: int | None = None

@@ -4,7 +4,7 @@
 A `ControllerRun` is one life of the daemon: one configuration in force. A life first waits to
 become the switch's primary; until then it changes nothing on this host. Then it opens the sources
 and runs a controller. A life ends with the daemon, for a reload, or when another controller becomes
-primary (the next life stands by again).
+primary. In the last case, the next life stands by again.
 
 A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
 settings take the steps of a restart: a new session becomes primary, the old controller ends, and
@@ -67,19 +67,20 @@ FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
     *(SaStoreError, OSError),
 )
-"""Errors that end the daemon with a message; a reload that raises one is refused."""
+"""Errors that end the daemon with a message. A reload that raises one of them is refused."""
 TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1
-"""Seconds that a new primary waits for its predecessor on the host to release resources."""
+"""Time that a new primary waits for its predecessor on the host to release resources, and interval
+of its attempts, in seconds."""
 TURN_SECONDS = 10.0
-"""Seconds that a reload waits for the new session to become primary."""
+"""Time that a reload waits for the new session to become primary, in seconds."""
 
 
 class ReloadError(Exception):
-    """A refused reload, with the reason."""
+    """Reports a refused reload, with the reason."""
 
 
 class SharedState(NamedTuple):
-    """State that all lives of a daemon share."""
+    """Holds the state that all lives of a daemon share."""
 
     pipeline: Pipeline
     start: StartResources
@@ -87,11 +88,11 @@ class SharedState(NamedTuple):
     manager: ServiceManager
     reloads: ReloadReport
     started_at: float
-    """Seconds of the event loop's clock."""
+    """Time by the event loop's clock, in seconds."""
 
 
 class ControllerRun:
-    """One configuration in force, from standby to its end.
+    """Runs one configuration, from standby to its end.
 
     - `config`: the isolation of its VRFs is decided.
     - `takes_over`: the election id of the session that it replaces as primary.
@@ -114,7 +115,7 @@ class ControllerRun:
         self.controller: Controller | None = None
         self._requests: Requests | None = None
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the controller runs; has an exception if it cannot."""
+        """Done when the controller runs. Has an exception if the controller cannot run."""
         self._handover = Handover()
         self._fast_path = FastPath(
             PacketSchema(Schema(shared.pipeline.p4info)),
@@ -131,7 +132,7 @@ class ControllerRun:
         )
 
     async def take_over(self) -> None:
-        """Becomes primary instead of the session that it takes over. Raises P4RuntimeError."""
+        """Becomes primary in place of the session `takes_over`. Raises P4RuntimeError."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self.primacy.acquire(lambda _: None)
@@ -175,7 +176,7 @@ class ControllerRun:
         return stood_by
 
     async def _begin(self, stack: contextlib.AsyncExitStack, patient: bool) -> Controller:
-        """Opens the sources and creates the controller; `stack` closes them."""
+        """Opens the sources and creates the controller. `stack` closes them."""
         shared = self._shared
         if self._discards_commits:
             SpdStore(self.config.state_dir).forget_committed()
@@ -193,7 +194,7 @@ class ControllerRun:
                     if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
                         raise
                 else:
-                    # Closed first: a life that ends by itself hands nothing over.
+                    # This callback runs first: a life that ends by itself hands nothing over.
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,
@@ -244,7 +245,7 @@ class ControllerRun:
 class Service:
     """Runs the daemon's lives, and answers API requests.
 
-    `path` is the configuration's file and `read` its content. `decided` is the same with the
+    `path` is the configuration's file and `read` its content. `decided` is `read` with the
     isolation of its VRFs decided.
     """
 
@@ -281,7 +282,7 @@ class Service:
         """Chooses the next life. If there is none, raises the error that ended the last one."""
         old, following, self._next = self._life, self._next, None
         if following is not None:
-            if old.started.done():  # else the TAPs belong to another controller
+            if old.started.done():  # otherwise the TAPs belong to another controller
                 removed = _tap_names(old.config) - _tap_names(following.config)
                 remove_taps(removed, self._shared.start.vrf_namespaces.namespaces)
                 following.before = old.config
@@ -307,7 +308,7 @@ class Service:
     # -- reload
 
     def ask_to_reload(self) -> None:
-        """Reloads in a task of its own, as on SIGHUP; the outcome is logged."""
+        """Reloads in a separate task, as on SIGHUP. The outcome is logged."""
 
         async def reload() -> None:
             with contextlib.suppress(ReloadError):
@@ -404,7 +405,7 @@ class Service:
         return await self._life.answer(request)
 
     async def metrics(self) -> str:
-        """Returns the metrics as text; on standby, only those of the controller itself."""
+        """Returns the metrics as text. On standby, returns only those of the controller itself."""
         if self._life.controller is None:
             status = await self._life.answer({"command": "show", "what": "status"})
             return "\n".join(standby_lines(status)) + "\n"
@@ -412,7 +413,7 @@ class Service:
         return text
 
     async def turn(self) -> None:
-        """See `ControllerRun.turn`."""
+        """Behaves like `ControllerRun.turn`."""
         await self._life.turn()
 
 

@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """The service manager at a Unix datagram socket; with address None it sends nothing.
+    """Represents the service manager at a Unix datagram socket. With address None it sends nothing.
 
-    `interval` is the time between two watchdog signals in seconds, None for no signals.
+    `interval` is the time between two watchdog signals, in seconds. None: no signals.
     """
 
     def __init__(self, address: str | None, interval: float | None = None) -> None:
@@ -59,5 +59,5 @@ class ServiceManager:
 
 
 def _path(address: str) -> str:
-    """Returns a socket's path; the name of an abstract socket (`@`) begins with a zero byte."""
+    """Returns a socket's path. The name of an abstract socket (`@`) begins with a zero byte."""
     return "\0" + address[1:] if address.startswith("@") else address

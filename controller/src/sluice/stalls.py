@@ -26,13 +26,13 @@ LOOP = "loop"
 GARBAGE = "garbage collection"
 LEAST = 0.0005
 MINUTE, PART = 60, 10
-"""Seconds of the window of the last minute, and of one of its buckets."""
+"""Length of the window of the last minute, and of one of its buckets, in seconds."""
 
 T = TypeVar("T")
 
 
 class LongestStalls(NamedTuple):
-    """The longest stalls of one name, in seconds."""
+    """Holds the longest stalls of one name, in seconds."""
 
     ever: float
     last_minute: float
@@ -84,7 +84,7 @@ class Stalls:
         return await _Steps(self, name, work)
 
     def watch_garbage(self) -> Callable[[], None]:
-        """Records garbage collections from now on; call the result to stop."""
+        """Records garbage collections from now on. Call the result to stop."""
         gc.callbacks.append(self._collected)
         return lambda: gc.callbacks.remove(self._collected)
 
@@ -96,7 +96,7 @@ class Stalls:
 
 
 class _Steps(Awaitable[T]):
-    """An awaitable that times the steps of another."""
+    """Wraps an awaitable, and times its steps."""
 
     def __init__(self, stalls: Stalls, name: str, work: Awaitable[T]) -> None:
         self._stalls = stalls

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the entries of a table that a switch lacks, and orders their writes.
 
-Writes proceed from the last list to the first. The last list has the routes that drop their
-packets: if a shorter prefix were written before them, packets would leak for a moment. Before it
-come the lists of short prefixes, then long ones, since few short prefixes cover most addresses.
+`in_order` returns lists, which are written from the last to the first. The routes that drop their
+packets are written first: if a shorter prefix were written before them, packets would leak for a
+moment. Then short prefixes are written before long ones, since few short prefixes cover most
+addresses.
 
 The keys are kept in lists, since a dictionary of a million keys blocks the event loop each time it
 grows. Depends on entities and the native table.
@@ -20,7 +21,8 @@ from sluice._native import RouteTable
 from sluice.entities import EntityKey, EntityValue, RouteSlot, RouteTarget, RouteTargetKind
 
 SLICE = 2000
-"""Entities compared between two yields to the event loop; of routes, only differences count."""
+"""Number of entities compared between two yields to the event loop. Of routes, only differences
+count."""
 FIRST = -1
 FORWARDING = frozenset({RouteTargetKind.NEXTHOP, RouteTargetKind.GROUP})
 T = TypeVar("T")
@@ -32,7 +34,7 @@ def unwritten(
 ) -> Iterator[Entries]:
     """Yields the entries of `desired` that `held` lacks or has with another value, slice by slice.
 
-    Both must stay unchanged meanwhile.
+    `desired` and `held` must not change meanwhile.
     """
     rest = iter(desired.items())
     while part := list(islice(rest, SLICE)):
@@ -44,7 +46,7 @@ def unwanted(
 ) -> Iterator[list[EntityKey]]:
     """Yields the keys of `held` that `desired` lacks, slice by slice.
 
-    Both must stay unchanged meanwhile.
+    `desired` and `held` must not change meanwhile.
     """
     rest = iter(held)
     while part := list(islice(rest, SLICE)):
@@ -69,7 +71,7 @@ def _stepwise(find: Callable[[int, int], tuple[list[T], int | None]]) -> Iterato
 
 
 async def in_order(slices: Iterable[Entries]) -> list[list[EntityKey]]:
-    """Returns the keys of all slices, grouped by rank; the list to write first comes last.
+    """Returns the keys of all slices, grouped by rank. The list to write first comes last.
 
     Yields to the event loop after each slice.
     """
@@ -82,7 +84,7 @@ async def in_order(slices: Iterable[Entries]) -> list[list[EntityKey]]:
 
 
 def _rank(key: EntityKey, value: EntityValue) -> int:
-    """Returns a rank, smaller for earlier writes: the prefix length, halved for IPv6."""
+    """Returns a rank: the prefix length, halved for IPv6. A smaller rank is written earlier."""
     if type(value) is not RouteTarget or type(key) is not RouteSlot:
         return FIRST
     if value.kind not in FORWARDING:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
-    """Yields lists of `size` items; yields to the event loop after each except the last."""
+    """Yields lists of `size` items. Yields to the event loop after each list except the last."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part
@@ -27,9 +27,9 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
 
 
 async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
-    """Like `in_slices`, but from the end, and removes the items from the list.
+    """Yields lists like `in_slices`, but from the end, and removes the items from `items`.
 
-    Freeing a list of a million items at once would block the event loop.
+    To free a list of a million items at once would block the event loop.
     """
     while items:
         part = items[-size:]
@@ -47,7 +47,7 @@ async def some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
 
 
 async def all_done(tasks: set[asyncio.Task[None]]) -> P4RuntimeError | None:
-    """Waits for all tasks. Returns a P4RuntimeError if one raised it; raises other exceptions."""
+    """Waits for all tasks. Returns a P4RuntimeError if one raised it. Raises other exceptions."""
     failed = None
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, P4RuntimeError):

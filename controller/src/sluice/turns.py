@@ -2,9 +2,9 @@
 """Schedules long tasks of low priority, such as the API's views, one slice at a time.
 
 `await turns.next()` returns when the scheduler reaches this inlet. So all work of higher priority
-goes first, within the limits that hold for every inlet. Waiting tasks get turns in FIFO order, one
-task per turn, so several tasks share the time of one. Between two turns a task does one bounded
-slice. Depends on scheduler.
+goes first, within the limits for every inlet. Waiting tasks get turns in FIFO order, one task per
+turn, so several tasks share the time of one. Between two turns a task does one bounded slice.
+Depends on scheduler.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sluice.scheduler import Inlet, Scheduler
 
 
 class EndedError(Exception):
-    """Raised when there are no more turns: the controller has ended."""
+    """Tells that there are no more turns: the controller has ended."""
 
 
 class Turns:
-    """An inlet that wakes waiting tasks instead of doing work itself."""
+    """Gives turns: its inlet wakes waiting tasks instead of doing work itself."""
 
     def __init__(self, scheduler: Scheduler, name: str, priority: int) -> None:
         self._scheduler = scheduler

@@ -2,9 +2,9 @@
 """Tracks routes that an earlier controller left in the switch until a daemon replays them.
 
 At start the controller finds a routing table in the switch, and the daemon replays its routes. A
-route not yet replayed may be gone, or the daemon pauses: zebra's replay has no end mark. So routes
-that the kernel holds stay, as for routes of an earlier session (`sources.replay`). Depends on
-entities, model and fib; the reconciler keeps the routes.
+route that is not yet replayed may be gone, or the daemon may only pause: zebra's replay has no end
+mark. So such a route stays if the kernel holds it, like a route of an earlier session
+(`sources.replay`). Depends on entities, model and fib; the reconciler keeps the routes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from sluice.state.fib import Fib
 
 
 class SwitchRoutes(Protocol):
-    """The part of `Reconciler` used here."""
+    """Describes the part of `Reconciler` used here."""
 
     @property
     def comparisons(self) -> int | None:
-        """Number of comparisons of the switch with the desired state; None while the switch's
-        state is not known."""
+        """Number of comparisons of the switch with the desired state.
+
+        None while the switch's state is not known.
+        """
 
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
-        """Whether the switch holds an entity that is not desired but is kept for now."""
+        """Returns whether the switch holds an entity that is not desired but is kept for now."""
 
     def delete_orphans_unless(
         self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
@@ -36,7 +38,7 @@ class SwitchRoutes(Protocol):
 
 
 class UnreplayedRoutes:
-    """The left-over routes of one network namespace's routing daemon."""
+    """Tracks the left-over routes of one network namespace's routing daemon."""
 
     def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = OWN_NAMESPACE) -> None:
         self._switch = switch
@@ -47,11 +49,11 @@ class UnreplayedRoutes:
 
     @property
     def version(self) -> int | None:
-        """Changes when the left-over routes may have changed; None while they are not known."""
+        """Changes when the left-over routes may have changed. None while they are not known."""
         return self._switch.comparisons
 
     def is_unreplayed(self, key: RouteKey) -> bool:
-        """Whether the switch holds this route and no daemon has replayed it."""
+        """Returns whether the switch holds this route and no daemon has replayed it."""
         slot = self._fib.slot_of(key)
         return slot is not None and self._switch.is_orphan(EntityKind.ROUTE, slot)
 

@@ -34,11 +34,11 @@ class Isolation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VrfConfig:
-    """A VRF: its number in the pipeline and its kernel routing table.
+    """Describes a VRF: its number in the pipeline and its kernel routing table.
 
     - `next_hop_vrfs` names other VRFs whose interfaces its routes may use.
-    - `device` and `namespace` are the names of its VRF device and of its network namespace, if the
-      isolation uses one; None for the default VRF.
+    - `device` and `namespace` name its VRF device and its network namespace, if the isolation uses
+      one. They are None for the default VRF.
     - `isolation` is None until it is decided (`sources.vrf_namespaces`), and for the default VRF.
     """
 
@@ -57,7 +57,7 @@ class VrfConfig:
 
 
 class VrfKeys(ConfigSection, title="vrfs"):
-    """One section for each VRF."""
+    """Keys of the section of a VRF."""
 
     table = required(
         scalars.integer(1, 2**32 - 1), "The kernel's routing table.", "required, but for `default`"
@@ -75,7 +75,7 @@ class VrfKeys(ConfigSection, title="vrfs"):
 
 
 def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
-    """Reads the section `vrfs`; returns VRFs by name, always including the default VRF."""
+    """Reads the section `vrfs`. Returns VRFs by name, always including the default VRF."""
     vrfs = {DEFAULT_VRF: VrfConfig(DEFAULT_VRF, 0, MAIN_TABLE)}
     tables = {MAIN_TABLE: DEFAULT_VRF}
     names = {DEFAULT_VRF, *(name for name, _ in section.items())}
@@ -130,7 +130,7 @@ def _read_next_hop_vrfs(vrf: YamlMapping, others: set[str]) -> frozenset[str]:
 
 
 def check_namespaces(root: YamlMapping, key: PartKey, vrfs: Iterable[VrfConfig]) -> None:
-    """Checks that each VRF has its own network namespace."""
+    """Checks that no two VRFs have the same network namespace."""
     taken: dict[str | None, str] = {}
     for vrf in vrfs:
         if vrf.namespace in taken:

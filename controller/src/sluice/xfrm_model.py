@@ -21,7 +21,10 @@ ESP = 50
 
 
 class SecretKey:
-    """Key material. It cannot be pickled, and its repr shows only the length, so no log gets it."""
+    """Holds key material. It cannot be pickled, and its repr shows only the length.
+
+    So no log gets the key.
+    """
 
     __slots__ = ("_octets",)
 
@@ -87,7 +90,10 @@ ANY_PORT = PortMatch(0, 0)
 
 
 class KernelSelector(NamedTuple):
-    """struct xfrm_selector. `protocol` 0 is any; `ifindex` or `user` 0: no such selector."""
+    """Holds struct xfrm_selector.
+
+    `protocol` 0 matches any protocol. `ifindex` or `user` 0: no such selector.
+    """
 
     source: Prefix
     destination: Prefix
@@ -99,7 +105,7 @@ class KernelSelector(NamedTuple):
 
 
 class Template(NamedTuple):
-    """struct xfrm_user_tmpl: a protection that a policy requires. `reqid` 0 is any.
+    """Holds struct xfrm_user_tmpl: a protection that a policy requires. `reqid` 0 is any.
 
     In tunnel mode, the addresses are the outer ones. All zeros: the packet's addresses.
     """
@@ -114,7 +120,7 @@ class Template(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """struct xfrm_mark."""
+    """Holds struct xfrm_mark."""
 
     value: int
     mask: int
@@ -124,10 +130,10 @@ NO_MARK = Mark(0, 0)
 
 
 class KernelLimits(NamedTuple):
-    """The soft or the hard half of struct xfrm_lifetime_cfg. NO_LIMIT: no limit.
+    """Holds the soft or the hard half of struct xfrm_lifetime_cfg. NO_LIMIT: no limit.
 
-    `seconds` count from the addition of the state, `used_seconds` from its first packet; 0 in these
-    two means no limit too.
+    `seconds` count from the addition of the state, `used_seconds` from its first packet. In these
+    two, 0 also means no limit.
     """
 
     bytes: int = NO_LIMIT
@@ -137,7 +143,7 @@ class KernelLimits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """struct xfrm_lifetime_cur. Times are seconds since the epoch, 0: not yet."""
+    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch. 0: not yet."""
 
     bytes: int = 0
     packets: int = 0
@@ -158,12 +164,12 @@ class PolicyKey(NamedTuple):
 
     @property
     def is_of_socket(self) -> bool:
-        """Whether it belongs to one socket, such as the exemption of an IKE daemon's socket."""
+        """Whether the policy is of one socket, such as the exemption of an IKE daemon's socket."""
         return self.number & 7 > max(PolicyDirection)
 
 
 class KernelPolicy(NamedTuple):
-    """A policy. The kernel prefers the lowest `priority`, then the lowest index (the oldest)."""
+    """Describes a policy. The kernel prefers the lowest `priority`, then the oldest policy."""
 
     key: PolicyKey
     direction: PolicyDirection
@@ -176,7 +182,7 @@ class KernelPolicy(NamedTuple):
 
 
 class KernelAlgorithm(NamedTuple):
-    """An algorithm: the kernel's name, the key, and the ICV length in bits (0: none)."""
+    """Holds an algorithm: the kernel's name, the key, and the ICV length in bits (0: none)."""
 
     name: str
     key: SecretKey
@@ -184,7 +190,7 @@ class KernelAlgorithm(NamedTuple):
 
 
 class Encapsulation(NamedTuple):
-    """struct xfrm_encap_tmpl. Kind 2 is ESP in UDP (RFC 3948)."""
+    """Holds struct xfrm_encap_tmpl. Kind 2 is ESP in UDP (RFC 3948)."""
 
     kind: int
     source_port: int
@@ -203,10 +209,10 @@ class StateKey(NamedTuple):
 
 
 class KernelState(NamedTuple):
-    """A state. A state without algorithms is larval: its SA is being negotiated.
+    """Describes a state. A state without algorithms is larval: its SA is being negotiated.
 
-    `flags` are XFRM_STATE_*, `extra_flags` XFRM_SA_XFLAG_*. `others` are the numbers of attributes
-    (XFRMA_*) that change the SA's behaviour and are not decoded here.
+    `flags` are XFRM_STATE_*, `extra_flags` are XFRM_SA_XFLAG_*. `others` has the numbers of
+    attributes (XFRMA_*) that change the SA's behaviour and are not decoded here.
     """
 
     key: StateKey
@@ -220,7 +226,7 @@ class KernelState(NamedTuple):
     usage: Usage
     replay_window: int
     sequence: int = 0
-    """The last number sent (outbound) or the highest received (inbound)."""
+    """Last sequence number sent (outbound), or highest one received (inbound)."""
     aead: KernelAlgorithm | None = None
     encryption: KernelAlgorithm | None = None
     integrity: KernelAlgorithm | None = None
@@ -238,7 +244,7 @@ class KernelState(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """The kernel's actions on packets that no policy matches (XFRM_MSG_GETDEFAULT)."""
+    """Holds the kernel's actions on packets that no policy matches (XFRM_MSG_GETDEFAULT)."""
 
     inbound: PolicyAction = PolicyAction.ALLOW
     forward: PolicyAction = PolicyAction.ALLOW
@@ -273,7 +279,7 @@ class PolicyGone(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """All states, or all policies, were flushed; a new dump of the kernel finds what is left."""
+    """All states, or all policies, were flushed. A new dump of the kernel finds what is left."""
 
 
 class DefaultsChanged(NamedTuple):

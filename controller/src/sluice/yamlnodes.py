@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import yaml
 
 MAXIMUM_BYTES = 32 << 20
-"""Limit of a document's text; an SPD of 65,535 rules takes about 10 MB."""
+"""Limit of a document's text, in bytes. An SPD of 65,535 rules takes about 10 MB."""
 MAXIMUM_DEPTH = 32
-"""Limit of nested lists and mappings; a configuration has 6 levels."""
+"""Limit of the nesting of lists and mappings. A configuration has 6 levels."""
 MAXIMUM_REPEATED = 100_000
 """Limit of values that all aliases together repeat."""
 
@@ -25,14 +25,14 @@ _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 class LimitError(yaml.MarkedYAMLError):
-    """The document exceeds a limit; `problem` names the limit and the remedy."""
+    """Tells that the document exceeds a limit. `problem` names the limit and the remedy."""
 
     def __init__(self, problem: str, mark: Any = None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Returns the root of the only document in `text`, None if it is empty.
+    """Returns the root of the only document in `text`, or None if it is empty.
 
     Raises yaml.YAMLError for invalid YAML and for wrong use of anchors, and LimitError.
     """
@@ -45,7 +45,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 class _Anchored(NamedTuple):
-    """A value with an anchor, and its cost when repeated: number of values, and nested levels."""
+    """Holds a value with an anchor, and its cost when repeated: number of values, nested levels."""
 
     node: yaml.Node
     values: int
@@ -53,7 +53,7 @@ class _Anchored(NamedTuple):
 
 
 class _Open:
-    """A list or mapping whose end event is still to come."""
+    """Holds a list or mapping whose end event is still to come."""
 
     __slots__ = ("anchor", "height", "key", "node", "values")
 
@@ -188,5 +188,6 @@ def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def _mark(mark: Any) -> Any:
-    """Hides a mark's type: the stubs distinguish libyaml's and PyYAML's, but both work anywhere."""
+    """Hides a mark's type: the stubs distinguish libyaml's from PyYAML's, but each works
+    anywhere."""
     return mark

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a YAML document piece by piece, and collects every problem with its line.
 
-`YamlReader` holds the problems. `YamlMapping` and `YamlValue` are views into the document. They
-never raise for the file's content: they record a problem and return a default, so that one run
+`YamlReader` holds the problems. `YamlMapping` and `YamlValue` are views into the document. The
+views never raise for the file's content: they record a problem and return a default. So one run
 finds all problems. `YamlReader.finish()` raises ConfigError if there was any. Duplicate keys,
 unknown keys and anchors that repeat a mapping's keys are problems. Depends on PyYAML, config_keys
 and, for its limits, yamlnodes.
@@ -30,9 +30,10 @@ SHOWN = 20
 
 
 class ConfigError(Exception):
-    """An invalid configuration; `problems` are complete sentences with file and line.
+    """Reports an invalid configuration. `problems` are complete sentences with file and line.
 
-    Its text has the first `SHOWN` problems."""
+    The error's text has the first `SHOWN` problems.
+    """
 
     def __init__(self, problems: list[str]) -> None:
         shown = problems[:SHOWN]
@@ -123,7 +124,7 @@ class YamlReader:
         self._problems += [(line, problem) for problem in problems]
 
     def finish(self) -> None:
-        """Raises ConfigError if there were problems, in the order of their lines."""
+        """Raises ConfigError if there were problems. It has them in the order of their lines."""
         if self._problems:
             raise ConfigError(
                 [text for _, text in sorted(self._problems, key=lambda item: item[0])]
@@ -131,7 +132,7 @@ class YamlReader:
 
 
 class YamlValue:
-    """One value and its position."""
+    """Represents one value and its position."""
 
     def __init__(self, reader: YamlReader, node: yaml.Node | None, where: str) -> None:
         self._reader = reader
@@ -143,7 +144,7 @@ class YamlValue:
         self._reader.problem(self._node, self._where, message)
 
     def convert(self, converter: Callable[[object], T]) -> T | None:
-        """Converts a scalar; records a problem and returns None if `converter` refuses it."""
+        """Converts a scalar. If `converter` refuses it, records a problem and returns None."""
         if not isinstance(self._node, yaml.ScalarNode):
             self.problem("a single value is expected here")
             return None
@@ -166,7 +167,7 @@ class YamlValue:
         return isinstance(self._node, yaml.SequenceNode)
 
     def text(self) -> str | None:
-        """Returns a scalar's text, None for a list or a mapping. Records no problems."""
+        """Returns a scalar's text, or None for a list or a mapping. Records no problems."""
         return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
 
     def named(self, where: str) -> YamlValue:
@@ -174,7 +175,7 @@ class YamlValue:
         return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
-        """Returns the text of the scalar under `key`, None if this is not a mapping with one.
+        """Returns the text of the scalar under `key`, or None if this is not a mapping with one.
 
         Records no problems.
         """
@@ -204,7 +205,7 @@ class YamlValue:
         return YamlMapping(self._reader, self._node, self._where, pairs)
 
     def sequence(self) -> list[YamlValue]:
-        """Returns the elements of a list. Otherwise records a problem and returns none."""
+        """Returns the elements of a list. Otherwise records a problem and returns an empty list."""
         if isinstance(self._node, yaml.SequenceNode):
             return [
                 YamlValue(self._reader, node, f"{self._where}[{index}]")
@@ -216,7 +217,7 @@ class YamlValue:
 
 
 class YamlMapping:
-    """A mapping whose keys are read one by one; `close` reports the keys that were not read."""
+    """Reads a mapping key by key. `close` reports the keys that were not read."""
 
     def __init__(
         self,
@@ -256,7 +257,10 @@ class YamlMapping:
     def optional(
         self, key: ScalarKey[T], default: D, converter: Callable[[object], T] | None = None
     ) -> T | D:
-        """Returns the converted value, or `default` if absent, or invalid (records a problem)."""
+        """Returns the converted value, or `default` if it is absent or invalid.
+
+        Records a problem if the value is invalid.
+        """
         value = self._take(key.name)
         if value is None or value.is_null():
             return default
@@ -268,18 +272,18 @@ class YamlMapping:
         return self.optional(key, key.value)
 
     def section(self, key: PartKey) -> YamlMapping:
-        """Returns the mapping under `key`, empty if absent; the same view each time."""
+        """Returns the mapping under `key`, empty if absent. Each call returns the same view."""
         if key.name not in self._sections:
             value = self._take(key.name) or YamlValue(self._reader, None, self._path(key.name))
             self._sections[key.name] = value.mapping()
         return self._sections[key.name]
 
     def value(self, key: ConfigKey) -> YamlValue | None:
-        """Returns the value under `key`, None if absent."""
+        """Returns the value under `key`, or None if absent."""
         return self._take(key.name)
 
     def sequence(self, key: ConfigKey) -> list[YamlValue]:
-        """Returns the list under `key`, empty if absent."""
+        """Returns the list under `key`. Empty if absent."""
         value = self._take(key.name)
         return [] if value is None else value.sequence()
 
@@ -289,11 +293,11 @@ class YamlMapping:
         return tuple(one for one in found if one is not None)
 
     def ignore(self, *keys: ConfigKey) -> None:
-        """Marks keys as read whose validity depends on an invalid key."""
+        """Marks keys as read if their validity depends on an invalid key."""
         self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:
-        """Returns all pairs and marks them as read: for a mapping whose keys are names."""
+        """Returns all pairs and marks them as read. For mappings whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
 

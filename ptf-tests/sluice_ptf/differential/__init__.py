@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differential test: two targets give the same results for the same tables and packets.
+"""The differential test: compares the results of two targets for the same tables and packets.
 
-case       a table state and packets as data, and their run on a target
-canonical  the part of an outcome that the program determines, not the target
-states     random table states: routers without policy
-policies   random policy for them
-packets    random packets: well-formed ones, some of them damaged
-asked      random packets that meet policy
-__main__   the search: seeded, bounded in time, writes its findings
-golden     cases with their outcome, in files, run against any target
+case            tables and packets as data, and their run on a target
+canonical       the part of an outcome that the program determines, not the target
+states          random tables of routers without policy
+policies        random policy for such routers
+packets         random packets, some of them damaged
+policy_packets  random packets that policy applies to
+__main__        the search: takes a seed, is bounded in time, writes its findings
+golden          stored cases with their outcome, run against any target
 """

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: random states and packets through sluice-switch and BMv2.
+"""The search: sends random packets through random tables of sluice-switch and BMv2.
 
     python -m sluice_ptf.differential [--seed N] [--seconds N] [--packets N] [--found DIR]
     python -m sluice_ptf.differential --corpus
 
-Every state is drawn from seed and number, so that a finding can be repeated.
-What differs is run again packet by packet, and written with the reference's
-outcome as a golden candidate to DIR (build/differential): once the question
-who is right is answered, it goes to ptf-tests/goldens/. The exit code is 1 if
-anything differed. --corpus writes the base corpus of goldens from BMv2 alone.
+Seed and number determine each case, so a finding can be repeated. If the results of a case differ,
+the packets are sent again one by one. The packets that differ are written to DIR (default:
+build/differential) with BMv2's outcome, as a candidate for a golden. Once it is clear which target
+is right, the golden goes to ptf-tests/goldens/. The exit code is 1 if any result differed.
+
+--corpus writes the base corpus of goldens, from BMv2 alone.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ CORPUS_FRAME_BYTES = 700
 
 @contextlib.contextmanager
 def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[SwitchUnderTest]:
-    """A target, loaded with the pipeline; its gRPC port and interfaces are its own."""
+    """Starts a target with its own gRPC port and interfaces, and loads the pipeline."""
     target = Target(
         namespace,
         plug(namespace, name[:4]),
@@ -68,7 +69,7 @@ def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[SwitchUnderTe
 
 
 def draw_case(seed: int, number: int, packets: int) -> DifferentialCase:
-    """The case of this seed and number."""
+    """Returns the case that the seed and the number determine."""
     draw = Random(f"{seed}/{number}")
     earlier = []
     state = random_state(draw)
@@ -87,7 +88,10 @@ def draw_case(seed: int, number: int, packets: int) -> DifferentialCase:
 def compare(
     case: DifferentialCase, reference: SwitchUnderTest, ours: SwitchUnderTest, found: Path
 ) -> int:
-    """Run a case on both; how many packets differ. They are written as a golden."""
+    """Runs a case on both targets. Returns the number of packets whose results differ.
+
+    Writes these packets as a golden.
+    """
     runs = [subject.run(case) for subject in (reference, ours)]
     outcomes = [canonical(outcome, case.state) for outcome, _counts in runs]
     counts = [counts for _outcome, counts in runs]
@@ -114,7 +118,7 @@ def compare(
 
 
 def search(arguments: Any, reference: SwitchUnderTest, ours: SwitchUnderTest) -> int:
-    """Compare cases until the time is up; how many packets differed."""
+    """Compares cases until the time is up. Returns the number of packets whose results differed."""
     end = time.monotonic() + arguments.seconds
     number = sent = differing = 0
     while time.monotonic() < end or number == 0:
@@ -128,7 +132,7 @@ def search(arguments: Any, reference: SwitchUnderTest, ours: SwitchUnderTest) ->
 
 
 def write_corpus(reference: SwitchUnderTest) -> None:
-    """The base corpus: one golden for each kind of packet, from the reference."""
+    """Writes the base corpus: one golden for each kind of packet, with the reference's outcomes."""
     empty = TableState()
     routing = list(Generator(Random(0), empty).kinds)
     for kind in (*routing, *PolicyPackets(Random(0), empty).kinds):
@@ -156,16 +160,16 @@ def _arguments() -> Any:
 
 
 def main() -> int:
-    """Search, or write the corpus."""
+    """Searches, or writes the corpus."""
     arguments = _arguments()
     with Lab() as lab:
         namespace = lab.namespace("differential")
-        # All of it inside: gRPC's threads are in the namespace of the thread that starts them.
+        # gRPC's threads belong to the namespace of the thread that starts them. So all runs inside.
         return namespace.inside(lambda: run(arguments, lab, namespace))
 
 
 def run(arguments: Any, lab: Lab, namespace: Namespace) -> int:
-    """Runs the cases that the arguments select, in the namespace that has the targets."""
+    """Runs the cases that the arguments select, inside the namespace of the targets."""
     with running(lab, namespace, REFERENCE) as reference:
         if arguments.corpus:
             write_corpus(reference)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of an outcome that the program determines, and not a choice of the target.
+"""Reduces an outcome to what the program determines and the target does not choose.
 
-A selector may choose any member of a group. So a packet that took one is shown
-as having taken the group: without port, MAC addresses and tag, which differ
-between members. That is enough, because the compared states treat all members of
-a group alike: all resolved or none, one MTU, next hops of their own. The order
-of packets is not determined by the program either.
+A selector may choose any member of a group. So a packet sent to a member is shown as sent to the
+group, without port, MAC addresses and tag, which differ between members. This is enough, because
+the compared tables treat all members of a group alike: all are resolved or none, all have the same
+MTU, and no other group or route uses their next hops. The program does not determine the order of
+packets either, so the lines are sorted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sluice_ptf.probe import ProbeOutcome
 
 @dataclass(frozen=True)
 class Canonical:
-    """An outcome as lines that can be compared and read."""
+    """Holds an outcome as sorted lines of text, which are compared."""
 
     lines: tuple[str, ...]
 
     def difference(self, other: Canonical) -> str:
-        """Lists the differences between the two; empty if they are alike."""
+        """Returns the lines that only one outcome has, as a diff. Empty if both are equal."""
         ours, theirs = Counter(self.lines), Counter(other.lines)
         text = [f"- {line}" for line in (ours - theirs).elements()]
         text += [f"+ {line}" for line in (theirs - ours).elements()]
@@ -33,7 +33,7 @@ class Canonical:
 
 
 def canonical(outcome: ProbeOutcome, state: TableState) -> Canonical:
-    """The outcome of packets in a state."""
+    """Returns the canonical form of an outcome of packets, sent through these tables."""
     group_of = {nexthop: group.id for group in state.groups for nexthop in group.members}
     group_by_mac = {
         mac_bytes(str(entry.params["dst_mac"])): group_of[int(entry.match["nexthop_id"])]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case: a table state and packets, as data that a file can hold.
+"""A differential case: table entries and packets, as data that a file can hold.
 
-Entries are by name (schema.py), so that a case survives renumbered ids and
-reads like a configuration. A group's members are next hops that no route and
-no other group uses, because canonical.py relies on it.
+Entries use names (schema.py). So a case stays valid if ids are renumbered, and it reads like a
+configuration. No route and no other group uses the next hops of a group's members, because
+canonical.py relies on that.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sluice_ptf.router import Router
 from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
 
-GROUP_IDS = 1000  # next hops and interfaces from here on belong to groups
-RULE_IDS = (0, 1, 2, 3, 4, 65535)  # ids of rules; their counters are compared
-COUNTED = ("l3_interface", "nexthop", "engine")  # and the flow tables, by their direct counters
+GROUP_IDS = 1000  # ids of groups' next hops and interfaces start here
+RULE_IDS = (0, 1, 2, 3, 4, 65535)  # rule ids whose counters are compared
+COUNTED = ("l3_interface", "nexthop", "engine")  # compared direct counters, with flow tables
 _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A table entry by name."""
+    """A table entry, with all parts by name."""
 
     table: str
     match: Mapping[str, Match]
@@ -39,17 +39,17 @@ class TableEntry:
 
     @property
     def key(self) -> str:
-        """The entry's identity: its table and its match."""
+        """Returns the entry's identity: its table and its match fields."""
         return f"{self.table} {sorted(self.match.items())}"
 
     def on(self, router: Router) -> p4runtime_pb2.TableEntry:
-        """The entry in P4Runtime's form."""
+        """Returns the entry as a P4Runtime message."""
         return router.entry(self.table, self.match, self.action, **self.params)
 
 
 @dataclass(frozen=True)
 class SelectorGroup:
-    """A next-hop group: next hop to weight."""
+    """A next-hop group. `members` maps a next hop to its weight."""
 
     id: int
     members: Mapping[int, int]
@@ -57,19 +57,21 @@ class SelectorGroup:
 
 @dataclass(frozen=True)
 class TableState:
-    """All entries that are written before the packets are sent."""
+    """All table entries and groups that are written before the packets are sent."""
 
     entries: Sequence[TableEntry] = ()
     groups: Sequence[SelectorGroup] = ()
 
     def install(self, router: Router) -> None:
-        """Writes it; the router's `undo` deletes it."""
+        """Writes all entries and groups. The router's `undo` deletes them."""
         router.insert(*(entry.on(router) for entry in self.entries))
         for group in self.groups:
             router.group(group.id, _members(group))
 
     def change_to(self, other: TableState, router: Router) -> None:
-        """Writes the changes from this state to the other: deletions, changes, insertions."""
+        """Changes the tables from this state to the other: deletes, modifies, then inserts
+        entries.
+        """
         before = {entry.key: entry for entry in self.entries}
         after = {entry.key: entry for entry in other.entries}
         kept = before.keys() & after.keys()
@@ -86,7 +88,7 @@ class TableState:
             router.group(group.id, _members(group))
 
     def of(self, table: str) -> list[TableEntry]:
-        """Returns the case's entries of one table."""
+        """Returns the entries of one table."""
         return [entry for entry in self.entries if entry.table == table]
 
 
@@ -106,7 +108,7 @@ def _change_group(router: Router, before: SelectorGroup, after: SelectorGroup) -
 
 @dataclass(frozen=True)
 class DifferentialCase:
-    """A state, packets, and their purpose; before, the states it was changed from."""
+    """A case: tables and packets. `earlier` has the states written before `state`, in order."""
 
     description: str
     state: TableState
@@ -118,7 +120,7 @@ Counts = Mapping[str, Count]
 
 
 class SwitchUnderTest:
-    """One target under comparison."""
+    """One target of the comparison."""
 
     def __init__(self, name: str, client: RuntimeClient, probe: Probe):
         self.name = name
@@ -126,7 +128,10 @@ class SwitchUnderTest:
         self._probe = probe
 
     def run(self, case: DifferentialCase) -> tuple[ProbeOutcome, Counts]:
-        """Sends all packets at once; returns the outcome and the increments of entry counters."""
+        """Sends all packets in one run.
+
+        Returns the outcome and the increments of entries' counters.
+        """
         with self._installed(case) as router:
             before = self._counts(router, case.state)
             outcome = self._probe.exchange(case.packets)
@@ -134,7 +139,7 @@ class SwitchUnderTest:
             return outcome, {key: count - before[key] for key, count in after.items()}
 
     def run_each(self, case: DifferentialCase) -> list[ProbeOutcome]:
-        """The results of the packets, in order."""
+        """Sends the packets one by one. Returns their outcomes, in order."""
         with self._installed(case):
             return [self._probe.exchange([packet]) for packet in case.packets]
 
@@ -153,7 +158,10 @@ class SwitchUnderTest:
             router.undo()
 
     def _counts(self, router: Router, state: TableState) -> Counts:
-        """Counters of entries, without groups' own next hops, where the selector chooses."""
+        """Reads the counters of entries.
+
+        Next hops and interfaces of groups are left out, because the target chooses among them.
+        """
         entries = [
             entry
             for entry in state.entries
@@ -170,7 +178,7 @@ class SwitchUnderTest:
 
 
 def case_to_json(case: DifferentialCase) -> dict[str, Any]:
-    """The form in files; frames are hexadecimal."""
+    """Returns the case as JSON data. Frames are in hexadecimal."""
     packets: list[dict[str, Any]] = []
     for packet in case.packets:
         if isinstance(packet, FromPort):
@@ -202,7 +210,7 @@ def _state_from_json(data: Mapping[str, Any]) -> TableState:
 
 
 def case_from_json(data: Mapping[str, Any]) -> DifferentialCase:
-    """The case that `case_to_json` wrote."""
+    """Returns the case that `case_to_json` has converted to `data`."""
     packets: list[Send] = []
     for packet in data["packets"]:
         frame = bytes.fromhex(packet["frame"])

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goldens: cases with their outcome, run against any target, without BMv2.
+"""Goldens: stored cases with their outcome. They run against any target, without BMv2.
 
     python -m sluice_ptf.differential.golden --address HOST:PORT --build DIR
 
-Each file of ptf-tests/goldens/ holds a case and the canonical outcome of each of
-its packets: the reference's, or the specification's where the reference was
-wrong. SLUICE_RENEW_GOLDENS=1 writes the outcomes of the target under test;
-look at the difference before you commit it.
+A file of ptf-tests/goldens/ holds a case and the canonical outcome of each of its packets. The
+outcome comes from BMv2, or from the specification where BMv2 was wrong. With
+SLUICE_RENEW_GOLDENS=1, the outcomes of the target under test are written instead. Review the diff
+before you commit it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 
 
 def read(path: Path) -> tuple[DifferentialCase, list[Canonical]]:
-    """Reads a golden: its case, and the expected outcome of each packet."""
+    """Reads a golden. Returns its case and the expected outcome of each packet."""
     data = json.loads(path.read_text())
     return case_from_json(data), [Canonical(tuple(one["outcome"])) for one in data["packets"]]
 
 
 def write(path: Path, case: DifferentialCase, outcomes: Sequence[Canonical]) -> None:
-    """Write a golden, one line for each entry and each packet."""
+    """Writes a golden, one line for each entry and each packet."""
     data = case_to_json(case)
     for packet, outcome in zip(data["packets"], outcomes, strict=True):
         packet["outcome"] = list(outcome.lines)
@@ -55,7 +55,7 @@ def write(path: Path, case: DifferentialCase, outcomes: Sequence[Canonical]) -> 
 
 
 def check(subject: SwitchUnderTest, path: Path) -> list[str]:
-    """Runs a golden; returns the differences, packet by packet."""
+    """Runs a golden. Returns the differences, packet by packet."""
     case, expected = read(path)
     outcomes = [canonical(outcome, case.state) for outcome in subject.run_each(case)]
     if os.environ.get("SLUICE_RENEW_GOLDENS"):
@@ -77,7 +77,7 @@ def _arguments() -> Any:
 
 
 def main() -> int:
-    """Runs all goldens; returns 1 if one differs."""
+    """Runs all goldens. Returns 1 if an outcome differs."""
     arguments = _arguments()
     paths = arguments.goldens or sorted(GOLDENS.glob("*.json"))
     schema = Schema.load(arguments.build)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random packets for a state: well-formed ones, some of them damaged afterwards.
+"""Generates random packets for given tables. Some of the packets are then damaged.
 
-A packet is built from the state's own interfaces, routes and addresses, so that
-most get far into the pipeline. Then options, extension headers and fragmentation are
-added, lengths and checksums falsified, bytes flipped and ends cut off. Kinds of
-packets have names, so that a corpus can be drawn from each.
+A packet uses addresses of the interfaces and routes in the tables, so most packets get far into the
+pipeline. Then options, extension headers or fragmentation are added, lengths and checksums are
+falsified, bytes are flipped or the end is cut off. Each kind of packet has a name, so a corpus can
+be drawn from one kind.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ STAGES = (0, 1, 2, 3, 4, 4, 4, 5, 6, 6, 6, 9)
 
 
 class Generator:
-    """Generates packets for one state of the tables."""
+    """Generates packets for the tables of one `TableState`."""
 
     def __init__(self, draw: Random, state: TableState):
         self._draw = draw
@@ -106,23 +106,23 @@ class Generator:
         }
 
     def add_kinds(self, **kinds: Callable[[], Send]) -> None:
-        """Adds kinds of packets that other modules draw, with a higher frequency."""
+        """Adds kinds of packets from other modules. `any` draws them more often than its own."""
         self.kinds.update(kinds)
         self._often = list(kinds.values())
 
     def any(self, count: int) -> list[Send]:
-        """Packets of all kinds, those of one port after another."""
+        """Returns packets of all kinds, sorted by ingress port. Packet-outs come first."""
         kinds = [*self.kinds.values(), *self._often, *self._often]
         packets = [self._draw.choice(kinds)() for _ in range(count)]
         packets = [one for one in packets if _can_be_sent(one)]
         return sorted(packets, key=lambda one: one.port if isinstance(one, FromPort) else 0)
 
     def of_kind(self, kind: str, count: int) -> list[Send]:
-        """Packets of one kind."""
+        """Returns packets of one kind."""
         packets = [self.kinds[kind]() for _ in range(count)]
         return [one for one in packets if _can_be_sent(one)]
 
-    # --- kinds ----------------------------------------------------------------
+    # --- kinds of packets -----------------------------------------------------
 
     def _plain(self) -> Send:
         return self._arrives(self._ip(self._draw.random() < 0.5))
@@ -163,7 +163,7 @@ class Generator:
         return self._arrives(packet + padding)
 
     def _lengths(self) -> Send:
-        """Headers with wrong versions, lengths and checksums."""
+        """Returns a packet with a wrong version, length or checksum."""
         packet = bytearray(self._ip(self._draw.random() < 0.5))
         ipv4 = packet[0] >> 4 == 4
         for _ in range(self._draw.choice((1, 1, 2))):
@@ -183,7 +183,7 @@ class Generator:
         return self._arrives(packet + padding)
 
     def _link(self) -> Send:
-        """Frames that are not IP, or not to the router, or in another VLAN."""
+        """Returns a frame that may have another EtherType, VLAN, port or MAC address."""
         port, vlan, mac = self._draw.choice(self._doors)
         mac = self._draw.choice((mac, mac, *GROUP_MACS, "02:de:ad:00:00:02"))
         port, vlan = self._draw.choice((port, *PORTS)), self._draw.choice((vlan, vlan, 0, 1, 4095))
@@ -198,7 +198,7 @@ class Generator:
         return FromPort(port, tagged(frame, vlan, self._draw.choice((0, 0, 7))))
 
     def _corrupted(self) -> Send:
-        """Any other packet, with bytes flipped, inserted, removed or cut off."""
+        """Returns a packet of another kind with bytes flipped, inserted, removed or cut off."""
         kinds = (self._plain, self._options, self._extensions, self._fragments, self._link)
         sent = self._draw.choice(kinds)()
         assert isinstance(sent, FromPort)
@@ -217,7 +217,7 @@ class Generator:
         return FromPort(sent.port, bytes(frame))
 
     def _noise(self) -> Send:
-        """Any bytes, with an EtherType of IP."""
+        """Returns random bytes, with an EtherType of IP."""
         first = self._draw.choice((b"", b"\x45\0", b"\x46\0", b"\x4f\0", b"\x60\0", b"\x60\0"))
         noise = first + self._draw.randbytes(self._draw.randint(1, 120))
         return self._arrives(noise, ipv6_type=self._draw.random() < 0.5)
@@ -245,7 +245,7 @@ class Generator:
         }
         return FromCpu(sent.frame, metadata)
 
-    # --- parts ----------------------------------------------------------------
+    # --- parts of packets -----------------------------------------------------
 
     def _ip(self, ipv6: bool) -> bytes:
         return self._ipv6() if ipv6 else self._ipv4()
@@ -305,7 +305,10 @@ class Generator:
         return str(place + self._draw.randint(1, 255))
 
     def _arrives(self, packet: bytes, ipv6_type: bool | None = None) -> FromPort:
-        """The packet in a frame to an interface; in a group's frame for a group."""
+        """Returns the packet in a frame to an interface.
+
+        A multicast packet gets a group MAC address.
+        """
         port, vlan, mac = self._draw.choice(self._doors)
         is_ipv6 = packet[0] >> 4 == 6 if ipv6_type is None else ipv6_type
         if is_ipv6 and packet[24:25] == b"\xff":
@@ -325,8 +328,10 @@ def _fix_checksum(packet: bytearray) -> None:
 
 
 def _can_be_sent(sent: Send) -> bool:
-    """Whether the frame can be sent. Linux carries no frame without an Ethernet header, nor a tag
-    without the inner type. A frame in the sentinels' VLAN would be mistaken for one.
+    """Returns whether the frame can be sent.
+
+    Linux sends no frame without a whole Ethernet header or with an incomplete VLAN tag. A frame in
+    the sentinels' VLAN would be mistaken for a sentinel.
     """
     frame = sent.frame
     if frame[12:14] != ETHERTYPE_VLAN:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random policy for a state: bindings, lists, flows, bundles, SAs and engines.
+"""Generates random policy for given tables: bindings, lists, flows, bundles, SAs and engines.
 
-Flows belong to a few pairs of hosts. Each pair is known to several lists, under
-current epochs and others: packets of the same pairs (packets.py) find flows, stale
-flows and none. The members of a group are bound alike, because the target chooses
-which of them a packet takes (canonical.py).
+Flows belong to a few pairs of hosts. Several lists have flows of each pair, in the current epoch
+and in others. So packets of these pairs (policy_packets.py) meet valid flows, stale flows and
+misses. All members of a group have the same bindings, because the target chooses among them
+(canonical.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIST_TABLES = ("inbound.list_state", "outbound.list_state")
 
 
 def unguarded(state: TableState) -> TableState:
-    """The state with every interface routed, and without policy."""
+    """Returns the state without policy: every interface routes and no SPD guards it."""
     routers = [
         replace(entry, params={**entry.params, "role": "ROUTER"})
         if entry.table == "l3_interface"
@@ -48,7 +48,7 @@ def unguarded(state: TableState) -> TableState:
 
 
 def guarded(draw: Random, state: TableState) -> TableState:
-    """The state with policy: interfaces guarded, some of them by lists that are not ready."""
+    """Returns the state with random policy added. Some of the lists are not ready."""
     lists = list(_lists(draw))
     epochs = {int(str(one.match["list_id"])): int(str(one.params["epoch"])) for one in lists}
     entries = [
@@ -66,7 +66,9 @@ def guarded(draw: Random, state: TableState) -> TableState:
 
 
 def changed(draw: Random, state: TableState) -> TableState:
-    """The state after commits and refills: other lists; flows deleted, overwritten and kept."""
+    """Returns the state after commits and refills: lists changed; flows deleted, overwritten or
+    kept.
+    """
     flows = [entry for entry in state.entries if entry.table in FLOW_TABLES]
     entries = []
     for entry in state.entries:
@@ -154,12 +156,12 @@ def _bundles(draw: Random) -> Iterator[TableEntry]:
 
 
 def _vrfs(draw: Random) -> list[int]:
-    """The VRFs that have entries; mostly the first."""
+    """Returns the VRFs that get entries: mostly VRF 0, sometimes also VRF 1."""
     return [vrf for vrf, share in ((0, 0.9), (1, 0.4)) if draw.random() < share]
 
 
 def _sources(draw: Random, state: TableState) -> Iterator[TableEntry]:
-    """Own sources: this router's addresses, and sometimes an address of a pair."""
+    """Yields own sources: this router's addresses, and sometimes the address of another host."""
     for family in ("ipv4", "ipv6"):
         ours = [
             str(one.match["dst_addr"]).partition("/")[0]
@@ -174,14 +176,14 @@ def _sources(draw: Random, state: TableState) -> Iterator[TableEntry]:
 
 
 def _audited(draw: Random) -> Iterator[TableEntry]:
-    """Drops that are copied for the audit log."""
+    """Yields entries that copy drops of some reasons to the CPU, for the audit log."""
     for reason in AUDITED:
         if draw.random() < 0.3:
             yield TableEntry("audited_drop", {"drop_reason": reason}, "audit")
 
 
 def _engines(draw: Random, state: TableState) -> Iterator[TableEntry]:
-    """Engines: the port of each is one whose untagged frames no other interface has."""
+    """Yields the engines, all at one port. If possible, no other interface uses that port."""
     used = {entry.match["ingress_port"] for entry in state.of("l3_interface")}
     port = draw.choice(sorted({1, 2, 3, 4} - used) or [4])
     for engine in ENGINES:
@@ -215,7 +217,7 @@ def _flows(draw: Random, state: TableState, epochs: Mapping[int, int]) -> Iterat
 
 
 def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
-    """The combinations (is_local, bundle) under which a list knows a pair of hosts."""
+    """Returns the pairs (is_local, bundle) for which a list has flows of one pair of hosts."""
     if way == "outbound":
         return [one for one, share in (((0, 0), 0.8), ((1, 0), 0.3)) if draw.random() < share]
     every = [(local, bundle) for local in (0, 1) for bundle in (0, *BUNDLES)]
@@ -223,7 +225,10 @@ def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
 
 
 def _flow_sender(draw: Random, state: TableState) -> dict[str, Value]:
-    """A pair of hosts and their protocol; the state has a route to the destination."""
+    """Returns a flow key: two hosts, protocol and ports.
+
+    A route or local address covers `dst_addr`.
+    """
     ipv6 = draw.random() < 0.5
     family = "ipv6" if ipv6 else "ipv4"
     ways = [one for one in state.of(f"{family}_fib") if one.action.startswith("set_nexthop")]
@@ -256,7 +261,7 @@ def _host(draw: Random, prefixes: list[str]) -> str:
 
 
 def lists_of(state: TableState) -> Mapping[int, int]:
-    """The generations of the lists that are ready, by their id."""
+    """Returns the generation of each list that has an entry, by list id."""
     return {
         int(str(entry.match["list_id"])): int(str(entry.params["generation"]))
         for table in LIST_TABLES

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random packets that meet policy.
+"""Generates random packets that policy applies to. The kinds are:
 
-policy_flows       packets of the state's flows, in clear
-policy_esp         ESP to this router and in transit, in UDP, in fragments
-policy_shims       output of an engine, and forgeries of it
-policy_reinjected  packet-outs with claims: current, stale, of other lists
+policy_flows       cleartext packets of the tables' flows
+policy_esp         ESP to this router or in transit; some in UDP, some fragmented
+policy_shims       frames of an engine, and forged ones
+policy_reinjected  packet-outs with claims: current, stale, or of other lists
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MADE_UP = TableEntry(
 
 
 class PolicyPackets:
-    """Packets for one state that has policy."""
+    """Generates packets for tables with policy."""
 
     def __init__(self, draw: Random, state: TableState):
         self._draw = draw
@@ -83,7 +83,7 @@ class PolicyPackets:
             "policy_reinjected": self._reinjected,
         }
 
-    # --- kinds ----------------------------------------------------------------
+    # --- kinds of packets -----------------------------------------------------
 
     def _of_a_flow(self) -> Send:
         port, vlan, mac, _ = self._draw.choice(self._doors)
@@ -99,7 +99,7 @@ class PolicyPackets:
         return FromPort(port, tagged(self._frame(packet, mac), vlan))
 
     def _esp_packet(self, dst: str, offset: int, more: bool) -> bytes:
-        """ESP, or ESP in UDP, whose length fields may be shorter than the frame."""
+        """Returns ESP, or ESP in UDP. The frame may be longer than the length in its IP header."""
         spi = self._draw.choice((*SPIS, *SPIS, 0, 0xBAD))
         payload, protocol = esp(spi, self._draw.choice((0, 40, 40, 1000))), ESP
         if self._draw.random() < 0.25:
@@ -111,7 +111,7 @@ class PolicyPackets:
         return packet + payload[kept:]
 
     def _shim(self) -> Send:
-        """Mostly a valid shim of an engine; else from any port, of any kind."""
+        """Returns a frame with a shim, mostly a valid one from an engine's port."""
         port, vlan, mac, _ = self._draw.choice(self._engines)
         if self._draw.random() < 0.15:
             port, vlan, mac, _ = self._draw.choice(self._doors)
@@ -167,7 +167,7 @@ class PolicyPackets:
         }
         return FromCpu(tagged(self._frame(self._packet_of_flow(flow), mac), vlan), metadata)
 
-    # --- parts ----------------------------------------------------------------
+    # --- parts of packets -----------------------------------------------------
 
     def _a_flow(self) -> TableEntry:
         return self._draw.choice(self._flows)
@@ -184,7 +184,7 @@ class PolicyPackets:
         return "2001:db8::7" if ":" in dst else "10.0.0.7"
 
     def _packet_of_flow(self, flow: TableEntry) -> bytes:
-        """A packet of the flow, or one that differs slightly."""
+        """Returns a packet of the flow, or one that differs slightly."""
         key = flow.match
         protocol = int(str(key["protocol"]))
         src_port, dst_port = int(str(key["src_port"])), int(str(key["dst_port"]))

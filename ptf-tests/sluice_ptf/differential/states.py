@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random table states: ordinary routers, half-written ones, and odd ones.
+"""Generates random tables: ordinary routers, incompletely written ones, and unusual ones.
 
-Addresses come from a few ranges, so that prefixes nest and packets find
-them. All randomness comes from the Random that is passed in.
+Addresses come from a few ranges, so that prefixes nest and packets match them. All randomness comes
+from the `Random` argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLACES6 = ("2001:db8::", "2001:db8:1::", "2001:db8:1:2::", "2001:db8:1:2:8000::"
 
 
 def random_state(draw: Random) -> TableState:
-    """Interfaces, next hops, groups, local addresses and routes."""
+    """Returns random interfaces, next hops, groups, local addresses and routes."""
     interfaces = list(range(1, draw.randint(3, 8)))
     nexthops = list(range(1, draw.randint(4, 14)))
     groups = [
@@ -48,7 +48,9 @@ def random_state(draw: Random) -> TableState:
 
 
 def changed(draw: Random, state: TableState) -> TableState:
-    """The state after a while: entries deleted, changed and new, groups of other members."""
+    """Returns the state with some routes deleted, changed or added, and with other group
+    members.
+    """
     other = random_state(draw)
     routes = ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6")
     entries = {
@@ -106,7 +108,10 @@ def _nexthop(draw: Random, number: int, interfaces: list[int]) -> TableEntry:
 
 
 def _members(draw: Random, group: SelectorGroup) -> Iterator[TableEntry]:
-    """Next hops of one group: interfaces of their own, and all treated alike."""
+    """Yields the next hops of one group and their interfaces.
+
+    All next hops are resolved or none, and all interfaces have the same MTU.
+    """
     mtu, resolved = draw.choice(MTUS), draw.random() < 0.85
     for nexthop in group.members:
         port, vlan, l3_if = draw.choice(PORTS), draw.choice(VLANS), nexthop

@@ -3,10 +3,10 @@
 
     python -m sluice_conformance --p4c TREE [--target NAME]... [--p4testgen PROGRAM] [PATTERN...]
 
-Without --target it runs sluice-switch by both of its engines, and BMv2 beside
-it where that is on PATH. PATTERN chooses tests by a part of their names. The report goes to
-build/conformance/report.txt and .json; status 1 says that sluice-switch fails
-a test (README.md, "When it fails"), 2 that nothing could be run.
+Without --target, each test runs on both engines of sluice-switch, and on BMv2 if it is on PATH.
+PATTERN selects tests by a part of their name. The report goes to build/conformance/report.txt and
+.json. Exit status 1: sluice-switch fails a test (README.md, "When it fails"). Exit status 2: no
+test could run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sluice_testkit import where
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     out = where.repository() / "build" / "conformance"
     parser = argparse.ArgumentParser(prog="sluice_conformance", description="p4c's v1model tests")
     parser.add_argument("--p4c", type=Path, required=True, help="p4c's source tree")
@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
 
 
 def chosen(options: argparse.Namespace) -> list[Test]:
-    """The tests that the command line asks for."""
+    """Returns the tests that the command line selects."""
     tests = corpus.find(options.p4c)
     if options.p4testgen is not None:
         tests += generated(options, tests)
@@ -56,7 +56,7 @@ def chosen(options: argparse.Namespace) -> list[Test]:
 
 
 def generated(options: argparse.Namespace, tests: list[Test]) -> list[Test]:
-    """The tests that p4testgen makes of the P4_16 programs in the suites asked for."""
+    """Generates tests with p4testgen from the P4_16 programs of the selected suites."""
     suites = options.suite or corpus.SUITES
     programs = [
         test
@@ -75,7 +75,7 @@ def generated(options: argparse.Namespace, tests: list[Test]) -> list[Test]:
 
 
 def run_all(tests: list[Test], names: list[str], jobs: int, cache: Path) -> list[Row]:
-    """Every test on every target, in the order of the tests."""
+    """Runs every test on every target. Returns the results in the order of the tests."""
     kept = report.kept_differences()
 
     def one(test: Test) -> Row:
@@ -94,7 +94,7 @@ def run_all(tests: list[Test], names: list[str], jobs: int, cache: Path) -> list
 
 
 def main() -> int:
-    """Run, report, and say whether it is as it should be."""
+    """Runs the tests and writes the report. Returns the exit status."""
     options = arguments()
     os.nice(5)
     names = options.target or target.available()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client: one device, one primary, for any program.
+"""A P4Runtime client for any program: one device, one primary.
 
-Depends on grpc and P4Runtime's stubs. Constructed means primary. A refusal by
-the switch raises Refused with what it said.
+Depends on grpc and P4Runtime's stubs. A constructed client is primary. If the switch refuses a
+call, Refused is raised with the switch's message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 class Client:
-    """The primary of one device, for as long as it is open."""
+    """A session that is primary of one device while it is open."""
 
     def __init__(self, address: str, device_id: int):
         self._device_id = device_id
@@ -35,7 +35,8 @@ class Client:
         hello.arbitration.device_id = device_id
         hello.arbitration.election_id.low = 1
         self._requests.put(hello)
-        # Kept: the stream ends, and with it the role of primary, when nobody holds it any more.
+        # Keeps the stream open: when it is garbage-collected, it ends, and the session is not
+        # primary.
         self._responses = self._stub.StreamChannel(self._outgoing(), wait_for_ready=True)
         try:
             answer = next(self._responses)
@@ -61,7 +62,7 @@ class Client:
             yield request
 
     def load(self, p4info: Any, device_config: bytes) -> None:
-        """Make a program the running one. Raises Refused."""
+        """Loads a program. Raises Refused."""
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
             device_id=self._device_id,
             action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
@@ -75,7 +76,7 @@ class Client:
             raise Refused(f"{error.code().name}: {error.details()}") from None
 
     def write(self, update: Any) -> None:
-        """One update. Raises Refused."""
+        """Sends one update. Raises Refused."""
         request = p4runtime_pb2.WriteRequest(device_id=self._device_id, updates=[update])
         request.election_id.low = 1
         try:
@@ -84,7 +85,7 @@ class Client:
             raise Refused(_reason(error)) from None
 
     def read_one(self, entity: Any) -> Any:
-        """The only entity that an entity to read stands for. Raises Refused."""
+        """Reads exactly one entity. Raises Refused."""
         request = p4runtime_pb2.ReadRequest(device_id=self._device_id, entities=[entity])
         try:
             answers = list(self._stub.Read(request, timeout=SECONDS))
@@ -97,7 +98,7 @@ class Client:
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """What the switch said of the first update (P4Runtime 1.5, section 12.3)."""
+    """Returns the switch's error message for the first update (P4Runtime 1.5, section 12.3)."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             for packed in status_pb2.Status.FromString(value).details:

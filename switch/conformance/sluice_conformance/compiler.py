@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4c, with its output kept by what went into it.
+"""Runs p4c and caches its output.
 
-Depends on corpus. A compilation is looked up by p4c's version, the program's
-text and every file that it includes from its own tree, so that a run over an
-unchanged tree compiles nothing.
+Depends on corpus. The cache's key is a digest of p4c's version, the program's text and every file
+that it includes from its own tree. So a run over an unchanged tree compiles nothing.
 """
 
 from __future__ import annotations
@@ -21,18 +20,21 @@ from pathlib import Path
 from sluice_conformance.corpus import Test
 
 SECONDS = 180.0
-# p4c refuses P4Info, and only that, for an action that it has copied for several tables.
+# p4c cannot make P4Info, but can make JSON, if it has copied an action for several tables.
 _NO_P4INFO = "conflicting control plane name"
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 
 class CompilerMissing(Exception):
-    """There is no p4c."""
+    """p4c is not installed."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """BMv2 JSON of a program, and P4Info unless p4c can make none; or why there is nothing."""
+    """Output of p4c for one program. `error` has the reason if there is none.
+
+    `p4info` may be missing, as p4c cannot make P4Info for every program.
+    """
 
     json: Path
     p4info: Path
@@ -41,7 +43,7 @@ class Compiled:
 
 @cache
 def compiler() -> str:
-    """The p4c to use: P4C_BM2_SS, or p4c-bm2-ss on PATH. Raises CompilerMissing."""
+    """Returns the path of p4c: P4C_BM2_SS, or p4c-bm2-ss on PATH. Raises CompilerMissing."""
     found = shutil.which(os.environ.get("P4C_BM2_SS", "p4c-bm2-ss"))
     if found is None:
         raise CompilerMissing(
@@ -53,7 +55,7 @@ def compiler() -> str:
 
 @cache
 def version() -> str:
-    """What this p4c calls itself."""
+    """Returns p4c's version, as p4c prints it."""
     done = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True)
     words = " ".join((done.stdout + done.stderr).split())
     return words[words.find("Version") :]
@@ -61,14 +63,14 @@ def version() -> str:
 
 @cache
 def speaks_p4_14() -> bool:
-    """True if this p4c was built with SUPPORT_P4_14, which has become optional."""
+    """Returns whether this p4c supports P4_14, a build option (SUPPORT_P4_14)."""
     argv = [compiler(), "--std", "p4-14", "--version"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return "Illegal language version" not in done.stderr + done.stdout
 
 
 def compile_program(test: Test, cache_folder: Path) -> Compiled:
-    """Compile, or find what the same input gave before."""
+    """Compiles a program, or returns the cached output for the same input."""
     folder = cache_folder / _digest(test)
     if test.p4_14 and not speaks_p4_14():
         return Compiled(folder, folder, "this p4c was built without SUPPORT_P4_14")
@@ -82,7 +84,7 @@ def compile_program(test: Test, cache_folder: Path) -> Compiled:
             (making / error.name).write_text(reason, encoding="utf-8")
         try:
             making.rename(folder)
-        except OSError:  # Another thread or process made the same in the meantime.
+        except OSError:  # Another thread or process has made the same folder in the meantime.
             shutil.rmtree(making)
     if error.is_file():
         return Compiled(result.json, result.p4info, error.read_text(encoding="utf-8"))
@@ -100,7 +102,7 @@ def _run(test: Test, json: Path, p4info: Path) -> str | None:
 
 
 def _p4c(argv: list[str]) -> str | None:
-    """Run p4c; why it failed, if it did."""
+    """Runs p4c. Returns None, or the reason if it failed."""
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
@@ -113,7 +115,7 @@ def _p4c(argv: list[str]) -> str | None:
 
 
 def _reason(stderr: str) -> str:
-    """The first line that names an error, its path shortened to the file's name."""
+    """Returns the first line with an error, without the directories of its path."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line or "Compiler Bug" in line] or lines
     return re.sub(r"/\S*/", "", errors[0]) if errors else ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the control statements of a script to P4Runtime updates.
+"""Converts the control statements of a script to P4Runtime updates.
 
-Depends on stf and program. Keeps what STF numbers or labels: multicast nodes,
-groups and labelled entries. A statement that the program has no place for
-raises ValueError or UnknownName.
+Depends on stf and program. Keeps the objects that STF refers to by number or label: multicast
+nodes, groups and labelled entries. A statement that does not fit the program raises ValueError or
+UnknownName.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ _ANYTHING = re.compile(r"(?:0[xbo])?\*+", re.IGNORECASE)
 
 
 def bytestring(value: int, width: int) -> bytes:
-    """The shortest bytestring of a value (P4Runtime 1.5, section 8.4). Raises ValueError."""
+    """Returns the shortest bytestring of a value (P4Runtime 1.5, section 8.4).
+
+    Raises ValueError.
+    """
     if value >= 1 << width:
         raise ValueError(f"{value:#x} does not fit {width} bits")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def masked(text: str, width: int) -> tuple[int, int]:
-    """Value and mask of a ternary: `*` is a digit that does not count, nor do digits left out.
+    """Returns value and mask of a ternary field.
 
-    A decimal number counts whole.
+    A digit `*` matches anything, and so do the higher digits that are omitted. A decimal number is
+    compared in all bits.
     """
     bits = _BITS.get(text[:2].lower())
     if bits is None:
@@ -49,7 +53,7 @@ def masked(text: str, width: int) -> tuple[int, int]:
 
 
 def prefix(text: str, width: int) -> tuple[int, int]:
-    """Value and length of a prefix: V/LENGTH, or digits of which the last may be `*`."""
+    """Returns value and length of a prefix. `text` is V/LENGTH, or digits that may end with `*`."""
     if "/" in text:
         number, _, length = text.partition("/")
         value, bits = stf.number(number), int(length)
@@ -64,7 +68,7 @@ def prefix(text: str, width: int) -> tuple[int, int]:
 
 @dataclass
 class Control:
-    """The state of one script's control plane."""
+    """Holds the state of one script's control plane."""
 
     program: Program
     nodes: list[stf.CreateNode] = field(default_factory=list)
@@ -72,7 +76,7 @@ class Control:
     labelled: dict[str, Any] = field(default_factory=dict)
 
     def update(self, statement: stf.Statement) -> Any | None:
-        """The update that a statement stands for; None if it needs none."""
+        """Returns the update for a statement, or None if the statement needs none."""
         match statement:
             case stf.Add():
                 return _update("INSERT", table_entry=self._entry(statement))
@@ -94,7 +98,9 @@ class Control:
         raise ValueError(f"{type(statement).__name__} is no control statement")
 
     def count(self, check: stf.CheckCounter) -> tuple[Any, str]:
-        """The entity to read for a counter's cell, and which of its fields holds the count."""
+        """Returns the entity to read for a counter's cell, and the name of the field with the
+        count.
+        """
         entity = p4runtime_pb2.Entity()
         counter = self.program.counter(check.counter)
         if counter.table_id:
@@ -159,7 +165,10 @@ def _update(kind: str, **entity: Any) -> Any:
 
 
 def _add_match(entry: Any, key: Key, text: str | None) -> None:
-    """One key field. Left out in the script, it is 0 if exact and else anything."""
+    """Adds the match of one key field.
+
+    An omitted exact field is 0; other omitted fields match anything.
+    """
     if key.kind != "exact" and (text is None or _ANYTHING.fullmatch(text)):
         return
     match = p4runtime_pb2.FieldMatch(field_id=key.id)

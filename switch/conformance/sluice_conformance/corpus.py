@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests p4c's tree holds, and which of them p4c expects to fail.
+"""Finds the tests in p4c's tree, and the tests that p4c expects to fail.
 
-Depends on nothing. The selection is that of backends/bmv2/CMakeLists.txt: the
-P4_16 samples named *-bmv2.p4 that include v1model.p4, all P4_14 samples, and
-the programs in the larger samples' folders. p4testgen's programs are a suite
-of their own. Scripts that p4testgen makes of programs (generate.py) are the
-suite `generated`.
+Depends on nothing. The selection is that of backends/bmv2/CMakeLists.txt: the P4_16 samples named
+*-bmv2.p4 that include v1model.p4, all P4_14 samples, and the programs in the directories of larger
+samples. The programs of p4testgen are a suite of their own. The scripts that p4testgen generates
+(generate.py) are the suite `generated`.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ _XFAIL_LIST = re.compile(
 
 
 class NotACorpus(Exception):
-    """The folder that was given is not p4c's source tree."""
+    """The given directory is not p4c's source tree."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """A program and perhaps a script. `name` is unique, `suite` one of SUITES.
+    """A program, with a script if there is one. `name` is unique; `suite` is one of SUITES.
 
-    `expected_failure`: p4c says that it fails. `may_fail`: p4c says that some
-    of the scripts that p4testgen makes of this program fail.
+    `expected_failure`: p4c expects this test to fail. `may_fail`: p4c expects some of the scripts
+    that p4testgen generates for this program to fail.
     """
 
     name: str
@@ -46,12 +45,12 @@ class Test:
 
     @property
     def p4_14(self) -> bool:
-        """True if the program is written in P4_14."""
+        """Whether the program is written in P4_14."""
         return self.suite == "p4_14"
 
 
 def find(p4c: Path) -> list[Test]:
-    """All tests of a tree, by suite and name. Raises NotACorpus."""
+    """Returns all tests of a tree, by suite and name. Raises NotACorpus."""
     if not (p4c / CMAKE).is_file() or not (p4c / "testdata").is_dir():
         raise NotACorpus(f"{p4c} is not p4c's source tree: it has no {CMAKE} or no testdata/")
     expected = expected_failures((p4c / CMAKE).read_text(encoding="utf-8"))
@@ -73,13 +72,13 @@ def find(p4c: Path) -> list[Test]:
 
 
 def with_script(test: Test, script: Path, doubtful: frozenset[str] = frozenset()) -> Test:
-    """The test that a generated script makes of a program."""
+    """Returns a test of the program with a generated script."""
     may_fail = test.program.name in doubtful
     return Test(f"generated/{script.stem}", "generated", test.program, script, False, may_fail)
 
 
 def doubtful_generation(p4c: Path) -> frozenset[str]:
-    """File names of the programs of which p4c says that generated scripts fail."""
+    """Returns the file names of the programs for which p4c expects generated scripts to fail."""
     path = p4c / TESTGEN.parent / "BMV2STFXfail.cmake"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     words = (word for line in text.splitlines() for word in line.split("#")[0].split())
@@ -87,7 +86,7 @@ def doubtful_generation(p4c: Path) -> frozenset[str]:
 
 
 def expected_failures(cmake: str) -> frozenset[str]:
-    """The paths in XFAIL_TESTS, comments left out."""
+    """Returns the paths in XFAIL_TESTS, without those in comments."""
     found: set[str] = set()
     for block in _XFAIL_LIST.findall(cmake):
         for line in block.splitlines():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Info from BMv2 JSON, for programs of which p4c makes none.
+"""Makes P4Info from BMv2 JSON, for programs for which p4c makes none.
 
-Depends on P4Info's protobuf. p4c refuses P4Info where it has copied a P4_14
-action for several tables (their names are the same); BMv2's own command line
-needs no P4Info, so p4c's runner does not notice. What scripts use is enough
-here: tables, actions by name, counters.
+Depends on P4Info's protobuf. p4c makes no P4Info if it has copied a P4_14 action for several
+tables, because the copies have the same name. p4c's own test runner does not notice, because BMv2's
+command line needs no P4Info. The derived P4Info has only what scripts use: tables, actions by name,
+counters.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from p4.config.v1 import p4info_pb2
 
-# Where ids of each kind begin (P4Runtime 1.5, section 6.3).
+# First id of each kind (P4Runtime 1.5, section 6.3).
 _TABLE, _ACTION = 0x02_000001, 0x01_000001
 _COUNTER, _DIRECT_COUNTER = 0x12_000001, 0x13_000001
 _MATCH_KINDS = {"valid": "EXACT"}
 
 
 def p4info(bmv2: dict[str, Any]) -> Any:
-    """The P4Info of a program without action profiles. Raises ValueError if it has some."""
+    """Returns the P4Info of a program without action profiles. Raises ValueError if it has any."""
     if bmv2.get("action_profiles"):
         raise ValueError("no P4Info is derived for a program with action profiles")
     made = p4info_pb2.P4Info()
@@ -56,7 +56,10 @@ def p4info(bmv2: dict[str, Any]) -> Any:
 
 
 def _actions(made: Any, actions: list[dict[str, Any]]) -> dict[str, int]:
-    """One action for each name: the copies are alike."""
+    """Adds one action for each name, since all copies of an action are alike.
+
+    Returns ids by name.
+    """
     ids: dict[str, int] = {}
     for action in actions:
         if action["name"] in ids:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random packets over the switch's own programs, through sluice-switch and BMv2.
+"""Sends random packets through the switch's own programs, on sluice-switch and on BMv2.
 
     python -m sluice_conformance.fuzz [--packets N] [--seed N] [PROGRAM...]
 
-Depends on target, client and program. The programs are those of
-switch/programs, without entries; they take the first byte of a packet for what
-to do. Both targets get the same packets, and have to send the same. When BMv2
-dies of a packet (an index beyond a stack, an assertion), what it sent before
-is compared, and the run says so. Status 1 says that something differs.
+Depends on target, client and program. The programs are those of switch/programs, without table
+entries. The first byte of a packet selects the operation. Both targets get the same packets and
+must send the same. If a packet crashes BMv2 (an index beyond a stack, an assertion), the packets
+that BMv2 sent before are compared, and the output says so. Exit status 1: a result differs.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from sluice_testkit import where
 from sluice_testkit.wait import Timeout
 
 PORTS = (0, 1)
-# BMv2 has room for 64 packets in a queue, and drops what comes faster than it goes.
+# Packets sent at once. BMv2's queues hold 64 packets and drop the rest.
 BURST = 32
-# What these do depends on time or chance, or is in programs/README.md as kept different.
+# Programs that depend on time or chance, or keep a difference on purpose (programs/README.md).
 LEFT_OUT = {
     "again": "passes without end, which BMv2 does not bound",
     "digests": "random, and assertions, which BMv2 does not survive",
@@ -46,14 +45,17 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What a target sent, by port, and how it died if it did."""
+    """The packets that a target sent, by port. `died` has the reason if the target crashed."""
 
     frames: dict[int, list[bytes]]
     died: str | None
 
 
 def packets(source: random.Random, count: int) -> list[bytes]:
-    """Random packets: half of them long enough for any header, operations mostly small."""
+    """Returns random packets.
+
+    About half are long enough for any header; most first bytes are below 24.
+    """
     made = []
     for _ in range(count):
         length = source.choice((source.randrange(1, 24), source.randrange(24, 80)))
@@ -63,7 +65,7 @@ def packets(source: random.Random, count: int) -> list[bytes]:
 
 
 def run(target_name: str, json: Path, p4info: Path, sent: list[bytes]) -> Seen:
-    """Send packets to a program without entries."""
+    """Sends packets to a program without table entries. Returns the target's packets."""
     program = Program.load(json, p4info)
     with (
         tempfile.TemporaryDirectory(prefix="sluice-fuzz-") as folder,
@@ -87,7 +89,7 @@ def run(target_name: str, json: Path, p4info: Path, sent: list[bytes]) -> Seen:
 
 
 def differences(mine: Seen, reference: Seen) -> list[str]:
-    """Where two targets differ; nothing after the reference died."""
+    """Describes where the targets differ, up to the last packet before the reference crashed."""
     found = [f"{SUBJECT} died: {mine.died}"] if mine.died else []
     for port in PORTS:
         ours, theirs = mine.frames[port], reference.frames[port]
@@ -100,7 +102,7 @@ def differences(mine: Seen, reference: Seen) -> list[str]:
 
 
 def main() -> int:
-    """Run every program that is asked for; say what differs."""
+    """Runs the selected programs and prints the differences."""
     parser = argparse.ArgumentParser(prog="sluice_conformance.fuzz", description="random packets")
     parser.add_argument("--packets", type=int, default=200, help="for each program")
     parser.add_argument("--seed", type=int, default=1, help="where chance begins")

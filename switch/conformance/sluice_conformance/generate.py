@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4testgen: scripts made from programs, one for each path that it finds.
+"""Runs p4testgen, which generates a script for each path that it finds through a program.
 
-Depends on corpus. What a program gave is kept by its text and the generator's
-settings, as compilations are. A program that p4testgen cannot do gives no
-script, and its reason is kept beside.
+Depends on corpus. Scripts are cached by the program's text and the generator's settings, like
+compilations. If p4testgen fails for a program, there is no script, and the reason is cached.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SEED = 1
 
 
 def scripts(test: Test, p4testgen: Path, p4c: Path, most: int, cache: Path) -> list[Path]:
-    """The scripts for a program, at most so many, in order."""
+    """Returns at most `most` scripts for a program, in order."""
     folder = cache / _digest(test, p4testgen, most)
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
@@ -29,7 +28,7 @@ def scripts(test: Test, p4testgen: Path, p4c: Path, most: int, cache: Path) -> l
         (making / "log").write_text(_run(test, p4testgen, p4c, most, making), encoding="utf-8")
         try:
             making.rename(folder)
-        except OSError:  # Another thread or process made the same in the meantime.
+        except OSError:  # Another thread or process has made the same folder in the meantime.
             shutil.rmtree(making)
     return sorted(folder.glob("*.stf"))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of a switch as pcap streams: named pipes in, files out.
+"""Ports of a switch as pcap streams: the switch reads named pipes and writes files.
 
-Depends on nothing. A frame that was written counts as taken once the pipe is
-empty again; then the switch has it.
+Depends on nothing. A frame counts as taken when the pipe is empty again, because the switch has
+then read it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ORDERS = {0xA1B2C3D4: "<", 0xD4C3B2A1: ">"}
 
 
 class InputPipe:
-    """The pcap stream that a port reads.
+    """The pcap stream from which a port reads.
 
-    Open at both ends from the start, so that neither side waits for the other to open it.
+    The pipe is opened at both ends, so that neither end waits for the other to be opened.
     """
 
     def __init__(self, path: Path):
@@ -29,28 +29,28 @@ class InputPipe:
         os.write(self._fd, _FILE_HEADER)
 
     def write(self, stamp: int, frame: bytes) -> None:
-        """Send a frame, stamped in microseconds."""
+        """Sends a frame with a time stamp in microseconds."""
         assert self._fd is not None, "the pipe is closed"
         seconds, micros = divmod(stamp, 1_000_000)
         header = struct.pack("<IIII", seconds, micros, len(frame), len(frame))
         os.write(self._fd, header + frame)
 
     def taken(self) -> bool:
-        """True if the switch has read all that was written."""
+        """Returns whether the switch has read all that was written."""
         if self._fd is None:
             return True
         waiting = fcntl.ioctl(self._fd, termios.FIONREAD, struct.pack("i", 0))
         return bool(struct.unpack("i", waiting)[0] == 0)
 
     def close(self) -> None:
-        """End of the stream; harmless when done twice."""
+        """Ends the stream. Calling it twice does no harm."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def frames(path: Path) -> list[bytes]:
-    """The complete frames of a pcap file that is perhaps still being written."""
+    """Returns the complete frames of a pcap file, which may still be growing."""
     data = path.read_bytes() if path.exists() else b""
     if len(data) < len(_FILE_HEADER):
         return []

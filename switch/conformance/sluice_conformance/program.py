@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compiled program calls its tables, keys, actions and counters.
+"""Names of a compiled program: its tables, keys, actions and counters.
 
-Depends on P4Info's protobuf. STF scripts use short names: a table, action or
-counter is found by its full name, else by any unambiguous ending of it; a key
-by its name in BMv2 JSON, where `x$1` stands for `x[1]` and `valid` for `$valid$`.
-A name that fits nothing, or several things, raises UnknownName.
+Depends on P4Info's protobuf. STF scripts use short names. A table, action or counter is found by
+its full name, else by an ending of the full name that is unique. A key is found by its name in BMv2
+JSON, where `x$1` stands for `x[1]` and `valid` for `$valid$`. A name that matches none or several
+raises UnknownName.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sluice_conformance import derived
 
 
 class UnknownName(Exception):
-    """A name in a script that the program does not have, or has several times."""
+    """A script uses a name that the program does not have, or has several times."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Action:
-    """An action: name, and (id, name, width) of each parameter."""
+    """An action: its id and name, and (id, name, width) of each parameter."""
 
     id: int
     name: str
@@ -47,7 +47,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a control plane sees."""
+    """A table that the control plane can write."""
 
     id: int
     name: str
@@ -56,11 +56,11 @@ class Table:
 
     @property
     def has_priority(self) -> bool:
-        """True if entries need a priority (P4Runtime 1.5, section 9.1.1)."""
+        """Whether entries need a priority (P4Runtime 1.5, section 9.1.1)."""
         return any(key.kind in ("ternary", "range", "optional") for key in self.keys)
 
     def key(self, name: str) -> Key:
-        """The key field that a script calls `name`. Raises UnknownName."""
+        """Returns the key field that a script calls `name`. Raises UnknownName."""
         plain = re.sub(r"\$(\d+)", r"[\1]", name)
         exact = (plain, f"{plain}$", f"{plain}.$valid$", re.sub(r"\.valid$", ".$valid$", plain))
         for candidates in (exact, (f".{plain}", f".{plain}$", f".{plain}.$valid$")):
@@ -75,13 +75,13 @@ class Table:
         raise UnknownName(f"table {self.name} has no key {name!r}; it has {names or 'none'}")
 
     def action(self, name: str) -> Action:
-        """The action that a script calls `name`. Raises UnknownName."""
+        """Returns the action that a script calls `name`. Raises UnknownName."""
         return by_ending(self.actions, name, f"action of table {self.name}")
 
 
 @dataclass(frozen=True)
 class Counter:
-    """A counter; `table_id` is 0 unless it belongs to a table's entries."""
+    """A counter. `table_id` is the table of a direct counter, and 0 for an indirect counter."""
 
     id: int
     name: str
@@ -89,7 +89,7 @@ class Counter:
 
 
 class Program:
-    """A program as its control plane sees it."""
+    """The tables and counters of a program."""
 
     def __init__(self, p4info: Any, key_names: dict[str, list[str]]):
         self.p4info = p4info
@@ -105,7 +105,7 @@ class Program:
 
     @classmethod
     def load(cls, json_path: Path, p4info_path: Path) -> Program:
-        """Read what p4c wrote; P4Info is derived if it wrote none."""
+        """Reads p4c's output. P4Info is derived from the JSON if p4c has written none."""
         bmv2 = json.loads(json_path.read_text(encoding="utf-8"))
         if p4info_path.exists():
             p4info = p4info_pb2.P4Info()
@@ -120,27 +120,30 @@ class Program:
         return cls(p4info, names)
 
     def table(self, name: str) -> Table:
-        """The table that a script calls `name`. Raises UnknownName."""
+        """Returns the table that a script calls `name`. Raises UnknownName."""
         return by_ending(self.tables, name, "table")
 
     def counter(self, name: str) -> Counter:
-        """The counter that a script calls `name`. Raises UnknownName."""
+        """Returns the counter that a script calls `name`. Raises UnknownName."""
         return by_ending(self.counters, name, "counter")
 
 
 class Named(Protocol):
-    """Something that a script can name."""
+    """An object that a script refers to by name."""
 
     @property
     def name(self) -> str:
-        """Its full name."""
+        """Full name of the object."""
 
 
 Thing = TypeVar("Thing", bound=Named)
 
 
 def by_ending(things: Iterable[Thing], name: str, what: str) -> Thing:
-    """The thing of this name, else the only one whose name ends so. Raises UnknownName."""
+    """Returns the object with this full name, else the only one whose name ends with it.
+
+    Raises UnknownName.
+    """
     known = list(things)
     found = [thing for thing in known if thing.name == name]
     found = found or [thing for thing in known if thing.name.endswith(name)]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts as text and JSON, and whether all is as it should be.
+"""Writes verdicts as text and JSON, and decides whether the run has failed.
 
-Depends on corpus and verdict. Differences that are kept on purpose are in
-differences.toml, each with its reason; one listed there that has gone, or that
-fails in another way, is a failure too.
+Depends on corpus and verdict. differences.toml lists the tests that differ on purpose, each with
+its reason. A listed test also fails the run if it no longer differs, or if it fails in another way.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sluice_conformance.corpus import Test
 from sluice_conformance.verdict import GOOD, Result, Verdict
 
 KEPT = Path(__file__).resolve().parent.parent / "differences.toml"
-# What is tested, by machine code and by the interpreter, and what it is compared with.
+# Subjects of the tests: machine code and the interpreter. REFERENCE is compared with them.
 SUBJECTS = ("sluice-switch", "interpreter")
 SUBJECT = SUBJECTS[0]
 REFERENCE = "bmv2"
@@ -28,20 +27,20 @@ _HARMLESS = GOOD | {Result.EXPECTED_FAILURE, Result.NOT_COMPILED, Result.STANDS}
 
 @dataclass(frozen=True)
 class Row:
-    """A test and what came of it on each target."""
+    """A test and its verdict on each target."""
 
     test: Test
     verdicts: Mapping[str, Verdict]
 
 
 def kept_differences(path: Path = KEPT) -> dict[str, str]:
-    """Test name to reason."""
+    """Returns the tests that differ on purpose: test name to reason."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))
     return {str(name): str(entry["because"]) for name, entry in entries.items()}
 
 
 def with_kept(name: str, verdict: Verdict, kept: Mapping[str, str]) -> Verdict:
-    """The verdict on one of SUBJECTS, given what is kept on purpose."""
+    """Returns the verdict of a subject, changed if the test is listed as different on purpose."""
     if name not in kept:
         return verdict
     if verdict.result is Result.DIFFERS:
@@ -51,23 +50,25 @@ def with_kept(name: str, verdict: Verdict, kept: Mapping[str, str]) -> Verdict:
 
 
 def counts(rows: list[Row], target: str) -> dict[str, int]:
-    """How often each result occurs, most frequent first."""
+    """Returns how often each result occurs, the most frequent first."""
     found = Counter(row.verdicts[target].result.value for row in rows if target in row.verdicts)
     return dict(found.most_common())
 
 
 def failures(rows: list[Row]) -> list[Row]:
-    """The tests that make the run fail: see README.md, "When it fails"."""
+    """Returns the tests that make the run fail (README.md, "When it fails")."""
     return [row for row in rows if any(bad.result not in _HARMLESS for bad in ours(row))]
 
 
 def ours(row: Row) -> list[Verdict]:
-    """The verdicts on those of SUBJECTS that were run."""
+    """Returns the verdicts of the subjects that were run."""
     return [row.verdicts[name] for name in SUBJECTS if name in row.verdicts]
 
 
 def behind(rows: list[Row]) -> list[Row]:
-    """The tests that BMv2 passes and sluice-switch does not, kept differences left out."""
+    """Returns the tests that BMv2 passes and sluice-switch fails, without differences on
+    purpose.
+    """
     return [
         row
         for row in rows
@@ -78,7 +79,7 @@ def behind(rows: list[Row]) -> list[Row]:
 
 
 def as_json(rows: list[Row], about: Mapping[str, str]) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Returns all results as JSON data."""
     targets = _targets(rows)
     return {
         "about": dict(about),
@@ -104,7 +105,7 @@ def as_json(rows: list[Row], about: Mapping[str, str]) -> dict[str, Any]:
 
 
 def as_text(rows: list[Row], about: Mapping[str, str]) -> str:
-    """Everything, for people: each test, then the counts side by side."""
+    """Returns all results as text: each test, then the counts of all targets side by side."""
     targets = _targets(rows)
     lines = [f"{key}: {value}" for key, value in about.items()] + [""]
     for row in rows:
@@ -116,7 +117,7 @@ def as_text(rows: list[Row], about: Mapping[str, str]) -> str:
 
 
 def summary(rows: list[Row]) -> list[str]:
-    """The counts by suite and result, targets side by side."""
+    """Returns the counts by suite and result, with the targets side by side."""
     targets = _targets(rows)
     lines = [f"{'suite':<10} {'result':<18}" + "".join(f"{target:>15}" for target in targets)]
     for suite in sorted({row.test.suite for row in rows}):

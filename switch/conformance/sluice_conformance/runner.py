@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One test from start to verdict.
+"""Runs one test, from start to verdict.
 
-Depends on everything but report. Statements are carried out in order. Before a
-control statement the packets sent so far have come through, and before the
-verdict nothing has left for a while: what p4c's runner does by sleeping.
+Depends on everything but report. Statements are executed in order. Before a control statement, the
+runner waits until the expected packets have left. Before the verdict, it waits until no packet has
+left for QUIET_SECONDS. p4c's own runner sleeps at these points.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sluice_conformance.target import DEVICE_ID, Interpreted, Target, TargetDied
 from sluice_conformance.verdict import GOOD, Result, Verdict, difference
 from sluice_testkit.wait import Timeout, wait_until
 
-# Until a packet that is expected has left; a test that passes never waits so long.
+# Longest wait for an expected packet. A test that passes waits less.
 PACKET_SECONDS = 3.0
-# Without a packet for so long, no more is coming.
+# Without a packet for this time, no more packets are expected.
 QUIET_SECONDS = 0.15
 _RELATIONS = {
     "==": operator.eq,
@@ -40,11 +40,11 @@ _RELATIONS = {
 
 
 class CounterDiffers(Exception):
-    """A counter is not what the script says."""
+    """A counter has another value than the script expects."""
 
 
 def run(test: Test, compiled: Compiled, target: str) -> Verdict:
-    """Run a test; expected failures are turned round."""
+    """Runs a test. An expected failure is a good result; a test that passes unexpectedly is not."""
     start = time.monotonic()
     verdict = _judge(test, compiled, target)
     good = verdict.result in GOOD
@@ -78,7 +78,7 @@ def _judge(test: Test, compiled: Compiled, target: str) -> Verdict:
 
 
 class _Run:
-    """A script being carried out."""
+    """Executes one script."""
 
     def __init__(self, script: list[tuple[int, stf.Statement]], compiled: Compiled):
         self._script = script
@@ -88,7 +88,7 @@ class _Run:
         self._expected: defaultdict[int, list[stf.Expect]] = defaultdict(list)
 
     def on(self, target_name: str, folder: Path) -> str | None:
-        """Carry it out on a fresh switch; returns what differs."""
+        """Executes the script on a fresh switch. Returns what differs, or None."""
         inputs = {s.port: line for line, s in self._script if isinstance(s, stf.Packet)}
         ports = inputs.keys() | {s.port for _, s in self._script if isinstance(s, stf.Expect)}
         with Target(target_name, ports, folder) as target:
@@ -127,7 +127,10 @@ class _Run:
         return sum(len(wanted) for wanted in self._expected.values())
 
     def _settle(self, target: Target) -> None:
-        """Let through what was sent. A script may name packets before they are sent: then go on."""
+        """Waits until the packets expected so far have left.
+
+        The wait is short, since a script may list expected packets before it sends their cause.
+        """
         target.wait_for_frames(self._expected_count(), 0.0 if target.merges_inputs else 1.0)
 
     def _check(self, check: stf.CheckCounter, client: Client) -> None:
@@ -140,7 +143,7 @@ class _Run:
             return bool(_RELATIONS[check.relation](seen[-1], check.value))
 
         if check.unit != "packets":
-            # The bytes of p4c's scripts count the frame check sequence, which no pcap stream has.
+            # In p4c's scripts, bytes include the frame check sequence, which no pcap stream has.
             client.read_one(entity)
             return
         try:
@@ -153,7 +156,7 @@ class _Run:
 
 
 def wait_for_silence(target: Target, seconds: float) -> None:
-    """Wait until nothing has left for so long."""
+    """Waits until no packet has left for `seconds` seconds."""
     count = -1
     while count != (count := sum(len(found) for found in target.sent().values())):
         target.wait_for_frames(count + 1, seconds)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STF, the language of p4c's test scripts, as data.
+"""Parses STF, the language of p4c's test scripts.
 
-Depends on nothing. One statement a line, `#` begins a comment, keywords in any
-case; names may be quoted. What a name or a number means is decided elsewhere,
-by the program that the script is for. A line that is no statement raises
-StfError with its number.
+Depends on nothing. A line has one statement, `#` begins a comment, and keywords are
+case-insensitive. Names may be quoted. Names and numbers are returned as written; `control` converts
+them with the names of the program. A line that is no statement raises StfError with its number.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from dataclasses import dataclass
 
 
 class StfError(Exception):
-    """A line that is not STF, or STF that v1model targets have no use for."""
+    """A line that is not STF, or a statement that v1model targets do not support."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """An action with its arguments, by name and as written."""
+    """An action with its arguments, each by name, with the value as written."""
 
     action: str
     arguments: tuple[tuple[str, str], ...]
@@ -28,7 +27,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Add:
-    """Add an entry. A higher priority wins; keys are by name and as written."""
+    """Adds an entry. A higher priority wins. Keys are by name, with the value as written."""
 
     table: str
     priority: int | None
@@ -39,7 +38,7 @@ class Add:
 
 @dataclass(frozen=True)
 class SetDefault:
-    """What a miss does."""
+    """Sets the default action of a table."""
 
     table: str
     call: Call
@@ -47,7 +46,10 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class CheckCounter:
-    """A cell of a counter, by index or by an entry's label. Without a unit, only that it is."""
+    """Checks a counter's cell, by index or by an entry's label.
+
+    Without `unit`, only that it exists.
+    """
 
     counter: str
     cell: int | str
@@ -58,7 +60,7 @@ class CheckCounter:
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet comes in."""
+    """A packet that the switch receives."""
 
     port: int
     data: bytes
@@ -66,9 +68,10 @@ class Packet:
 
 @dataclass(frozen=True)
 class Expect:
-    """The next packet that leaves by a port: hexadecimal with `*` for any digit; None: any packet.
+    """The next packet that must leave by a port.
 
-    Unless `whole`, more bytes may follow.
+    `pattern` is hexadecimal, with `*` for any digit; None matches any packet. Unless `whole`, more
+    bytes may follow.
     """
 
     port: int
@@ -78,7 +81,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class MirrorTo:
-    """A clone session with one port."""
+    """Adds a clone session with one port."""
 
     session: int
     port: int
@@ -86,7 +89,7 @@ class MirrorTo:
 
 @dataclass(frozen=True)
 class MirrorToGroup:
-    """A clone session with the replicas of a multicast group."""
+    """Adds a clone session with the replicas of a multicast group."""
 
     session: int
     group: int
@@ -94,14 +97,17 @@ class MirrorToGroup:
 
 @dataclass(frozen=True)
 class CreateGroup:
-    """A multicast group without replicas."""
+    """Adds a multicast group without replicas."""
 
     group: int
 
 
 @dataclass(frozen=True)
 class CreateNode:
-    """A multicast node: ports with one replication id. Nodes are numbered from 0 as created."""
+    """Adds a multicast node: ports with one replication id.
+
+    Nodes are numbered from 0 in this order.
+    """
 
     replication_id: int
     ports: tuple[int, ...]
@@ -109,7 +115,7 @@ class CreateNode:
 
 @dataclass(frozen=True)
 class Associate:
-    """Put a node into a group."""
+    """Adds a node to a multicast group."""
 
     group: int
     node: int
@@ -117,7 +123,7 @@ class Associate:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let the packets so far come through."""
+    """Waits until the packets sent so far have left."""
 
 
 Statement = (
@@ -149,7 +155,7 @@ _COUNTER = re.compile(
 
 
 def parse(text: str) -> list[tuple[int, Statement]]:
-    """All statements with their line numbers, in order. Raises StfError."""
+    """Returns all statements with their line numbers, in order. Raises StfError."""
     statements = []
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.split("#")[0].strip()
@@ -167,7 +173,7 @@ def parse(text: str) -> list[tuple[int, Statement]]:
 
 
 def number(text: str) -> int:
-    """An unsigned number: decimal, 0x, 0b or 0o. Raises ValueError."""
+    """Parses an unsigned number: decimal, 0x, 0b or 0o. Raises ValueError."""
     return int(text, 0) if text[:1] == "0" and len(text) > 1 and text[1].isalpha() else int(text)
 
 
@@ -183,7 +189,7 @@ def _whole(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
 
 
 def _pairs(text: str, separator: str) -> tuple[tuple[str, str], ...]:
-    """NAME:VALUE, one after another; nothing else but the separator may stand between them."""
+    """Parses pairs NAME:VALUE. Only the separator may stand between two pairs."""
     found = _ARGUMENT.findall(text)
     if _ARGUMENT.sub("", text).replace(separator, "").strip():
         raise ValueError("not a list of NAME:VALUE")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch under test, with pcap ports and P4Runtime, in a folder of its own.
+"""A switch under test, with pcap ports and P4Runtime, in a directory of its own.
 
-Depends on sluice_testkit (binaries, waiting) and on pipes. All targets take
-the same command line. They differ in how they read pipes: BMv2 merges its
-inputs by time and stops at an input that has nothing yet, sluice-switch takes
-what comes.
+Depends on sluice_testkit (binaries, waiting) and on pipes. All targets take the same command line.
+They differ in how they read their inputs. BMv2 merges its inputs by time stamp, so it waits while
+one input is empty. sluice-switch takes frames as they come.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ from sluice_conformance.pipes import InputPipe, frames
 from sluice_testkit import target as targets
 from sluice_testkit.wait import Timeout, wait_until
 
-# sluice-switch runs programs as machine code; `interpreter` is the same with its interpreter.
+# `interpreter` is sluice-switch with its interpreter instead of machine code.
 NAMES = ("sluice-switch", "interpreter", "bmv2")
 DEVICE_ID = 1
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 _PORT_RANGE = (12000, 32000)
-# What sluice-switch logs where it has no machine code for a program or a part of it.
+# sluice-switch logs this text if it has no machine code for a program or a part of it.
 _LEFT_OUT = "the interpreter runs it"
 
 
 class TargetDied(Exception):
-    """The switch ended by itself."""
+    """The switch ended unexpectedly."""
 
 
 class Interpreted(Exception):
-    """Of a program that machine code should be made of, something was left to the interpreter."""
+    """The interpreter ran a program, or a part of it, for which machine code was expected."""
 
 
 def available() -> list[str]:
-    """The targets that are on this machine."""
+    """Returns the targets that are installed on this machine."""
     return [name for name in NAMES if name != "bmv2" or targets.bmv2_available()]
 
 
 class Target:
-    """One running switch with some ports."""
+    """Runs one switch with pcap ports."""
 
     def __init__(self, name: str, ports: Iterable[int], folder: Path, options: Sequence[str] = ()):
         self.name = name
-        self.thrift_port = _free_port()  # of BMv2, where it has one
-        self._options = options  # beside those that every target gets
+        self.thrift_port = _free_port()  # used by BMv2 if built with Thrift
+        self._options = options  # in addition to those of every target
         self.merges_inputs = name == "bmv2"
         self.address = f"127.0.0.1:{_free_port()}"
         self._folder = folder
@@ -109,13 +108,15 @@ class Target:
             return probe.connect_ex((host, int(port))) == 0
 
     def check(self) -> None:
-        """Raise TargetDied with the end of its log unless it is running."""
+        """Raises TargetDied with the end of the switch's log unless the switch is running."""
         if self._process.poll() is not None:
             end = " / ".join(self._log()[-3:])
             raise TargetDied(f"{self.name} ended with {self._process.returncode}: {end}")
 
     def check_machine_code(self) -> None:
-        """Raise Interpreted if the switch said that machine code was not made of everything."""
+        """Raises Interpreted if the switch's log says that a part of the program has no machine
+        code.
+        """
         left_out = [line for line in self._log() if _LEFT_OUT in line]
         if left_out:
             raise Interpreted(" / ".join(left_out))
@@ -125,7 +126,10 @@ class Target:
         return log.strip().splitlines()
 
     def send(self, port: int, frame: bytes) -> None:
-        """A frame comes in. Where inputs are not merged, the switch has it when this returns."""
+        """Sends a frame into a port.
+
+        If the switch does not merge its inputs, it has read the frame when this returns.
+        """
         self._stamp += 1
         pipe = self._pipes[port]
         pipe.write(self._stamp, frame)
@@ -133,20 +137,20 @@ class Target:
             wait_until(pipe.taken, START_SECONDS, f"{self.name} to read port {port}", interval=1e-3)
 
     def close_input(self, port: int) -> None:
-        """No more frames come in by a port."""
+        """Ends the input of a port."""
         self._pipes[port].close()
 
     def close_inputs(self) -> None:
-        """No more frames come in at all."""
+        """Ends the inputs of all ports."""
         for pipe in self._pipes.values():
             pipe.close()
 
     def sent(self) -> dict[int, list[bytes]]:
-        """What has left so far, by port."""
+        """Returns the frames that have left so far, by port."""
         return {port: frames(self._folder / f"p{port}_out.pcap") for port in self._ports}
 
     def wait_for_frames(self, count: int, seconds: float) -> bool:
-        """Wait until so many frames have left in total; False if they did not in time."""
+        """Waits until `count` frames have left in total. Returns False if `seconds` pass before."""
 
         def enough() -> bool:
             self.check()
@@ -160,15 +164,15 @@ class Target:
 
 @cache
 def _serves_thrift(bmv2: Path) -> bool:
-    """True if this BMv2 was built with Thrift, whose port it then has to be told."""
+    """Returns whether this BMv2 was built with Thrift. If so, it needs a Thrift port."""
     done = subprocess.run([str(bmv2), "--help"], capture_output=True, text=True, check=False)
     return "--thrift-port" in done.stdout + done.stderr
 
 
 def _free_port() -> int:
-    """A port that nobody listens on, outside of the range from which the kernel serves others.
+    """Returns a port that no socket uses, outside of the kernel's range of ephemeral ports.
 
-    Chosen by chance, so that tests at the same time do not get the same one.
+    The port is random, so that tests that run at the same time rarely choose the same one.
     """
     while True:
         port = random.randrange(*_PORT_RANGE)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can come of a test, and how packets are compared with what a script expects.
+"""The possible results of a test, and the comparison of packets with a script.
 
-Depends on stf. The comparison is that of p4c's own runner: on each port the
-number and the order of packets count; `*` stands for any digit, and unless a
-pattern is whole, more bytes may follow.
+Depends on stf. The comparison follows p4c's own runner. On each port, number and order of the
+packets must match. In a pattern, `*` matches any digit, and more bytes may follow unless the
+pattern is whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sluice_conformance import stf
 
 
 class Result(StrEnum):
-    """What came of a test."""
+    """Result of a test."""
 
     PASS = "pass"
     LOADS = "loads"
@@ -35,7 +35,7 @@ GOOD = frozenset({Result.PASS, Result.LOADS})
 
 @dataclass(frozen=True)
 class Verdict:
-    """A result and, unless it is good, why."""
+    """A result, with its reason unless the result is good."""
 
     result: Result
     reason: str = ""
@@ -45,7 +45,7 @@ class Verdict:
 def difference(
     expected: Mapping[int, Sequence[stf.Expect]], sent: Mapping[int, Sequence[bytes]]
 ) -> str | None:
-    """The first thing in which a switch did not do what its script expects; None if it did."""
+    """Returns the first difference between sent and expected packets, or None."""
     for port in sorted(expected.keys() | sent.keys()):
         wanted, seen = expected.get(port, ()), sent.get(port, ())
         for index, (want, frame) in enumerate(zip(wanted, seen, strict=False)):
@@ -58,7 +58,7 @@ def difference(
 
 
 def matches(expect: stf.Expect, frame: bytes) -> bool:
-    """True if a frame is what one `expect` says."""
+    """Returns whether a frame matches one `expect` statement."""
     if expect.pattern is None:
         return True
     digits = frame.hex()

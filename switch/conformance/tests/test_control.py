@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From names and numbers of scripts to P4Runtime, on a small program made by hand."""
+"""Tests the conversion of a script's names and numbers to P4Runtime, with a small program."""
 
 from typing import Any
 

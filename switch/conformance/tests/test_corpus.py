@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests a tree of p4c's shape holds."""
+"""Tests which tests are found in a tree with p4c's layout."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Info made from BMv2 JSON."""
+"""Tests P4Info made from BMv2 JSON."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from sluice_conformance import derived
 
 
 def bmv2() -> dict[str, Any]:
-    """Two tables; the action `act` was copied for each."""
+    """Returns the JSON of two tables. The action `act` was copied for each of them."""
     return {
         "header_types": [{"name": "h_t", "fields": [["f", 9, False], ["v", "*"]]}],
         "headers": [{"name": "h", "header_type": "h_t"}],

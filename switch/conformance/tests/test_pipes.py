@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pcap streams: what is written is read, also while it is being written."""
+"""Tests pcap streams: written frames are read back, also from a file that is still growing."""
 
 import os
 from pathlib import Path

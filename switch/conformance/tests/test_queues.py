@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues of a port, on sluice-switch and on BMv2.
+"""Tests the queues of a port, on sluice-switch and on BMv2.
 
-What can be compared without a race: what finds a queue full, how many packets
-each sees before it and behind it, and which priorities there are. The rate is so
-low that all packets have come before the first of them leaves.
+The test compares only what no race can change: which packets find a queue full, how many packets
+each sees in the queue, and which priorities exist. The rate is so low that all packets arrive
+before the first queued packet leaves.
 """
 
 import shutil
@@ -25,12 +25,14 @@ BMV2_CLI = "simple_switch_CLI"
 
 
 def packet(priority: int, number: int) -> bytes:
-    """Return a packet for the program `priority`, with room for what it writes."""
+    """Returns a packet for the program `priority`, with room for the data that the program
+    writes.
+    """
     return bytes([priority, *bytes(14), number])
 
 
 def limit_queues(target: Target, folder: Path) -> None:
-    """Let a packet a second leave port 1, and few wait."""
+    """Limits port 1 to one packet per second and to a short queue."""
     depth, rate = [str(DEPTH), "1"], ["1", "1"]
     if target.name == "bmv2":
         words = [BMV2_CLI, "--thrift-port", str(target.thrift_port)]
@@ -60,7 +62,7 @@ def test_a_queue_that_is_full_and_empties_slowly(name: str, tmp_path: Path) -> N
             client.load(program.p4info, (build / "priority.json").read_bytes())
         target.close_input(PORTS[1])
         limit_queues(target, tmp_path)
-        # From when these leave, the next ones wait for a second.
+        # Once these packets leave, the next ones wait for a second.
         target.send(PORTS[0], packet(0, 10))
         target.send(PORTS[0], packet(1, 20))
         assert target.wait_for_frames(2, SECONDS)

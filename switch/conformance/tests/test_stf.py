@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The script language: what each statement becomes, and what is no statement."""
+"""Tests the parser of STF: the result of each statement, and the lines that are no statement."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How packets are compared, and what makes a run fail."""
+"""Tests the comparison of packets, and what makes a run fail."""
 
 from pathlib import Path
 

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common base of all tests, demos and benchmarks of Sluice.
 
-Layers, dependencies downward only:
+Layers. A module imports only from the lines below its own:
 
     pytest_plugin                            fixtures
-    target  frr  controller  bench           things under test, and results
-    interposer                               between a controller and its switch
-    capture  record  esp_engine              captures, and the engine's double
-    namespaces  process                      where they run
+    target  frr  controller  bench           programs under test; result files
+    interposer                               holds messages between controller and switch
+    capture  record  esp_engine              captures; a double of the ESP engine
+    namespaces  process                      network namespaces and processes
     wait  packet  owner  janitor  where      (almost) no dependencies
 
-Promises: names are unique to the running process, so that runs side by side
-do not collide; all that a run made is removed with it, also when the run is
-killed (janitor) or its janitor too (owner.sweep); nothing waits for time to
-pass, everything waits for a condition with a deadline.
+Promises:
 
-Only the standard library and PyYAML, because it is imported from virtual
-environments that agree on little else. The interposer's other half,
-p4runtime_proxy, is a program that runs in the controller's environment.
+- Names are unique to the running process, so parallel runs do not collide.
+- Everything that a run creates is removed at its end. If the run is killed, `janitor` removes it.
+  If the janitor is killed too, `owner.sweep` of the next run does.
+- Nothing waits for a fixed time. Every wait is for a condition, with a deadline.
+
+The package depends on the standard library and PyYAML only, because virtual environments with
+conflicting packages import it. Exception: `p4runtime_proxy`, the program behind `interposer`, runs
+in the controller's environment.
 """

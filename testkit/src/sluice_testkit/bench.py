@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes benchmark results: bench/results/NAME.json, one shape for all.
+"""Writes benchmark results to bench/results/NAME.json. All benchmarks use the same format.
 
-A case is measured ours-and-peers in turn, at least five rounds, and its value
-is the median; the ratio is ours/peer of the medians of that one run. `spread`
-is (largest - smallest) / median over our rounds. The benchmark's ratio to a
-peer is the worst one over its cases: the lowest where more is better, the
-highest where less is.
+A case measures Sluice and its peers in turn, in at least five rounds. A measured value is the
+median over the rounds. A case's ratio is the median of Sluice divided by the median of the peer,
+from the same run. `spread` is (largest - smallest) / median of Sluice's rounds.
+
+A benchmark's ratio to a peer is the worst ratio of its cases: the lowest where more is better, the
+highest where less is better.
 """
 
 import json
@@ -26,16 +27,16 @@ MINIMUM_ROUNDS = 5
 
 @dataclass
 class BenchCase:
-    """One workload's measurements, in rounds."""
+    """Holds the measurements of one workload, one value per round."""
 
     workload: str
     ours: list[float] = field(default_factory=list)
     peers: dict[str, list[float]] = field(default_factory=dict)
-    # How it was measured, where that is worth telling.
+    # How the workload was measured. Empty if there is nothing to report.
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Medians, ratios and spread, as the results file has them."""
+        """Returns medians, ratios and spread, with the keys of the results file."""
         median = statistics.median(self.ours)
         peers = {name: statistics.median(values) for name, values in self.peers.items()}
         shown = {
@@ -54,7 +55,7 @@ def measure(
     peers: Mapping[str, Callable[[], float]],
     rounds: int = MINIMUM_ROUNDS,
 ) -> BenchCase:
-    """Measure one workload, interleaved: each round measures everybody once."""
+    """Measures one workload. Each round measures Sluice once, then each peer once."""
     if rounds < MINIMUM_ROUNDS:
         raise ValueError(f"{rounds} rounds: a median needs at least {MINIMUM_ROUNDS}")
     case = BenchCase(workload, peers={name: [] for name in peers})
@@ -84,9 +85,9 @@ def write_results(
     directory: Path | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write bench/results/NAME.json whole or not at all, and return its path.
+    """Writes bench/results/NAME.json atomically and returns its path.
 
-    `more` is what else the result says, under names of its own (bars, memory, missing peers).
+    `more` has further top-level keys of the file (bars, memory, missing peers).
     """
     written = [case.as_dict() for case in cases]
     worst = min if more_is_better else max

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures the packets of an interface, in both directions.
 
-An AF_PACKET socket in the namespace and a thread that empties it. The capture
-is running when the constructor returns, so nothing sent afterwards is missed;
-`dropped` says how many frames the kernel could not hand over, and asking for a
-count when some were is an error rather than a wrong answer.
+An AF_PACKET socket in the namespace receives the frames; a thread reads them from it. The capture
+is running when the constructor returns, so frames sent afterwards are captured.
+
+`dropped` counts the frames that the kernel dropped because the socket's buffer was full. If it is
+not 0, a request for frames or for a count raises an error instead of returning a wrong answer.
 """
 
 import errno
@@ -35,7 +36,10 @@ Filter = Callable[[Frame], object]
 
 
 class Capture:
-    """Everything seen on `interface` of `namespace` from now on, or what `keep` lets in."""
+    """Captures the frames on `interface` of `namespace` from now on.
+
+    If `keep` is given, only frames for which it returns true are kept.
+    """
 
     def __init__(self, namespace: Namespace, interface: str, keep: Filter | None = None):
         self.interface = interface
@@ -67,7 +71,7 @@ class Capture:
                 self._take_in()
 
     def _take_in(self) -> None:
-        """Take in all that has arrived by now."""
+        """Reads all frames that have arrived by now."""
         with self._lock:
             while self._socket.fileno() >= 0:
                 try:
@@ -75,7 +79,7 @@ class Capture:
                 except BlockingIOError:
                     return
                 except OSError as error:
-                    if error.errno != errno.ENETDOWN:  # down now, or was when we opened it
+                    if error.errno != errno.ENETDOWN:  # down now or at bind()
                         raise
 
     def _receive(self) -> None:
@@ -92,13 +96,13 @@ class Capture:
         return frames if matching is None else [frame for frame in frames if matching(frame)]
 
     def count(self, matching: Filter | None = None) -> int:
-        """How many frames so far."""
+        """Returns the number of frames so far."""
         return len(self.frames(matching))
 
     def wait_for(
         self, matching: Filter, deadline: float = 10.0, what: str = "", count: int = 1
     ) -> list[Frame]:
-        """Wait until at least `count` matching frames were seen; return all that match."""
+        """Waits until at least `count` matching frames were seen. Returns all that match."""
         what = f"{count} x {what or 'a matching frame'} on {self.interface}"
 
         def enough() -> list[Frame]:
@@ -108,12 +112,12 @@ class Capture:
         return wait_until(enough, deadline, what)
 
     def clear(self) -> None:
-        """Forget the frames so far."""
+        """Discards the frames captured so far."""
         self._take_in()
         self._frames.clear()
 
     def write_pcap(self, path: Path) -> None:
-        """Save the frames for Wireshark."""
+        """Saves the frames as a pcap file."""
         with path.open("wb") as file:
             file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
             for frame in self._frames:
@@ -125,12 +129,12 @@ class Capture:
     def _check_for_loss(self) -> None:
         if self._socket.fileno() >= 0:
             statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
-            self.dropped += struct.unpack("=II", statistics)[1]  # reading them resets them
+            self.dropped += struct.unpack("=II", statistics)[1]  # a read resets them
         if self.dropped:
             raise AssertionError(f"the capture on {self.interface} lost {self.dropped} frames")
 
     def stop(self) -> None:
-        """Take in what has arrived by now, then end."""
+        """Reads all frames that have arrived by now, then stops the capture."""
         self._stop.set()
         self._thread.join()
         self._take_in()
@@ -149,7 +153,7 @@ class Capture:
 
 
 def _with_vlan_tag(data: bytes, control: list[tuple[int, int, bytes]]) -> bytes:
-    """Put back the VLAN tag that the kernel took off and handed over beside the frame."""
+    """Inserts the VLAN tag, which the kernel strips and delivers as ancillary data."""
     for level, kind, auxiliary in control:
         if level == SOL_PACKET and kind == PACKET_AUXDATA:
             status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxiliary)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of child SAs, read from the log of the charon that negotiated them.
+"""Reads the keys of child SAs from the log of the charon that negotiated them.
 
-charon writes them where its log level for `chd` is 4 (`StrongSwan(keys_in_log=True)`). Pure: the
-log's text in, SAs out.
+charon logs keys if its log level for `chd` is 4 (`StrongSwan(keys_in_log=True)`). Pure functions:
+they take the log as text and return SAs.
 """
 
 import re
@@ -20,7 +20,10 @@ BYTES_PER_LINE = 16
 
 @dataclass(frozen=True)
 class EspKeys:
-    """Keys of one direction of a child SA, in hexadecimal. An AEAD's key ends with its salt."""
+    """Holds SPI and keys of one direction of a child SA.
+
+    Keys are in hexadecimal; an AEAD's key ends with its salt.
+    """
 
     spi: int
     encryption: str
@@ -29,7 +32,7 @@ class EspKeys:
 
 @dataclass(frozen=True)
 class ChildSa:
-    """A child SA as the end sees it whose log was read."""
+    """A child SA. `inbound` and `outbound` are as seen by the host that wrote the log."""
 
     inbound: EspKeys
     outbound: EspKeys
@@ -37,7 +40,7 @@ class ChildSa:
 
 @dataclass
 class _Negotiation:
-    """Facts that a log has given so far about one child SA."""
+    """Collects what the log says about one child SA."""
 
     initiated: bool
     keys: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class _Negotiation:
 
 
 def child_sas(log: str) -> list[ChildSa]:
-    """The child SAs of a log that both SPIs are known of, in order."""
+    """Returns the child SAs whose two SPIs are both in the log, in order."""
     return [one.sa() for one in _negotiations(log) if len(one.spis) == 2]
 
 
@@ -68,7 +71,7 @@ def _negotiations(log: str) -> list[_Negotiation]:
             asked = True
         elif key := _KEY.match(line):
             kind, sender, size = key[1], key[2], int(key[3])
-            # The keys of one child SA follow each other, those of its first sender first.
+            # charon logs all keys of one child SA in a row: first those of its initiator.
             if not found or found[-1].spis or (kind, sender) in found[-1].keys:
                 found.append(_Negotiation(initiated=asked))
                 asked = False
@@ -82,7 +85,11 @@ def _negotiations(log: str) -> list[_Negotiation]:
 
 
 def _dumped(lines: Iterator[str], size: int) -> str:
-    """The digits of a dump, whose lines end with the bytes as text; fewer where the log ends."""
+    """Returns the hex digits of a dump of `size` bytes.
+
+    Each line of the dump ends with the same bytes as text. If the log ends early, fewer digits are
+    returned.
+    """
     digits = ""
     while len(digits) < 2 * size and (dumped := _BYTES.match(next(lines, ""))):
         count = min(BYTES_PER_LINE, size - len(digits) // 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller under test: `sluice run` in a namespace, and `sluice show` as its client."""
+"""Runs the controller under test: `sluice run` in a namespace, with `sluice show` as its client."""
 
 import json
 import socket
@@ -17,14 +17,14 @@ READY = "sluice: ready"
 
 
 class RequestRefused(AssertionError):
-    """The controller refused a request, and said why."""
+    """The controller refused a request. The message has the controller's reason."""
 
 
 class Controller:
-    """One controller. `config` is an operator's configuration, as a mapping.
+    """Runs one controller. `config` is the content of a configuration file, as a mapping.
 
-    Its socket and its state directory are moved into the run directory, and
-    `target` (if given) and the pipeline are filled in; nothing else is changed.
+    The paths of the socket and of the state directory are replaced by paths in the run directory.
+    `target` (if given) and the pipeline are added. Nothing else is changed.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class Controller:
         return self.process.pid
 
     def launch(self, *options: str) -> Process:
-        """Start it without waiting for anything; `options` are `sluice run`'s."""
+        """Starts the controller and returns at once. `options` are options of `sluice run`."""
         self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False), encoding="utf-8")
         argv = [str(where.sluice()), "run", *options, str(self.config_path)]
         self.process = self._supervisor.start(f"{self.name}-sluice", self.namespace.argv(argv))
         return self.process
 
     def start(self, *options: str, deadline: float = 30.0) -> None:
-        """Start it and wait until the switch is programmed with the interfaces.
+        """Starts the controller and waits until it has programmed the interfaces into the switch.
 
-        The log is appended to over restarts, so what is awaited is one line
-        more of it, and an answer on the socket.
+        Restarts append to the same log. So this waits for one more ready line than before, and for
+        the socket.
         """
         path = self._supervisor.directory / f"{self.name}-sluice.log"
         before = path.read_text(encoding="utf-8").count(READY) if path.exists() else 0
@@ -84,11 +84,14 @@ class Controller:
             raise
 
     def show(self, what: str) -> Any:
-        """`sluice show WHAT --json`."""
+        """Returns the parsed output of `sluice show WHAT --json`."""
         return json.loads(self.command("show", what, "--json", "--socket", str(self.socket)))
 
     def ask(self, **request: object) -> Any:
-        """The local API, as the `sluice` command asks it: {"command": ...}; the answer's data."""
+        """Sends a request ({"command": ...}) to the local API and returns `data` of the answer.
+
+        Raises RequestRefused.
+        """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(patient(30))
             connection.connect(str(self.socket))
@@ -100,11 +103,11 @@ class Controller:
         return answer["data"]
 
     def command(self, *words: str) -> str:
-        """Run the `sluice` command and return what it prints."""
+        """Runs the `sluice` command and returns its output."""
         return run([str(where.sluice()), *words]).stdout
 
     def synced(self) -> bool:
-        """True if what the switch holds is what it should hold."""
+        """Returns whether the switch holds exactly what the controller wants it to hold."""
         done = run(
             [str(where.sluice()), "show", "status", "--json", "--socket", str(self.socket)],
             check=False,
@@ -112,17 +115,17 @@ class Controller:
         return done.returncode == 0 and bool(json.loads(done.stdout).get("synced"))
 
     def wait_synced(self, deadline: float = 30.0) -> None:
-        """Wait until `synced`."""
+        """Waits until the controller is `synced`."""
         wait_until(self.synced, deadline, f"{self.name} to be synced with its switch", interval=0.1)
 
     def stop(self) -> None:
-        """End it politely."""
+        """Ends the controller by SIGTERM."""
         if self.process is not None:
             self.process.stop()
             self.process = None
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kills the controller, which simulates a crash."""
         if self.process is not None:
             self.process.kill()
             self.process = None

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A double of the ESP engine: what a router's engine port talks to in tests.
+"""A double of the ESP engine, for the engine port of a router under test.
 
-It speaks the contract of the shim (p4src/headers.p4) and has the shape of
-RFC 4303 in tunnel mode: outer header, SPI, sequence number, trailer, integrity
-check value. Two routers whose engines know each other's SAs protect traffic
-end to end. It is no encryption: the key stream follows from SPI and sequence
-number, which is enough for a test to tell ciphertext from cleartext.
+The double implements the shim protocol (p4src/headers.p4). Its packets have the format of RFC 4303
+in tunnel mode: outer header, SPI, sequence number, trailer, integrity check value. Two routers
+protect traffic end to end if their engines know each other's SAs.
 
-    sa to the engine, ENCRYPT  -> outer packet in ESP, ENCRYPTED
-    SPI to the engine, DECRYPT -> inner packet, DECRYPTED, of its SA's bundle
+The double does not really encrypt: its key stream follows from SPI and sequence number. That is
+enough for a test to tell ciphertext from cleartext.
 
-Packets that it cannot serve are dropped and counted in `refused`. Depends on namespaces
+    ENCRYPT to the engine, with the number of an SA -> ENCRYPTED, with the outer ESP packet
+    DECRYPT to the engine, with an ESP packet       -> DECRYPTED, with the inner packet and
+                                                       the bundle of its SA
+
+The double drops packets that it cannot process and counts them in `refused`. Depends on namespaces
 and packet.
 """
 
@@ -35,7 +37,7 @@ from sluice_testkit.packet import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP, Frame, pa
 ETHERTYPE_SHIM = 0x88B5
 ENCRYPT, ENCRYPTED, DECRYPT, DECRYPTED = 1, 2, 3, 4
 ESP = 50
-IPV4_IN_ESP, IPV6_IN_ESP = 4, 41  # next header of what a tunnel carries
+IPV4_IN_ESP, IPV6_IN_ESP = 4, 41  # Next Header values in the ESP trailer
 OUTER_TTL = 64
 DONT_FRAGMENT, MORE_FRAGMENTS = 0x4000, 0x2000
 NAT_TRAVERSAL = struct.pack("!H", 4500)
@@ -43,7 +45,7 @@ ICV = 16
 TRAILER = 2
 ALIGNMENT = 4
 ENGINE_MTU = 2000
-"""MTU of an engine port's link: the longest packet of another link, and the shim."""
+"""MTU of an engine port's link: enough for the longest packet of any other link, and the shim."""
 
 _SHIM = struct.Struct("!BBHIHHH")
 _ESP = struct.Struct("!II")
@@ -51,12 +53,14 @@ _ETHERNET = 14
 
 
 class EspError(ValueError):
-    """An ESP packet that no SA's other end can have made."""
+    """The bytes are not an ESP packet that `seal` can have made."""
 
 
 @dataclass(frozen=True)
 class Shim:
-    """Between router and engine, behind the Ethernet header (p4src/headers.p4)."""
+    """The header between Ethernet and IP on the link between router and engine
+    (p4src/headers.p4).
+    """
 
     kind: int
     engine: int = 1
@@ -72,26 +76,28 @@ class Shim:
         return _SHIM.pack(*fields, self.ingress_l3_if, self.vrf, self.ether_type)
 
     def frame(self, packet: bytes, macs: bytes = bytes(12)) -> bytes:
-        """An Ethernet frame with this shim and an IP packet of its `ether_type`."""
+        """Returns an Ethernet frame with this shim and `packet`, an IP packet of type
+        `ether_type`.
+        """
         return macs + struct.pack("!H", ETHERTYPE_SHIM) + self.pack() + packet
 
 
 @dataclass(frozen=True)
 class OutboundSa:
-    """An SA that encrypts: the peer's SPI, and the tunnel's ends as addresses of one family."""
+    """An outbound SA: the peer's SPI and the tunnel's end points, both of one address family."""
 
     spi: int
     source: str
     destination: str
 
     def overhead(self) -> int:
-        """Bytes that it adds to a packet, at most."""
+        """Returns the largest number of bytes that the SA adds to a packet."""
         outer = 40 if ":" in self.source else 20
         return outer + _ESP.size + (ALIGNMENT - 1) + TRAILER + ICV
 
 
 def seal(sa: OutboundSa, sequence: int, inner: bytes) -> bytes:
-    """An IP packet as what it becomes in the tunnel: a whole outer packet."""
+    """Returns the outer packet in which the tunnel carries the IP packet `inner`."""
     padding = -(len(inner) + TRAILER) % ALIGNMENT
     next_header = IPV4_IN_ESP if inner[0] >> 4 == 4 else IPV6_IN_ESP
     clear = inner + bytes(range(1, padding + 1)) + bytes((padding, next_header))
@@ -100,7 +106,7 @@ def seal(sa: OutboundSa, sequence: int, inner: bytes) -> bytes:
 
 
 def open_sealed(esp: bytes) -> bytes:
-    """The IP packet in an ESP packet (without its outer header). Raises EspError."""
+    """Returns the IP packet inside an ESP packet without outer header. Raises EspError."""
     if len(esp) < _ESP.size + TRAILER + ICV:
         raise EspError(f"{len(esp)} bytes are too few")
     body, check_value = esp[:-ICV], esp[-ICV:]
@@ -112,8 +118,9 @@ def open_sealed(esp: bytes) -> bytes:
 
 
 def esp_of(packet: bytes) -> bytes:
-    """The ESP packet behind an IP header without extensions, and behind UDP (RFC 3948) if it is
-    in UDP; empty if there is none.
+    """Returns the ESP packet that follows the IP header, or follows UDP port 4500 (RFC 3948).
+
+    Returns no bytes if the packet has none. IPv6 extension headers are not supported.
     """
     if packet[0] >> 4 == 4:
         protocol, payload = packet[9], packet[(packet[0] & 0xF) * 4 :]
@@ -125,14 +132,17 @@ def esp_of(packet: bytes) -> bytes:
 
 
 class Reassembly:
-    """IPv4 packets from their fragments (RFC 791), in any order, without overlaps."""
+    """Reassembles IPv4 packets (RFC 791). Fragments may come in any order but must not overlap."""
 
     def __init__(self) -> None:
         self._parts: dict[bytes, dict[int, bytes]] = {}
         self._lengths: dict[bytes, int] = {}
 
     def whole(self, packet: bytes) -> bytes | None:
-        """The packet, if this is the last part of it that was missing or it is no fragment."""
+        """Adds a packet. Returns the reassembled packet if this was its last missing fragment.
+
+        A packet that is no fragment is returned as it is.
+        """
         if packet[0] >> 4 != 4:
             return packet
         header = (packet[0] & 0xF) * 4
@@ -177,9 +187,9 @@ def _outer(sa: OutboundSa, payload: bytes) -> bytes:
 
 
 class EspEngine:
-    """The engine on the link `interface`. It serves from construction to `stop`.
+    """The engine on the link `interface`. It runs from construction until `stop`.
 
-    `outbound` is by the SA's number in the shim, `inbound` is SPI to bundle.
+    `outbound` maps the shim's SA number to the SA. `inbound` maps an SPI to a bundle.
     """
 
     def __init__(
@@ -190,9 +200,9 @@ class EspEngine:
         inbound: Mapping[int, int],
     ):
         self.encrypted: list[Frame] = []
-        """The inner packets received for encryption, in order."""
+        """Inner packets received for encryption, in order."""
         self.decrypted: list[Frame] = []
-        """The decrypted packets, in order."""
+        """Inner packets after decryption, in order."""
         self.refused: Counter[str] = Counter()
         self._outbound = dict(outbound)
         self._inbound = dict(inbound)
@@ -209,14 +219,14 @@ class EspEngine:
         return f"{done}, refused {dict(self.refused)}"
 
     def clear(self) -> None:
-        """Forget what it has done so far."""
+        """Discards the recorded packets and the counters."""
         self.encrypted.clear()
         self.decrypted.clear()
         self.refused.clear()
 
     @contextmanager
     def dead(self) -> Iterator[None]:
-        """Have it swallow everything for a while, as an engine that hangs."""
+        """Drops all packets while the context is open, like an engine that hangs."""
         self._dead = True
         try:
             yield
@@ -224,7 +234,7 @@ class EspEngine:
             self._dead = False
 
     def stop(self) -> None:
-        """End it."""
+        """Stops the engine."""
         self._stop.set()
         self._thread.join()
         self._socket.close()
@@ -239,7 +249,7 @@ class EspEngine:
                 if answer is not None:
                     self._socket.send(answer)
             except OSError as error:
-                if error.errno != errno.ENETDOWN:  # a link may go down and come back
+                if error.errno != errno.ENETDOWN:  # the link may come up again
                     raise
 
     def _answer(self, frame: bytes) -> bytes | None:
@@ -298,7 +308,10 @@ class EspEngine:
 
 
 def _open(interface: str) -> socket.socket:
-    """Bound to the shim's EtherType, so that it hears what comes in and not itself."""
+    """Opens a packet socket for the shim's EtherType.
+
+    The kernel does not deliver sent frames to a socket bound to one EtherType.
+    """
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.bind((interface, ETHERTYPE_SHIM))
     return opened
@@ -309,12 +322,12 @@ def _ether_type(packet: bytes) -> int:
 
 
 def _without_padding(packet: bytes) -> bytes:
-    """An IP packet as long as its header says."""
+    """Returns the IP packet, cut to the length in its header."""
     if packet[0] >> 4 == 4:
         return packet[: struct.unpack_from("!H", packet, 2)[0]]
     return packet[: 40 + struct.unpack_from("!H", packet, 4)[0]]
 
 
 def _seen(packet: bytes) -> Frame:
-    """A packet as captures show it."""
+    """Returns the packet as a `Frame`, like those of a capture."""
     return parse(bytes(12) + struct.pack("!H", _ether_type(packet)) + packet, time.time())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FRR in a namespace: real daemons, run by us instead of by its init script.
+"""Runs FRR daemons in a namespace, without FRR's init script.
 
-Every instance has directories of its own for sockets, PID files and its
-configuration, so any number run side by side and beside the system's FRR.
-Daemons run in the foreground under the supervisor. They take their
-configuration from one integrated text, as `/etc/frr/frr.conf` is written.
+Every instance has its own directories for sockets, PID files and configuration. So any number of
+instances can run in parallel, and beside the system's FRR. The daemons run in the foreground under
+the supervisor. One text configures all daemons of an instance, in the format of
+`/etc/frr/frr.conf`.
 """
 
 import json
@@ -34,7 +34,7 @@ _STARTS_DAEMON = {
 
 
 def daemons_of(config: str) -> list[str]:
-    """The daemons that a configuration needs, in the order to start them."""
+    """Returns the daemons that a configuration needs, in the order in which to start them."""
     needed = {"zebra"}
     for line in config.splitlines():
         for words, daemon in _STARTS_DAEMON.items():
@@ -58,7 +58,7 @@ class Frr:
         daemons: Sequence[str] | None = None,
         options: Mapping[str, Sequence[str]] | None = None,
     ):
-        """`options` are further command line options, by daemon."""
+        """`options` maps a daemon to further command line options."""
         self.name = name
         self.namespace = namespace
         self.config = config
@@ -70,7 +70,7 @@ class Frr:
         self._options = options or {}
 
     def start(self) -> None:
-        """Start all daemons, wait until they answer, then load the configuration."""
+        """Starts all daemons, waits until they answer, then loads the configuration."""
         for daemon in ("zebra", *self.daemons):
             if not (DAEMON_DIRECTORY / daemon).exists():
                 path = DAEMON_DIRECTORY / daemon
@@ -84,9 +84,9 @@ class Frr:
         self.load(self.directory / "frr.conf")
 
     def start_daemon(self, daemon: str, config: str = "") -> None:
-        """Start one daemon and wait until vtysh can reach it.
+        """Starts one daemon and waits until vtysh can reach it.
 
-        It starts without configuration, which vtysh brings, unless its own is given.
+        Without `config`, the daemon starts unconfigured; `load` configures it later.
         """
         here = self.directory
         argv = [str(DAEMON_DIRECTORY / daemon), "--log=stdout", "--log-level=notifications"]
@@ -109,33 +109,33 @@ class Frr:
         wait_until(answers, 20, f"{daemon} of {self.name} to answer")
 
     def load(self, path: Path) -> None:
-        """Load configuration from a file; a line that FRR refuses is an error."""
+        """Loads configuration from a file. Raises CommandFailed if FRR refuses a line."""
         done = run(self._vtysh("-f", str(path)), check=False)
         refused = [line for line in done.stdout.splitlines() if re.search(r"^%|[Uu]nknown", line)]
         if done.returncode != 0 or refused:
             raise CommandFailed(f"FRR of {self.name} refused {path}:\n{done.stdout}{done.stderr}")
 
     def kill_daemon(self, daemon: str) -> None:
-        """End one daemon as a crash would."""
+        """Kills one daemon, which simulates a crash."""
         self.processes.pop(daemon).kill()
 
     def vtysh(self, *commands: str) -> str:
-        """Run vtysh commands, one after the other, and return what they print."""
+        """Runs vtysh commands in order and returns their output."""
         words = [word for command in commands for word in ("-c", command)]
         return run(self._vtysh(*words)).stdout
 
     def json(self, command: str) -> Any:
-        """Run a `show ... json` command and return what it says."""
+        """Runs a `show ... json` command and returns the parsed answer."""
         return json.loads(self.vtysh(command))
 
     def configure(self, *lines: str) -> None:
-        """Configuration commands, from the top level on."""
+        """Runs configuration commands, starting at vtysh's top level of configuration."""
         printed = self.vtysh("configure terminal", *lines)
         if "%" in printed:
             raise CommandFailed(f"FRR of {self.name} refused {lines}:\n{printed}")
 
     def stop(self) -> None:
-        """End the daemons, zebra last."""
+        """Stops the daemons, zebra last."""
         for daemon in reversed(self.daemons):
             if daemon in self.processes:
                 self.processes.pop(daemon).stop()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a controller and its switch: messages held, released or dropped when a test says so.
+"""Holds, releases or drops messages between a controller and its switch, when a test says so.
 
-The messages pass a process of its own in the router's namespace (`p4runtime_proxy`); this is how a
-test talks to it. Standard library only.
+All messages pass through a proxy process in the router's namespace (`p4runtime_proxy`). This module
+is the test's client of that proxy. It uses the standard library only.
 
     with interposer.hold("packet_out", stage="OUTBOUND") as answers:
-        ...                     # send a packet that misses
-        answers.wait_for(1)     # the controller has answered, the switch has not heard of it
+        ...                     # send a packet that misses the flow cache
+        answers.wait_for(1)     # the controller has answered; the proxy holds the answer
         ...                     # change something
         answers.release()
 """
@@ -29,7 +29,7 @@ PORT = 9560
 
 
 class Interposer:
-    """One proxy. The controller connects to `address` instead of to the switch, at `switch`."""
+    """Runs one proxy. The controller connects to `address`, the proxy to the switch at `switch`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Interposer:
         self.process: Process | None = None
 
     def start(self) -> None:
-        """Start it and wait until it listens. The switch need not run yet."""
+        """Starts the proxy and waits until it listens. The switch need not run yet."""
         argv = [str(where.controller_python()), "-m", "sluice_testkit.p4runtime_proxy"]
         argv += ["--listen", self.address, "--switch", self.switch]
         argv += ["--p4info", str(where.pipeline() / "router.p4info.txtpb")]
@@ -68,7 +68,7 @@ class Interposer:
 
     @contextlib.contextmanager
     def hold(self, kind: MessageKind, /, **wanted: object) -> Iterator["Gate"]:
-        """Holds messages whose facts match `wanted`; forwards the rest when the block ends."""
+        """Holds messages whose fields match `wanted`; forwards the rest when the block ends."""
         gate = self._gate(kind, "hold", wanted)
         try:
             yield gate
@@ -77,7 +77,7 @@ class Interposer:
 
     @contextlib.contextmanager
     def drop(self, kind: MessageKind, /, **wanted: object) -> Iterator["Gate"]:
-        """Lose messages whose facts are as wanted."""
+        """Drops messages whose fields match `wanted`, until the block ends."""
         gate = self._gate(kind, "drop", wanted)
         try:
             yield gate
@@ -88,31 +88,40 @@ class Interposer:
         self.ask(do="set", kind=kind, mode=mode, wanted=wanted)
         return Gate(self, kind)
 
-    # -- what the switch was told, and what it holds
+    # -- updates of the controller, and entries of the switch
 
     def written(self) -> dict[str, int]:
-        """Updates that the controller has asked for so far, such as `INSERT outbound.ipv4_flow`."""
+        """Returns how often the controller has sent each kind of update, e.g.
+
+        `INSERT outbound.ipv4_flow`.
+        """
         written = self.ask(do="written")
         assert isinstance(written, dict)
         return written
 
     def sessions(self) -> int:
-        """How many sessions the controller has begun so far."""
+        """Returns how many sessions the controller has begun so far."""
         return int(self.ask(do="streams"))
 
     def hang_up(self) -> None:
-        """End the session, as a broken connection would, and wait until another has begun."""
+        """Closes the controller's session, like a broken connection.
+
+        Waits until the controller begins a new session.
+        """
         before = self.sessions()
         self.ask(do="hang up")
         wait_until(lambda: self.sessions() > before, 20, "another session")
 
     def entries(self, table: str, **like: int) -> list[MessageFields]:
-        """The entries like this in a table, by the switch's own account: fields and parameters."""
+        """Reads a table from the switch.
+
+        Returns the entries whose fields and parameters match `like`.
+        """
         entries = self.ask(do="entries", device_id=self._device_id, table=table)
         return [one for one in entries if all(one[name] == value for name, value in like.items())]
 
     def ask(self, **request: object) -> Any:
-        """One request of `p4runtime_proxy.Control`."""
+        """Sends one request to the proxy (see `p4runtime_proxy.Control`) and returns the answer."""
         if self.process is not None:
             self.process.check()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -126,20 +135,20 @@ class Interposer:
 
 
 class Gate:
-    """One kind of message, while some of it is held or dropped."""
+    """Holds or drops the messages of one kind that match."""
 
     def __init__(self, interposer: Interposer, kind: MessageKind) -> None:
         self._interposer = interposer
         self._kind = kind
 
     def held(self) -> list[MessageFields]:
-        """Returns the facts of the held messages, oldest first."""
+        """Returns the fields of the held messages, oldest first."""
         held = self._interposer.ask(do="held", kind=self._kind)
         assert isinstance(held, list)
         return held
 
     def wait_for(self, count: int, deadline: float = 10.0) -> list[MessageFields]:
-        """Wait until `count` messages are held, or more; return all."""
+        """Waits until at least `count` messages are held. Returns all held messages."""
 
         def enough() -> list[MessageFields]:
             held = self.held()
@@ -148,19 +157,22 @@ class Gate:
         return wait_until(enough, deadline, f"{count} held messages ({self._kind})")
 
     def dropped(self) -> int:
-        """How many were dropped on arrival."""
+        """Returns how many messages were dropped on arrival."""
         return int(self._interposer.ask(do="dropped", kind=self._kind))
 
     def release(self, count: int | None = None) -> int:
-        """Send the oldest `count` on (all), in their order; how many that was."""
+        """Forwards the oldest `count` held messages in order (default: all).
+
+        Returns their number.
+        """
         return self._release_held(True, count)
 
     def discard(self, count: int | None = None) -> int:
-        """Lose the oldest `count` of those held (all)."""
+        """Drops the oldest `count` held messages (default: all). Returns their number."""
         return self._release_held(False, count)
 
     def open(self) -> None:
-        """Let everything pass from now on, what is held first."""
+        """Forwards the held messages, then all messages that arrive later."""
         self._interposer.ask(do="set", kind=self._kind, mode="pass", wanted={})
 
     def _release_held(self, on: bool, count: int | None) -> int:

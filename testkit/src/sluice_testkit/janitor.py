@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cleans up after its owner, however the owner ends.
+"""Cleans up after its owner, whether the owner exits or is killed.
 
-The janitor is a small process in a session of its own that holds the reading
-end of a pipe. The owner writes what it makes and what it has taken away again;
-when the pipe closes (which the kernel does, also on SIGKILL), the janitor ends
-the process groups that are left, deletes the namespaces and the directories.
+The janitor is a small process in its own session. It holds the reading end of a pipe. The owner
+writes a line for each resource that it creates, and one when it has removed the resource. When the
+owner dies, the kernel closes the pipe, also after SIGKILL. The janitor then ends the process groups
+that are left and deletes the namespaces and directories that are left.
 
-PR_SET_PDEATHSIG would not do: it is tied to the thread that forked, does not
-reach grandchildren, and the kernel clears it when a daemon changes its user,
-as FRR's do.
+PR_SET_PDEATHSIG is not enough, for three reasons: it is tied to the thread that forked; it does not
+reach grandchildren; and the kernel clears it when a daemon changes its user, as FRR's daemons do.
 
-Protocol: one line each, `+KIND VALUE` and `-KIND VALUE`, KIND one of `group`
-(`PID START`, the leader and its start time), `netns` and `directory`.
+Protocol: one line for each event, `+KIND VALUE` or `-KIND VALUE`. KIND is `group`, `netns` or
+`directory`. The value of a group is `PID START`: PID and start time of the group's leader.
 """
 
 import atexit
@@ -31,7 +30,7 @@ GRACE_SECONDS = 3.0
 
 
 class Janitor:
-    """The owner's end: `add` what was made, `remove` what was taken away again."""
+    """The owner's end of the pipe. `add` reports a new resource, `remove` one that is gone."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -48,11 +47,11 @@ class Janitor:
         atexit.register(self._close)
 
     def add(self, kind: str, value: str) -> None:
-        """Have `value` cleaned up should this process end without having done so."""
+        """Asks the janitor to clean `value` up if this process ends before it calls `remove`."""
         self._write(f"+{kind} {value}\n")
 
     def remove(self, kind: str, value: str) -> None:
-        """`value` has been cleaned up."""
+        """Tells the janitor that `value` has been cleaned up."""
         self._write(f"-{kind} {value}\n")
 
     def _write(self, line: str) -> None:
@@ -69,7 +68,7 @@ _janitor: Janitor | None = None
 
 
 def janitor() -> Janitor:
-    """The janitor of this process; a forked child gets one of its own."""
+    """Returns the janitor of this process. A forked child gets a janitor of its own."""
     global _janitor
     if _janitor is None or _janitor.pid != os.getpid():
         _janitor = Janitor()
@@ -77,10 +76,11 @@ def janitor() -> Janitor:
 
 
 def signal_group(leader: int, start: int, signal_number: int) -> bool:
-    """Signal a process group unless its number has passed on to others; True if it was there.
+    """Signals a process group. Returns whether the group existed.
 
-    A process number is not given out again while it names a group, so a missing
-    leader means: either our group without its leader, or nobody.
+    `start` is the leader's start time. If a process with another start time has the leader's PID,
+    the group is not signalled. The kernel does not reuse a PID while a process group has that
+    number. So if no process has the PID, the group is either ours without its leader, or gone.
     """
     now = owner.start_time(leader)
     if now is not None and now != start:
@@ -103,7 +103,7 @@ def _end_groups(groups: Iterable[tuple[int, int]]) -> None:
 
 
 def _read_until_closed(lines: TextIO) -> list[tuple[str, str]]:
-    """Returns what is left when the owner is gone, in order of creation."""
+    """Returns the resources left when the owner is gone, in order of creation."""
     left: dict[tuple[str, str], None] = {}
     for line in lines:
         kind, _, value = line[1:].rstrip("\n").partition(" ")
@@ -115,7 +115,7 @@ def _read_until_closed(lines: TextIO) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Wait for the owner's end, then clean up."""
+    """Waits until the owner is gone, then cleans up."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     left = _read_until_closed(sys.stdin)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Libreswan of its own for a namespace: pluto, and whack to command it.
+"""Runs a separate Libreswan in a namespace: pluto, controlled by whack.
 
-Libreswan's package conflicts with strongSwan's, so that it is unpacked and not installed
-(topo/interop/install). pluto runs its helpers by their paths; they are mounted there for it alone.
-Depends on namespaces, process, wait and where.
+Debian's package libreswan conflicts with the strongSwan packages. So it is unpacked and not
+installed (topo/interop/install). pluto starts its helper programs by absolute paths; these paths
+are mounted for pluto only. Depends on namespaces, process, wait and where.
 """
 
 from pathlib import Path
@@ -30,12 +30,12 @@ def _unpacked() -> Path:
 
 
 def is_unpacked() -> bool:
-    """Whether `make interop` has unpacked Debian's package libreswan."""
+    """Returns whether `make interop` has unpacked Debian's package libreswan."""
     return (_unpacked() / HELPERS / "pluto").exists()
 
 
 class Libreswan:
-    """One IKE daemon."""
+    """Runs one IKE daemon."""
 
     def __init__(
         self, label: str, namespace: Namespace, directory: Path, supervisor: Supervisor
@@ -50,8 +50,9 @@ class Libreswan:
         run(["certutil", "-N", "-d", f"sql:{self._home}", "--empty-password"])
 
     def start(self, connections: str, secrets: str) -> None:
-        """Start pluto with connections of ipsec.conf and secrets of ipsec.secrets; load those
-        that have `auto=`.
+        """Starts pluto and loads the connections that have `auto=`.
+
+        `connections` has the format of ipsec.conf, `secrets` that of ipsec.secrets.
         """
         (self._home / "ipsec.conf").write_text(connections, encoding="utf-8")
         (self._home / "ipsec.secrets").write_text(secrets, encoding="utf-8")
@@ -62,19 +63,21 @@ class Libreswan:
         wait_until(self._listens, 30, f"{self._label} to answer")
 
     def kill(self) -> None:
-        """End it as a crash would: nothing is told to the peer."""
+        """Kills the daemon, which simulates a crash. The peer is not told."""
         assert self.process is not None
         self.process.kill()
         self.process = None
 
     def ctl(self, *words: str) -> str:
-        """Run whack; return what it prints."""
+        """Runs whack and returns its output."""
         whack = str(_unpacked() / HELPERS / "whack")
         socket = ("--ctlsocket", str(self._home / "pluto.ctl"))
         return str(self._namespace.run("env", self._libraries, whack, *socket, *words).stdout)
 
     def _listens(self) -> bool:
-        """pluto loads its connections by itself, some time after it answers, and listens then."""
+        """Returns whether pluto listens. pluto answers first, then loads its connections, then
+        listens.
+        """
         assert self.process is not None
         self.process.check()
         try:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces and the veth pairs between them.
+"""Creates network namespaces and the veth pairs between them.
 
-A `Lab` is one run's set of namespaces with a run directory and a supervisor;
-leaving it removes everything. Interfaces are made inside their namespaces, so
-the names of two runs never meet. All offloads are off: a veth that leaves
-checksums and segmentation to a device hands a software switch broken packets.
+A `Lab` holds the namespaces of one run, with a run directory and a supervisor. Leaving the lab
+removes everything. Interfaces are created inside their namespaces, so the names of two runs do not
+collide. All offloads are off: with offloads, a veth passes packets without checksums and
+unsegmented packets to the software switch, which cannot use them.
 
-`Namespace` names one (made by `Lab.namespace`); `Namespace.of_process` is one
-that somebody else made, such as a mininet node's.
+`Lab.namespace` creates a `Namespace`. `Namespace.of_process` returns one for an existing network
+namespace, such as that of a mininet node.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 OFFLOADS = ("tx", "rx", "gso", "gro", "tso")
 CLONE_NEWNET = 0x40000000
 
-# The indexes of the next veth pair of this process: see `veth`.
+# Interface indexes for the next veth pair of this process (see `veth`).
 _pair_indexes = itertools.count(1000, 2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -43,7 +43,7 @@ def _setns(descriptor: int) -> None:
 
 
 class Namespace:
-    """A network namespace that commands and sockets can be put into."""
+    """A network namespace, in which commands are run and sockets are opened."""
 
     def __init__(self, label: str, path: Path, enter: Sequence[str]):
         self.label = label
@@ -52,17 +52,23 @@ class Namespace:
 
     @classmethod
     def named(cls, label: str, name: str) -> Self:
-        """The namespace that `ip netns` knows as `name`."""
+        """Returns the namespace that `ip netns` calls `name`."""
         return cls(label, owner.NETNS_DIRECTORY / name, ("ip", "netns", "exec", name))
 
     @classmethod
     def of_process(cls, label: str, pid: int) -> Self:
-        """The network namespace that process `pid` is in. /sys keeps showing the caller's."""
+        """Returns the network namespace of process `pid`.
+
+        In it, /sys still shows the caller's namespace.
+        """
         path = Path(f"/proc/{pid}/ns/net")
         return cls(label, path, ("nsenter", f"--net={path}"))
 
     def argv(self, command: Sequence[str]) -> list[str]:
-        """`command`, to be run in this namespace; it is exec'ed, so the process is the command."""
+        """Returns the words that run `command` in this namespace.
+
+        The wrapper execs the command, so the started process becomes the command.
+        """
         return [*self._enter, *command]
 
     def run(
@@ -72,11 +78,11 @@ class Namespace:
         timeout: float = 60.0,
         stdin: str | None = None,
     ) -> "CompletedProcess[str]":
-        """Run a command in here to its end; see `process.run`."""
+        """Runs a command in this namespace and waits for its end (see `process.run`)."""
         return run(self.argv(command), check=check, timeout=timeout, stdin=stdin)
 
     def inside(self, function: Callable[[], Result]) -> Result:
-        """Call `function` with the calling thread in this namespace (to open sockets)."""
+        """Calls `function` in the calling thread, which is in this namespace meanwhile."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -92,32 +98,39 @@ class Namespace:
             os.close(home)
 
     def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
-        """A socket that lives in this namespace."""
+        """Returns a socket opened in this namespace."""
         return self.inside(lambda: socket.socket(family, kind, protocol))
 
     def sysctl(self, **values: object) -> None:
-        """Set `net.*` variables; `__` stands for a dot: `ipv4__ip_forward=0`."""
+        """Sets `net.*` variables. `__` stands for a dot: `ipv4__ip_forward=0`."""
         pairs = [f"net.{name.replace('__', '.')}={value}" for name, value in values.items()]
         self.run("sysctl", "-q", "-w", *pairs)
 
     def link_up(self, interface: str, up: bool = True) -> None:
-        """Set an interface administratively up or down."""
+        """Sets an interface administratively up or down."""
         self.run("ip", "link", "set", "dev", interface, "up" if up else "down")
 
     def add_address(self, interface: str, *addresses: str) -> None:
-        """Give `interface` addresses (`10.0.0.1/24`); IPv6 ones without duplicate detection."""
+        """Adds addresses (`10.0.0.1/24`) to `interface`.
+
+        IPv6 addresses skip duplicate address detection.
+        """
         for address in addresses:
             extra = ["nodad"] if ":" in address else []
             self.run("ip", "address", "add", address, "dev", interface, *extra)
 
     def silence(self, interface: str) -> None:
-        """Keep the kernel from saying anything on `interface`: no IPv6, no ARP, no addresses."""
+        """Keeps the kernel from sending on `interface`: removes addresses, disables IPv6 and
+        ARP.
+        """
         self.sysctl(**{f"ipv6__conf__{interface}__disable_ipv6": 1})
         self.run("ip", "address", "flush", "dev", interface)
         self.run("ip", "link", "set", "dev", interface, "arp", "off")
 
     def offloads_off(self, interface: str) -> None:
-        """Have the kernel finish every packet before `interface` sees it."""
+        """Turns offloads off, so that the kernel completes checksums and segments packets
+        itself.
+        """
         pairs = [word for offload in OFFLOADS for word in (offload, "off")]
         self.run("ethtool", "-K", interface, *pairs)
 
@@ -131,12 +144,12 @@ def veth(
     mtu: int = 1500,
     up: bool = True,
 ) -> None:
-    """Make a veth pair between two namespaces (or inside one), offloads off.
+    """Creates a veth pair between two namespaces (or inside one), with offloads off.
 
-    The two ends have different interface indexes. Left to itself the kernel gives
-    both the same one where each is its namespace's n-th interface; it then takes
-    an end for an interface with nothing below it, and tells of a lost carrier up
-    to a second late (`linkwatch_urgent_event` in net/core/link_watch.c).
+    The two ends get different interface indexes. By default, the kernel gives both ends the same
+    index if each is the n-th interface of its namespace. The kernel then treats such an end like an
+    interface without a lower device and reports a lost carrier up to a second late
+    (`linkwatch_urgent_event` in net/core/link_watch.c).
     """
     temporary = f"v{os.getpid():x}"
     index = next(_pair_indexes)
@@ -156,7 +169,10 @@ def veth(
 
 
 class Lab:
-    """One run's namespaces, run directory and processes; leaving it removes them all."""
+    """Holds the namespaces, the run directory and the processes of one run.
+
+    Leaving it removes them all.
+    """
 
     def __init__(self) -> None:
         owner.sweep()
@@ -166,7 +182,7 @@ class Lab:
         self.supervisor = Supervisor(self.directory / "log")
 
     def namespace(self, label: str) -> Namespace:
-        """A new namespace with its loopback up and without any default policy of the host's."""
+        """Creates a namespace with its loopback interface up."""
         name = f"{self.directory.name}-{label}"
         run(["ip", "netns", "add", name])
         janitor().add("netns", name)
@@ -176,14 +192,17 @@ class Lab:
         return namespace
 
     def keep_logs(self, name: str) -> Path:
-        """Copy all logs to build/logs/NAME of the checkout, replacing older ones; return where."""
+        """Copies all logs to build/logs/NAME of the checkout, over older ones.
+
+        Returns the directory.
+        """
         kept = where.repository() / "build" / "logs" / name
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(self.supervisor.directory, kept)
         return kept
 
     def close(self) -> None:
-        """End all processes, delete all namespaces and the run directory."""
+        """Ends all processes, deletes all namespaces and the run directory."""
         self.supervisor.stop()
         for label in reversed(list(self._namespaces)):
             name = self._namespaces.pop(label)
@@ -207,7 +226,7 @@ class Lab:
 
 
 def _make_directory(prefix: str) -> Path:
-    """A run directory that daemons running as other users can enter."""
+    """Creates a run directory that daemons of other users can enter."""
     for number in range(10_000):
         path = owner.temporary_root() / f"{prefix}-{number}"
         try:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nft(8) in a namespace, by the library that the router needs anyway: no program is installed.
+"""Runs nft(8) commands in a namespace, through libnftables.
 
-Depends on namespaces.
+The router needs this library anyway, so the program nft need not be installed. Depends on
+namespaces.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ LIBRARY = "libnftables.so.1"
 
 
 def nft(namespace: Namespace, commands: str) -> None:
-    """Run commands of nft(8), all or none. Raises OSError with what the library says."""
+    """Runs commands of nft(8), all or none. Raises OSError with the library's message."""
     namespace.inside(lambda: _run(commands))
 
 

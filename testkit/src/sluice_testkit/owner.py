@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes the owner of a namespace or a directory in its name.
 
-Everything that outlives a process (a named namespace, a directory under the
-temporary directory) is called `sl-PID-START-label`, START being the owner's
-start time in clock ticks since boot: a PID alone may be used again. From the
-name alone one can tell whether the owner still lives, and `sweep` removes
-what dead owners left.
+Everything that outlives a process (a named namespace, a directory under the temporary directory) is
+called `sl-PID-START-label`. PID is the owner's process id. START is the owner's start time in clock
+ticks since boot, because PIDs are reused. So the name alone tells whether the owner still lives,
+and `sweep` removes what dead owners left.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ _NAME = re.compile(rf"^{PREFIX}-(?P<pid>\d+)-(?P<start>\d+)(-.*)?$")
 
 
 def start_time(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if it is gone or a zombie."""
+    """Returns a process's start time in clock ticks since boot; None if it is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -33,23 +32,29 @@ def start_time(pid: int) -> int | None:
 
 
 def prefix() -> str:
-    """The prefix of all names that this process may give: `sl-PID-START`."""
+    """Returns the prefix of all names that this process creates: `sl-PID-START`."""
     return f"{PREFIX}-{os.getpid()}-{start_time(os.getpid())}"
 
 
 def owner_is_gone(name: str) -> bool:
-    """True if `name` is one of ours and the process that made it no longer runs."""
+    """Returns whether `name` has our format and the process that created it no longer runs."""
     match = _NAME.match(name)
     return match is not None and start_time(int(match["pid"])) != int(match["start"])
 
 
 def temporary_root() -> Path:
-    """Returns the parent of run directories. Short: a Unix socket's path may have 107 bytes."""
+    """Returns the parent of run directories.
+
+    It is short, as a Unix socket's path is limited to 107 bytes.
+    """
     return Path(tempfile.gettempdir())
 
 
 def kill_inside(namespace: Path, except_pid: int | None = None) -> None:
-    """Kill every process in a network namespace, except `except_pid`. A missing one is no error."""
+    """Kills every process in a network namespace, except `except_pid`.
+
+    Does nothing if the namespace does not exist or is the caller's own.
+    """
     wanted = _identity(namespace)
     if wanted is None or wanted == _identity(Path("/proc/self/ns/net")):
         return
@@ -62,7 +67,7 @@ def kill_inside(namespace: Path, except_pid: int | None = None) -> None:
 
 
 def _identity(namespace: Path) -> tuple[int, int] | None:
-    """Returns a namespace's identity, or None if it is gone or may not be read."""
+    """Returns device and inode of a namespace; None if it is gone or cannot be read."""
     try:
         found = namespace.stat()
     except OSError:
@@ -71,13 +76,16 @@ def _identity(namespace: Path) -> tuple[int, int] | None:
 
 
 def delete_namespace(name: str) -> None:
-    """Kill what runs in a named namespace, then delete it. A missing one is no error."""
+    """Kills the processes in a named namespace, then deletes it.
+
+    Does nothing if it does not exist.
+    """
     kill_inside(NETNS_DIRECTORY / name)
     subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
 def sweep() -> list[str]:
-    """Remove namespaces and directories of owners that are gone; return their names."""
+    """Removes namespaces and directories of owners that are gone. Returns their names."""
     removed = []
     if NETNS_DIRECTORY.is_dir():
         for name in sorted(entry.name for entry in NETNS_DIRECTORY.iterdir()):

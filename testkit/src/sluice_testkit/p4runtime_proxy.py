@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime proxy that messages can be held in, so that races happen when a test says so.
+"""A P4Runtime proxy that can hold messages, so that a test can provoke races.
 
     python -m sluice_testkit.p4runtime_proxy --listen ADDRESS --switch ADDRESS
                                              --p4info FILE --control SOCKET
 
-It stands between a controller and a switch and passes bytes on as they are, errors with their
-details too. Four kinds of message come to a gate: `packet_in`, `packet_out`, `write` and `answer`,
-that of the switch to a write that it took. A gate passes, holds or drops those whose facts are as
-wanted, by the names that P4Info has for them: a packet's metadata, addresses and ports, or the
-tables that a write touches. The rest passes. Messages of one stream keep their order but for those
-held, which go when they are released.
+The proxy stands between a controller and a switch. It forwards messages and errors unchanged, with
+the details of the errors. Four kinds of message pass a gate: `packet_in`, `packet_out`, `write`,
+and `answer` (the switch's answer to a write that succeeded).
 
-A dropped or held message means to its sender what it would in a slow or lossy network: a packet is
-gone; a write whose way or answer is held has no answer yet, a dropped one fails with UNAVAILABLE.
+A gate forwards, holds or drops the messages whose fields match `wanted`, and forwards all others.
+The fields of a packet are its metadata (named as in P4Info), addresses and ports. The fields of a
+write are the tables that it touches. Messages of one stream keep their order, except held ones,
+which are sent when they are released.
 
-`control` takes one JSON object a line and answers with one: see `Control`. Its client is
-`sluice_testkit.interposer`. Needs the controller's Python environment (grpcio, finsy's messages).
+To its sender, a dropped or held message looks like one in a slow or lossy network. A dropped packet
+is lost. A write has no answer while the write or its answer is held. A write fails with UNAVAILABLE
+if the write or its answer is dropped.
+
+The control socket takes one JSON object per line and answers each with one (see `Control`). Its
+client is `sluice_testkit.interposer`. The proxy needs the controller's Python environment (grpcio,
+finsy's messages).
 """
 
 import argparse
@@ -44,10 +48,10 @@ UNARY = ("SetForwardingPipelineConfig", "GetForwardingPipelineConfig", "Capabili
 OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # The details of a failed batch travel there, one P4Runtime error for each update.
+    # gRPC metadata has the details of a failed batch: one P4Runtime error per update.
     ("grpc.max_metadata_size", 4 << 20),
     ("grpc.absolute_max_metadata_size", 4 << 20),
-    # gRPC's C core names the path of a Unix socket here, in a form that Rust's h2 refuses.
+    # By default, gRPC's C core sends a Unix socket's path as authority, which Rust's h2 refuses.
     ("grpc.default_authority", "localhost"),
 ]
 ENUMS = {
@@ -57,12 +61,12 @@ ENUMS = {
     "reason": "punt_reason_t",
     "verdict": "verdict_t",
 }
-"""Enum type of each packet metadata field that has one; p4c's P4Info omits them."""
+"""Maps a field of packet metadata to its enum type, which p4c's P4Info omits."""
 ENTITIES_WITH_TABLE = ("table_entry", "direct_counter_entry", "direct_meter_entry")
 
 
 class Names:
-    """Names from P4Info: tables, packet metadata and the members of enums."""
+    """Maps ids to names, from P4Info: tables, packet metadata and the members of enums."""
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self.tables = {table.preamble.id: table.preamble.alias for table in p4info.tables}
@@ -84,7 +88,9 @@ class Names:
         }
 
     def of_packet(self, header: str, packet: Any) -> MessageFields:
-        """Metadata by name, enums by their members' names, and what the frame says."""
+        """Returns a packet's metadata by name (enums by their members' names), addresses and
+        ports.
+        """
         frame = parse(packet.payload)
         fields: MessageFields = {
             "source": frame.source,
@@ -108,7 +114,9 @@ class Names:
         } | {parameters[one.param_id]: int.from_bytes(one.value, "big") for one in action.params}
 
     def of_write(self, data: bytes) -> MessageFields:
-        """The tables that a Write touches, and how often each by which kind of update."""
+        """Returns the tables that a Write touches, and the number of its updates per table and
+        kind.
+        """
         counts: Counter[str] = Counter()
         for update in p4r.WriteRequest.FromString(data).updates:
             kind = p4r.Update.Type.Name(update.type)
@@ -125,7 +133,7 @@ class Names:
 
 @dataclass
 class Gate:
-    """One kind of message. `mode` is for those whose facts are as `wanted`."""
+    """The gate of one kind of message. `mode` applies to messages whose fields match `wanted`."""
 
     mode: str = "pass"
     wanted: MessageFields = field(default_factory=dict)
@@ -133,7 +141,7 @@ class Gate:
     dropped: int = 0
 
     def take(self, fields: MessageFields, forward: Forward) -> None:
-        """Decide about one message."""
+        """Forwards, holds or drops one message."""
         if self.mode == "pass" or not self._is_wanted(fields):
             forward(True)
         elif self.mode == "hold":
@@ -150,7 +158,7 @@ class Gate:
         return True
 
     def release_held(self, on: bool, count: int | None) -> int:
-        """Send the first `count` of the held ones on, or drop them; how many there were."""
+        """Forwards (`on`) or drops the oldest `count` held messages. Returns their number."""
         going = self.held[:count]
         del self.held[: len(going)]
         for _, forward in going:
@@ -163,7 +171,7 @@ class Gate:
 
 
 class Proxy:
-    """The service. Each call of a client is a call of the switch."""
+    """The P4Runtime service. Calls the switch once for each call of a client."""
 
     def __init__(self, channel: grpc.aio.Channel, names: Names) -> None:
         self._channel = channel
@@ -174,7 +182,7 @@ class Proxy:
         self._open: set[asyncio.Queue[Any]] = set()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """How grpc is told of it; with neither serializers nor messages: bytes are passed on."""
+        """Returns gRPC's handlers, without serializers: messages are passed on as bytes."""
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(partial(self._unary, name)) for name in UNARY
         }
@@ -212,7 +220,10 @@ class Proxy:
         return answer
 
     async def _pass(self, kind: str, fields: MessageFields, context: Any) -> None:
-        """Return once the gate has let the message through."""
+        """Returns once the gate has let the message through.
+
+        Fails the call with UNAVAILABLE if the gate drops the message.
+        """
         decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def decide(on: bool) -> None:
@@ -235,7 +246,10 @@ class Proxy:
             await _fail_with_same_status(context, error)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """Two queues, since what is released goes in between what passes."""
+        """Forwards a stream in both directions.
+
+        Each direction has a queue, so that released messages can be inserted between passing ones.
+        """
         self.streams += 1
         to_switch: asyncio.Queue[bytes | None] = asyncio.Queue()
         to_controller: asyncio.Queue[bytes | grpc.aio.AioRpcError | None] = asyncio.Queue()
@@ -270,12 +284,12 @@ class Proxy:
             self._drop_stream_messages()
 
     def hang_up(self) -> None:
-        """End all streams, towards the switch as well."""
+        """Ends all streams, to controllers and to the switch."""
         for to_controller in self._open:
             to_controller.put_nowait(None)
 
     def _drop_stream_messages(self) -> None:
-        """Its packets cannot go anywhere any more."""
+        """Drops the held packets of a stream that has ended."""
         for kind in ("packet_in", "packet_out"):
             self.gates[kind].held.clear()
 
@@ -311,23 +325,24 @@ def _path(method: str) -> str:
 
 
 async def _fail_with_same_status(context: Any, error: grpc.aio.AioRpcError) -> None:
-    """Give the client what the switch gave: code, text, and the details of each update."""
+    """Fails the call with the switch's error: code, text and the details of each update."""
     await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
 
 
 class Control:
-    """What a test asks for.
+    """Serves the requests of a test. Each line shows a request, and what it returns or does.
 
-    {"do": "set", "kind": K, "mode": "pass" | "hold" | "drop", "wanted": FACTS}
-                                          to pass sends on what is held
-    {"do": "let go", "kind": K, "on": true | false, "count": N | null}   -> how many
-    {"do": "held", "kind": K}             -> the facts of each
-    {"do": "dropped", "kind": K}          -> how many since the last `set`
-    {"do": "written"}                     -> updates so far, by kind and table
-    {"do": "streams"}                     -> how many sessions have begun so far
-    {"do": "hang up"}                     ends those that there are
+    {"do": "set", "kind": K, "mode": "pass" | "hold" | "drop", "wanted": FIELDS}
+                                          sets a gate; mode "pass" forwards held messages
+    {"do": "let go", "kind": K, "on": true | false, "count": N | null}
+                                          forwards or drops held messages -> their number
+    {"do": "held", "kind": K}             -> the fields of each held message
+    {"do": "dropped", "kind": K}          -> number of dropped messages since the last `set`
+    {"do": "written"}                     -> number of updates so far, by kind and table
+    {"do": "streams"}                     -> number of sessions so far
+    {"do": "hang up"}                     ends all sessions
     {"do": "entries", "device_id": N, "table": T}
-                                          -> the facts of each that the switch holds
+                                          -> the entries of the switch's table
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -344,7 +359,7 @@ class Control:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client."""
+        """Serves one client of the control socket."""
         while line := await reader.readline():
             request = json.loads(line)
             answer = await self._commands[request["do"]](request)
@@ -393,7 +408,7 @@ async def _run(listen: str, switch: str, p4info: Path, control: Path) -> None:
 
 
 def main() -> None:
-    """Run until a signal."""
+    """Runs until a signal ends the process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listen", required=True)
     parser.add_argument("--switch", required=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of a captured frame as tests ask about, read with struct.
+"""Parses the parts of a captured frame that tests check.
 
-Pure: bytes in, `Frame` out. What cannot be read is left at its default rather
-than refused, since a capture has to accept every frame.
+Pure: takes bytes, returns a `Frame`. A capture has to accept every frame. So fields that cannot be
+parsed keep their default values, and no frame is refused.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _FRAGMENT = 44
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as it was on the wire (VLAN tag in place)."""
+    """One frame as it was on the wire, with its VLAN tag."""
 
     time: float
     outgoing: bool
@@ -38,18 +38,18 @@ class Frame:
 
     @property
     def is_fragment(self) -> bool:
-        """Part of a datagram that was cut up."""
+        """Returns whether the packet is a fragment."""
         return self.more_fragments or self.fragment_offset > 0
 
     @property
     def flow(self) -> tuple[str, str, int | None, int | None, int | None]:
-        """Source, destination, protocol and both ports."""
+        """Returns source, destination, protocol and both ports."""
         ports = self.source_port, self.destination_port
         return (self.source, self.destination, self.protocol, *ports)
 
 
 def parse(data: bytes, time: float = 0.0, outgoing: bool = False) -> Frame:
-    """Read a frame as far as it goes."""
+    """Parses a frame up to the first header that is cut off or malformed."""
     found: dict[str, object] = {}
     with contextlib.suppress(struct.error, IndexError, ValueError):
         _ethernet(data, found)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the code blocks of the pages, and the commands in them.
+"""Reads the code blocks of the documentation, and the commands in them.
 
-A page is a file of docs/ or the README of a folder. Every block names its language: `sh` blocks are
-commands, and in a `console` block a line that begins with `$ ` is one, followed by what it prints.
-A command is what bash takes as a whole: a loop is one, and so is what a backslash continues.
+A page is a Markdown file in docs/ or the README of a directory. Every block names its language. An
+`sh` block contains commands. In a `console` block, a line that begins with `$ ` is a command; the
+lines below are its output. A command ends where bash accepts it as complete. So a loop is one
+command, and so are lines joined by backslashes.
 """
 
 import os
@@ -25,7 +26,7 @@ WHOLE = "$"
 
 @dataclass(frozen=True)
 class Block:
-    """A code block: the page's path in the repository, its line, its language and its text."""
+    """A code block. `page` is the page's path in the repository, `line` the block's first line."""
 
     page: str
     line: int
@@ -35,7 +36,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A command as a page shows it; `output` is what a `console` block shows below it."""
+    """A command as a page shows it.
+
+    `output` is the output that a `console` block shows below it.
+    """
 
     page: str
     line: int
@@ -44,12 +48,18 @@ class Command:
 
     @property
     def words(self) -> str:
-        """The command on one line, without comments: its name in registries."""
+        """Returns the command on one line, without comments.
+
+        Tests refer to commands by this text.
+        """
         lines = [re.sub(r"(^|\s)#.*", "", line) for line in self.text.splitlines()]
         return " ".join(" ".join(lines).replace("\\", " ").split())
 
     def begins(self, start: str) -> bool:
-        """Whether its words begin so; where `start` ends with a dollar sign: are these."""
+        """Returns whether `words` begins with `start`.
+
+        If `start` ends with a dollar sign: equals it.
+        """
         if start.endswith(WHOLE):
             return self.words == start.removesuffix(WHOLE)
         return self.words.startswith(start)
@@ -59,7 +69,7 @@ class Command:
 
 
 def pages() -> list[str]:
-    """Paths in the repository of all pages that readers are shown."""
+    """Returns the paths of all pages, relative to the repository."""
     root = where.repository()
     found = []
     for directory, names, files in os.walk(root):
@@ -76,7 +86,7 @@ def pages() -> list[str]:
 
 @cache
 def blocks(page: str) -> tuple[Block, ...]:
-    """The code blocks of a page."""
+    """Returns the code blocks of a page."""
     text = (where.repository() / page).read_text(encoding="utf-8")
     return tuple(
         Block(page, text[: found.start()].count("\n") + 2, found[2], dedent(found[3]))
@@ -86,7 +96,7 @@ def blocks(page: str) -> tuple[Block, ...]:
 
 @cache
 def commands(page: str) -> tuple[Command, ...]:
-    """The commands of a page, in order."""
+    """Returns the commands of a page, in order."""
     return tuple(
         command
         for block in blocks(page)
@@ -123,7 +133,7 @@ def _is_whole(text: str) -> bool:
 
 
 class Shown:
-    """The commands of pages that a test has declared by `executes`, for it to execute."""
+    """Holds the commands of pages that a test has declared by `executes` and has to execute."""
 
     def __init__(self, declared: list[tuple[str, tuple[str, ...]]]) -> None:
         self._left: list[Command] = []
@@ -136,7 +146,12 @@ class Shown:
         self.commands = tuple(self._left)
 
     def take(self, start: str, page: str = "") -> Command:
-        """The first command not yet taken that begins so. The test executes what it takes."""
+        """Returns the first command not yet taken that begins with `start`.
+
+        The test then executes it.
+
+        Raises LookupError if there is none.
+        """
         for command in self._left:
             if command.begins(start) and command.page.startswith(page):
                 self._left.remove(command)
@@ -144,11 +159,11 @@ class Shown:
         raise LookupError(f"no command is left that begins with {start!r}: {self.left()}")
 
     def rest(self, page: str = "") -> list[Command]:
-        """Takes all that are left, in order."""
+        """Takes all commands that are left, in order."""
         taken = [command for command in self._left if command.page.startswith(page)]
         self._left = [command for command in self._left if command not in taken]
         return taken
 
     def left(self) -> list[str]:
-        """The commands that were declared and not taken."""
+        """Returns the commands that were declared but not taken."""
         return [str(command) for command in self._left]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that are looked after.
+"""Runs processes and makes sure that they end.
 
-A `Supervisor` starts processes in sessions of their own, with standard input
-closed and output in a log file each, ends them in reverse order, and shows the
-ends of their logs when something went wrong. The janitor ends them should this
-process die first.
+A `Supervisor` starts each process in a session of its own, with standard input closed and output to
+a log file. It ends them in reverse order and shows the ends of their logs after an error. If this
+process dies first, the janitor ends them.
 
 `run` is for commands that end by themselves.
 """
@@ -26,11 +25,11 @@ TAIL_LINES = 12
 
 
 class CommandFailed(AssertionError):
-    """A command returned another status than 0, or did not end in time."""
+    """A command ended with a status other than 0, or did not end in time."""
 
 
 class ProcessDied(AssertionError):
-    """A process that was to keep running has ended."""
+    """A process that was expected to keep running has ended."""
 
 
 def run(
@@ -41,10 +40,10 @@ def run(
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; output is captured as text, stderr apart.
+    """Runs a command and waits for its end. Captures stdout and stderr separately, as text.
 
-    With `check`, a status other than 0 raises `CommandFailed` with all output.
-    Without standard input given, there is none (never the terminal).
+    With `check`, a status other than 0 raises `CommandFailed` with all output. Without `stdin`,
+    standard input is empty, never the terminal.
     """
     timeout = patient(timeout)
     try:
@@ -68,7 +67,7 @@ def run(
 
 
 class Process:
-    """One supervised process; made by `Supervisor.start`."""
+    """One supervised process. `Supervisor.start` creates it."""
 
     def __init__(self, name: str, argv: Sequence[str], popen: subprocess.Popen[bytes], log: Path):
         self.name = name
@@ -81,34 +80,36 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Process id of the group's leader, which a wrapper has become by exec."""
+        """Returns the PID of the group's leader: the command itself, since wrappers exec it."""
         return self._popen.pid
 
     def running(self) -> bool:
-        """True until it has ended."""
+        """Returns whether the process is running."""
         return self._popen.poll() is None
 
     def exit_status(self) -> int | None:
-        """Exit status; minus the signal if one ended it; None while running."""
+        """Returns the exit status: negative signal number if killed by a signal, None while
+        running.
+        """
         return self._popen.poll()
 
     def log(self) -> str:
-        """All that it has written so far, stdout and stderr."""
+        """Returns the output so far, stdout and stderr."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """The last lines of the log under a headline, for error messages."""
+        """Returns the last lines of the log under a headline, for error messages."""
         state = "running" if self.running() else f"ended with {self.exit_status()}"
         end = "\n".join("    " + line for line in self.log().splitlines()[-lines:])
         return f"--- {self.name} ({state}; {' '.join(self.argv)})\n{end}"
 
     def check(self) -> None:
-        """Raise `ProcessDied` with the log's end unless it is running."""
+        """Raises `ProcessDied` with the end of the log unless the process is running."""
         if not self.running():
             raise ProcessDied(f"{self.name} has ended\n{self.tail()}")
 
     def wait_for_log(self, text: str, deadline: float = 20.0) -> None:
-        """Wait until `text` is in the log; fail at once if the process ends before."""
+        """Waits until `text` is in the log. Raises ProcessDied if the process ends before."""
 
         def seen() -> bool:
             if text in self.log():
@@ -123,7 +124,7 @@ class Process:
             raise
 
     def wait(self, deadline: float = 20.0) -> int:
-        """Wait for its end and return the exit status."""
+        """Waits until the process ends and returns the exit status."""
         try:
             status = self._popen.wait(deadline)
         except subprocess.TimeoutExpired as expired:
@@ -133,11 +134,14 @@ class Process:
         return status
 
     def send(self, signal_number: int) -> None:
-        """Send a signal to its whole group."""
+        """Sends a signal to the whole process group."""
         signal_group(self.pid, self._start, signal_number)
 
     def stop(self, grace: float = 5.0, signal_number: int = signal.SIGTERM) -> int:
-        """End its group: politely, then after `grace` seconds by force. Returns the exit status."""
+        """Ends the process group by `signal_number`, after `grace` seconds by SIGKILL.
+
+        Returns the exit status.
+        """
         self.send(signal_number)
         try:
             self._popen.wait(grace)
@@ -149,11 +153,11 @@ class Process:
         return status
 
     def kill(self) -> None:
-        """End its group by SIGKILL, as a crash would."""
+        """Ends the process group by SIGKILL, which simulates a crash."""
         self.stop(signal_number=signal.SIGKILL)
 
     def _forget(self) -> None:
-        """Nothing is left to end, unless children stay in the group."""
+        """Tells the janitor that the group is gone, unless children are left in it."""
         if not signal_group(self.pid, self._start, 0):
             janitor().remove("group", self._group)
 
@@ -174,7 +178,7 @@ class Supervisor:
         env: Mapping[str, str] | None = None,
         stdin: IO[bytes] | int = subprocess.DEVNULL,
     ) -> Process:
-        """Start `argv`; its output is appended to `directory/NAME.log`."""
+        """Starts `argv`. Its output is appended to `directory/NAME.log`."""
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:
             popen = subprocess.Popen(
@@ -190,18 +194,20 @@ class Supervisor:
         return process
 
     def stop(self) -> None:
-        """End all processes, the last started first."""
+        """Ends all processes, the last started first."""
         while self._processes:
             process = self._processes.pop()
             with contextlib.suppress(ProcessLookupError):
                 process.stop()
 
     def report(self) -> str:
-        """The ends of all logs."""
+        """Returns the ends of all logs."""
         return "\n".join(process.tail() for process in self._processes)
 
     def ended(self) -> list[str]:
-        """The ends of the logs of those that have ended with an error, and not by `stop`."""
+        """Returns the ends of the logs of processes that have failed (not those ended by
+        `stop`).
+        """
         expected = (None, 0, -signal.SIGTERM, -signal.SIGKILL)
         return [one.tail() for one in self._processes if one.exit_status() not in expected]
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest fixtures: `lab` for one test, `module_lab` for all tests of a module, `shown`.
 
-When a test fails, the ends of all logs of its lab are added to its report.
+If a test fails, the ends of all logs of its lab are added to its report.
 
 `@pytest.mark.executes(PAGE, START...)` declares that a test executes the commands of a page that
-begin so, or all of them; `shown` gives them to it, and fails where it leaves one. The declarations
-are read by controller/tests/test_commands_shown.py.
+begin with one of the STARTs; without START, all its commands. The fixture `shown` gives the
+commands to the test, and fails the test if it has not taken them all.
+controller/tests/test_commands_shown.py reads these declarations.
 """
 
 from collections.abc import Generator, Iterator
@@ -19,7 +20,7 @@ _open_labs: list[Lab] = []
 
 
 def open_lab() -> Iterator[Lab]:
-    """A lab whose logs are shown when a test fails; for a fixture of another scope."""
+    """Yields a lab whose logs are shown if a test fails. For fixtures of other scopes."""
     with Lab() as lab:
         _open_labs.append(lab)
         try:
@@ -30,24 +31,24 @@ def open_lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    """Namespaces, processes and a run directory for one test."""
+    """Yields namespaces, processes and a run directory for one test."""
     yield from open_lab()
 
 
 @pytest.fixture(scope="module")
 def module_lab() -> Iterator[Lab]:
-    """Namespaces, processes and a run directory for the tests of one module."""
+    """Yields namespaces, processes and a run directory for the tests of one module."""
     yield from open_lab()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the mark known."""
+    """Registers the mark `executes`."""
     config.addinivalue_line("markers", "executes(page, *starts): commands that the test executes")
 
 
 @pytest.fixture
 def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
-    """The commands of pages that the test's marks name. All of them have to be taken."""
+    """Yields the commands that the test's marks declare. Fails the test if it does not take all."""
     marks = list(request.node.iter_markers("executes"))
     given = Shown([(mark.args[0], mark.args[1:]) for mark in reversed(marks)])
     yield given
@@ -59,7 +60,7 @@ def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: "pytest.CallInfo[None]"
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the ends of the logs beside a failure."""
+    """Adds the ends of the logs to the report of a failed test."""
     report = yield
     if report.failed:
         for opened in _open_labs:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorders: byte streams of real peers, kept to be replayed as goldens.
+"""Records byte streams of real peers, which tests replay as goldens.
 
-A recording is a file of records, each a big-endian u64 of nanoseconds since
-the recording began, a u32 length and the bytes, exactly as they were read. So
-a replay can keep the peer's own division into reads, or cut it anew.
+A recording is a file of records. A record is a big-endian u64 (nanoseconds since the start of the
+recording), a u32 length and the bytes of one read. So a replay can use the peer's own division into
+reads, or another one.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ NETLINK_LISTEN_GROUPS = {
 
 
 def read_recording(path: Path) -> Iterator[tuple[float, bytes]]:
-    """Yield (seconds since the start, bytes) of each record of a recording."""
+    """Yields each record of a recording: seconds since the start, and bytes."""
     data = path.read_bytes()
     offset = 0
     while offset < len(data):
@@ -46,7 +46,7 @@ def read_recording(path: Path) -> Iterator[tuple[float, bytes]]:
 
 
 class _Recorder:
-    """Writes what arrives on one socket to a file, from a thread of its own."""
+    """Writes the bytes that arrive on one socket to a file, in a thread of its own."""
 
     def __init__(self, source: socket.socket, path: Path):
         self.path = path
@@ -76,7 +76,7 @@ class _Recorder:
         return self._source
 
     def stop(self) -> None:
-        """End the recording."""
+        """Ends the recording."""
         self._stop.set()
         self._thread.join()
         self._source.close()
@@ -95,7 +95,7 @@ class _Recorder:
 
 
 class FpmRecorder(_Recorder):
-    """Plays the FPM server for zebra and records what it sends, over reconnects."""
+    """Acts as zebra's FPM server and records the bytes that zebra sends, also after reconnects."""
 
     def __init__(self, namespace: Namespace, path: Path, port: int = 2620):
         listener = namespace.socket(socket.AF_INET, socket.SOCK_STREAM)

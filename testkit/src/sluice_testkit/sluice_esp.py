@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running ESP engines: `sluice-esp` at the other end of a switch's engine port, or the one inside
-sluice-switch (`--engine-port`). Both are administered alike.
+"""Runs ESP engines.
+
+An engine is either `sluice-esp` at the other end of a switch's engine port, or the engine inside
+sluice-switch (`--engine-port`). Their administration is the same.
 
 Depends on namespaces, process, target, controller and where.
 """
@@ -20,7 +22,7 @@ from sluice_testkit.wait import wait_until
 
 
 class EspEngineProcess(ABC):
-    """An engine in a process whose end it does not survive; its state does."""
+    """Runs an engine. The engine's state directory survives the end of its process."""
 
     def __init__(self, label: str, directory: Path):
         self._label = label
@@ -34,35 +36,38 @@ class EspEngineProcess(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Starts the engine and waits until it answers."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kills the engine, which simulates a crash."""
 
     @abstractmethod
     def ctl(self, *words: str) -> str:
-        """Run the engine's command line; return what it prints."""
+        """Runs the engine's command line and returns its output."""
 
     def add(self, sas: Iterable[Mapping[str, Any]]) -> None:
-        """Give it SAs, by a file that is its owner's alone."""
+        """Adds SAs to the engine, from a file that only its owner can read."""
         path = self._directory / "sas.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(list(sas)), encoding="utf-8")
         self.ctl("add", str(path))
 
     def forget(self) -> None:
-        """Lose the reserve of sequence numbers, as with a disk; for an engine that does not run."""
+        """Deletes the reserve of sequence numbers, as a lost disk would.
+
+        The engine must not run.
+        """
         (self._directory / "state" / "sequence-numbers").unlink()
 
     def status(self) -> dict[str, Any]:
-        """SAs and counters."""
+        """Returns the engine's SAs and counters."""
         status = json.loads(self.ctl("show", "--json"))
         assert isinstance(status, dict)
         return status
 
     def sa(self, direction: str, number: int) -> dict[str, Any]:
-        """An SA by its number in the shim."""
+        """Returns an SA by its direction and its number in the shim."""
         (found,) = [
             sa
             for sa in self.status()["sas"]
@@ -72,7 +77,7 @@ class EspEngineProcess(ABC):
 
 
 class SluiceEsp(EspEngineProcess):
-    """Runs an engine on `interface`."""
+    """Runs a `sluice-esp` on `interface`."""
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class SluiceEsp(EspEngineProcess):
         self._supervisor = supervisor
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Starts the engine and waits until it answers."""
         argv = [str(where.sluice_esp()), "--interface", self._interface]
         argv += ["--admin", str(self.admin)]
         argv += ["--state-directory", str(self._directory / "state")]
@@ -97,13 +102,13 @@ class SluiceEsp(EspEngineProcess):
         wait_until(self._answers, 20, f"{self._label} to answer")
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kills the engine, which simulates a crash."""
         assert self.process is not None
         self.process.kill()
         self.process = None
 
     def ctl(self, *words: str) -> str:
-        """Run `sluice-esp ctl`; return what it prints."""
+        """Runs `sluice-esp ctl` and returns its output."""
         argv = [str(where.sluice_esp()), "ctl", "--admin", str(self.admin)]
         return str(self._namespace.run(*argv, *words).stdout)
 
@@ -118,7 +123,10 @@ class SluiceEsp(EspEngineProcess):
 
 
 class SwitchEsp(EspEngineProcess):
-    """The engine at `port` inside a switch, which is not started yet, and which it lives with."""
+    """Runs the engine inside a switch, at `port`. The switch must not be started yet.
+
+    The engine starts and ends with the switch.
+    """
 
     def __init__(
         self, label: str, target: Target, port: int, controller: Controller, directory: Path
@@ -130,17 +138,17 @@ class SwitchEsp(EspEngineProcess):
         target.options += ["--engine-state-directory", str(self._directory / "state")]
 
     def start(self) -> None:
-        """Start the switch and wait until it is programmed again."""
+        """Starts the switch and waits until the controller has programmed it again."""
         self._target.start()
         self._controller.wait_synced()
 
     def kill(self) -> None:
-        """End the switch as a crash would, and wait until its controller knows."""
+        """Kills the switch, which simulates a crash. Waits until its controller notices."""
         self._target.kill()
         wait_until(lambda: not self._controller.synced(), 20, "the controller to notice")
 
     def ctl(self, *words: str) -> str:
-        """Run `sluice-switch ctl esp`; return what it prints."""
+        """Runs `sluice-switch ctl esp` and returns its output."""
         socket = f"unix:/run/sluice-switch/{self._target.pid}.sock"
         argv = [str(where.sluice_switch()), "ctl", "--admin", socket, "esp"]
         return str(self._target.namespace.run(*argv, *words).stdout)

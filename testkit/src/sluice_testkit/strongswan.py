@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strongSwan of its own for a namespace: charon, and swanctl to ask it.
+"""Runs a separate strongSwan in a namespace: charon, controlled by swanctl.
 
-Two charons of one machine would share /run, so that each has its own. Depends on namespaces,
+Two charons on one machine would share /run, so each gets a /run of its own. Depends on namespaces,
 process and wait.
 """
 
@@ -21,7 +21,7 @@ PLUGINS = (
 )
 LIBIPSEC = Path("/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so")
 USERSPACE_ESP = ("kernel-libipsec", "kernel-netlink")
-"""Plugins for SAs in user space: charon makes the ESP itself, in UDP, of what enters `TUN`."""
+"""Plugins for SAs in user space: charon itself does ESP (in UDP) for packets routed to `TUN`."""
 TUN = "ipsec0"
 CONFIG = """\
 charon {{
@@ -41,12 +41,15 @@ charon {{
 
 
 def is_installed() -> bool:
-    """Whether Debian's packages strongswan-charon and strongswan-swanctl are there."""
+    """Returns whether Debian's packages strongswan-charon and strongswan-swanctl are installed."""
     return CHARON.exists() and SWANCTL.exists()
 
 
 def kernel_has_esp(namespace: Namespace) -> bool:
-    """Whether the kernel takes an ESP state, for which it may load a module. Leaves none."""
+    """Returns whether the kernel accepts an ESP state.
+
+    Adds a state, which may load a module, and deletes it again.
+    """
     ends = ("src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "spi", "0x1000")
     aead = ("aead", "rfc4106(gcm(aes))", f"0x{'11' * 20}", "128")
     made = namespace.run("ip", "xfrm", "state", "add", *ends, "mode", "tunnel", *aead, check=False)
@@ -56,16 +59,16 @@ def kernel_has_esp(namespace: Namespace) -> bool:
 
 
 def has_userspace_esp() -> bool:
-    """Whether Debian's libcharon-extra-plugins is there, too."""
+    """Returns whether strongSwan and Debian's package libcharon-extra-plugins are installed."""
     return is_installed() and LIBIPSEC.exists()
 
 
 class StrongSwan:
-    """One IKE daemon.
+    """Runs one IKE daemon.
 
-    `kernel` are the plugins that have its SAs: the kernel's, or libipsec's before it. Of
-    `plugins` that offer the same algorithm, the first serves. With `keys_in_log` its log has the
-    keys of its SAs, for `charon_keys`.
+    `kernel` lists the plugins that install SAs: kernel-netlink alone, or kernel-libipsec before it.
+    If several of `plugins` offer the same algorithm, the first is used. With `keys_in_log`, the log
+    has the keys of the SAs (see `charon_keys`).
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class StrongSwan:
         )
 
     def start(self, connections: str) -> None:
-        """Start charon with connections and secrets, as swanctl.conf has them."""
+        """Starts charon and loads connections and secrets, in the format of swanctl.conf."""
         run = f"mount -t tmpfs tmpfs /run && exec env STRONGSWAN_CONF={self._settings} {CHARON}"
         argv = self._namespace.argv(["unshare", "--mount", "sh", "-c", run])
         self.process = self._supervisor.start(self._label, argv)
@@ -107,24 +110,24 @@ class StrongSwan:
         self.load(connections)
 
     def load(self, connections: str) -> None:
-        """Give it these connections and secrets, and no others."""
+        """Replaces charon's connections and secrets by these."""
         path = self._directory / "swanctl.conf"
         path.write_text(connections, encoding="utf-8")
         self.ctl("--load-all", "--clear", "--file", str(path))
 
     def kill(self) -> None:
-        """End it as a crash would: nothing is told to the peer."""
+        """Kills the daemon, which simulates a crash. The peer is not told."""
         assert self.process is not None
         self.process.kill()
         self.process = None
 
     def ctl(self, *words: str) -> str:
-        """Run swanctl; return what it prints."""
+        """Runs swanctl and returns its output."""
         command = (f"STRONGSWAN_CONF={self._settings}", str(SWANCTL), *words, "--uri", self._uri)
         return str(self._namespace.run("env", *command).stdout)
 
     def established(self, child: str) -> list[str]:
-        """The lines of `swanctl --list-sas` about a child SA that is installed."""
+        """Returns the lines of `swanctl --list-sas` about a child SA that is installed."""
         lines = self.ctl("--list-sas").splitlines()
         return [line for line in lines if child in line and "INSTALLED" in line]
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime target in a namespace: sluice-switch, or BMv2 as the reference.
+"""Runs a P4Runtime target in a namespace: sluice-switch, or BMv2 as the reference.
 
-Which one is said by name or by the environment variable TARGET. Both take the
-same command line; that is the point. A BMv2 that was asked for and is not
-there is an error, since a skipped comparison would look like a passed one.
+A name or the environment variable TARGET selects the target. Both take the same command line. If
+BMv2 is selected but missing, an error is raised: a skipped comparison would look like a passed one.
 """
 
 import os
@@ -27,11 +26,11 @@ HOW_TO_GET_BMV2 = (
 
 
 class TargetUnavailable(RuntimeError):
-    """The target that was asked for is not on this machine."""
+    """The selected target is not installed on this machine."""
 
 
 def target_name(name: str | None = None) -> str:
-    """The target to use: `name`, else TARGET, else sluice-switch."""
+    """Returns the name of the target: `name`, else TARGET, else sluice-switch."""
     chosen = name or os.environ.get("TARGET") or NAMES[0]
     if chosen not in NAMES:
         known = ", ".join(NAMES)
@@ -40,12 +39,12 @@ def target_name(name: str | None = None) -> str:
 
 
 def bmv2_available() -> bool:
-    """True if simple_switch_grpc is on this machine."""
+    """Returns whether simple_switch_grpc is on this machine."""
     return where.bmv2() is not None
 
 
 def binary(name: str) -> Path:
-    """The program of a target."""
+    """Returns the path of a target's program."""
     if name == "sluice-switch":
         return where.sluice_switch()
     found = where.bmv2()
@@ -55,17 +54,18 @@ def binary(name: str) -> Path:
 
 
 def p4runtime_address(name: str | None, directory: Path, label: str) -> str:
-    """Where a router's switch serves P4Runtime: a Unix socket; BMv2 knows TCP only."""
+    """Returns the P4Runtime address of a router's switch: a Unix socket, or TCP for BMv2."""
     if target_name(name) == "bmv2":
         return f"127.0.0.1:{GRPC_PORT}"
     return f"unix:{directory / label}-p4rt.sock"
 
 
 class Target:
-    """One switch. `ports` are port number to interface; the interfaces become silent. `options` are
-    further words of its command line.
+    """Runs one switch.
 
-    gRPC is served at `address`, else on the namespace's loopback, so all targets may use one port.
+    `ports` maps a port number to its interface; the kernel no longer sends on these interfaces.
+    `options` are further options of the command line. The switch serves gRPC at `address`. The
+    default is a port on the namespace's loopback interface, so all targets may use the same port.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Target:
         return self.process.pid
 
     def argv(self) -> list[str]:
-        """The command line, outside of its namespace."""
+        """Returns the command line, without the words that enter the namespace."""
         words = [str(binary(self.name))]
         words += ["--device-id", str(self.device_id)]
         for port, interface in sorted(self.ports.items()):
@@ -121,7 +121,7 @@ class Target:
         return [*words, "--", *own, "--drop-port", str(DROP_PORT), *self.options]
 
     def start(self, deadline: float = 30.0) -> None:
-        """Start it and wait until gRPC listens."""
+        """Starts the target and waits until gRPC listens."""
         argv = self.argv()
         for interface in self.ports.values():
             self.namespace.silence(interface)
@@ -129,13 +129,13 @@ class Target:
         wait_until(self._listens, deadline, f"{self.name} to listen on {self.grpc}")
 
     def stop(self) -> None:
-        """Stop it."""
+        """Stops the target."""
         if self.process is not None:
             self.process.stop()
             self.process = None
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kills the target, which simulates a crash."""
         if self.process is not None:
             self.process.kill()
             self.process = None

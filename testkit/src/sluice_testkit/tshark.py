@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wireshark's view of ESP: tshark decrypts a capture by the keys of its SAs, and checks the ICVs.
+"""Checks ESP packets with Wireshark: tshark decrypts a capture with the SAs' keys and checks ICVs.
 
 Depends on process.
 """
@@ -20,7 +20,7 @@ PROGRAM = shutil.which("tshark")
 needed = pytest.mark.skipif(
     PROGRAM is None, reason="tshark is not installed (Debian: tshark, by `make setup`)"
 )
-"""Marks a test that runs tshark."""
+"""Marks a test that needs tshark. The test is skipped if it is missing."""
 
 _HMAC = "HMAC-SHA-256-128 [RFC4868]"
 _GCM, _CBC = "AES-GCM with 16 octet ICV [RFC4106]", "AES-CBC [RFC3602]"
@@ -32,7 +32,7 @@ ALGORITHMS = {
     "aes-256-cbc-hmac-sha-256-128": (_CBC, _HMAC),
     "null-hmac-sha-256-128": ("NULL", _HMAC),
 }
-"""Names of the engine's algorithms, and tshark's for encryption and authentication."""
+"""Maps the engine's name of an algorithm to tshark's names for encryption and authentication."""
 _FIELDS = (
     *("esp.spi", "esp.sequence", "esp.icv_good"),
     *("ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "data.data"),
@@ -41,7 +41,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class EspSa:
-    """An SA in a capture. Keys are hexadecimal digits; an AEAD's ends with its salt."""
+    """An SA of a capture. Keys are in hexadecimal; an AEAD's key ends with its salt."""
 
     source: str
     destination: str
@@ -51,7 +51,7 @@ class EspSa:
     integrity_key: str = ""
 
     def preference(self) -> str:
-        """A line of Wireshark's table `esp_sa`."""
+        """Returns the option that adds the SA to Wireshark's table `esp_sa`."""
         encryption, authentication = ALGORITHMS[self.algorithm]
         family = "IPv6" if ":" in self.source else "IPv4"
         keys = [f"0x{key}" if key else "" for key in (self.key, self.integrity_key)]
@@ -59,17 +59,19 @@ class EspSa:
         return "uat:esp_sa:" + ",".join(f'"{one}"' for one in (*fields, authentication, keys[1]))
 
     def is_refused(self) -> bool:
-        """Whether tshark refuses the line: it checks options before it opens the file."""
+        """Returns whether tshark refuses the SA's option. tshark checks options before it opens the
+        file.
+        """
         done = _tshark(["-r", os.devnull, "-o", self.preference()], check=False)
         return "Invalid -o flag" in done.stderr
 
 
 @dataclass(frozen=True)
 class EspPacket:
-    """An ESP packet as tshark reads it.
+    """An ESP packet as tshark dissects it.
 
-    `inner` are the addresses of the packet inside, None where it was not decrypted; `payload` is
-    what that packet carries, as far as tshark calls it data.
+    `inner` has source and destination of the inner packet, or None if tshark has not decrypted it.
+    `payload` has the bytes of the inner packet that tshark calls data.
     """
 
     spi: int
@@ -80,13 +82,13 @@ class EspPacket:
 
 
 def require(algorithm: str) -> None:
-    """Skip the test where this tshark does not know the algorithm."""
+    """Skips the test if this tshark does not support the algorithm."""
     if EspSa("192.0.2.1", "192.0.2.2", 256, algorithm).is_refused():
         pytest.skip(f"this tshark has no {ALGORITHMS[algorithm][0]}")
 
 
 def esp_packets(capture: Path, sas: Iterable[EspSa]) -> list[EspPacket]:
-    """The ESP packets of a capture file, in order, decrypted with these SAs."""
+    """Returns the ESP packets of a capture file in order, decrypted with the keys of `sas`."""
     sas = tuple(sas)
     options = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
     options += [sa.preference() for sa in sas]
@@ -99,7 +101,7 @@ def esp_packets(capture: Path, sas: Iterable[EspSa]) -> list[EspPacket]:
 
 
 def _tshark(words: Sequence[str], *, check: bool = True) -> CompletedProcess[str]:
-    """Run it without anybody's settings."""
+    """Runs tshark with an empty configuration, without the user's settings."""
     assert PROGRAM is not None
     with tempfile.TemporaryDirectory() as settings:
         environment = {"WIRESHARK_CONFIG_DIR": settings, "HOME": settings}
@@ -107,8 +109,8 @@ def _tshark(words: Sequence[str], *, check: bool = True) -> CompletedProcess[str
 
 
 def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPacket:
-    """One line of tshark's; `ends` are the outer addresses by SPI."""
-    # A packet decrypted with another key may seem to hold one more ESP header, after its own.
+    """Parses one line of tshark's output. `ends` maps an SPI to the outer addresses."""
+    # tshark may show a second ESP header if it decrypted the packet with a wrong key.
     first = [field.partition(",")[0] for field in fields]
     number, sequence, good = first[:3]
     source, destination, source6, destination6 = fields[3:7]
@@ -125,5 +127,5 @@ def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPa
 
 
 def _pairs(sources: str, destinations: str) -> Iterable[tuple[str, str]]:
-    """Source and destination of each header, of tshark's lists."""
+    """Returns source and destination of each header, from tshark's comma-separated lists."""
     return zip(filter(None, sources.split(",")), filter(None, destinations.split(",")), strict=True)

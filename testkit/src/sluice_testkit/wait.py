@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a condition, never for time to pass.
+"""Waits for conditions, never for a fixed time.
 
-`wait_until` polls a condition until it holds or a deadline passes; when it
-passes, the error says what was awaited and what was seen last.
+`wait_until` polls a condition until it holds or a deadline passes. The error after a deadline names
+the condition and the last value seen.
 
-Deadlines are for a machine of usual speed. On a slower one, such as an
-emulated one, SLUICE_PATIENCE says by how much to multiply them.
+Deadlines are chosen for a machine of usual speed. On a slower one, such as an emulated machine,
+they are multiplied by the environment variable SLUICE_PATIENCE.
 """
 
 import os
@@ -17,11 +17,11 @@ Value = TypeVar("Value")
 
 
 class Timeout(AssertionError):
-    """A condition did not come to hold in time."""
+    """A condition did not hold in time."""
 
 
 def patient(seconds: float) -> float:
-    """`seconds`, times SLUICE_PATIENCE."""
+    """Returns `seconds` times SLUICE_PATIENCE."""
     return seconds * float(os.environ.get("SLUICE_PATIENCE", "1"))
 
 
@@ -33,12 +33,11 @@ def wait_until(
     interval: float = 0.02,
     retry_on: tuple[type[Exception], ...] = (),
 ) -> Value:
-    """Call `condition` until it returns something true, and return that.
+    """Calls `condition` until it returns a true value, and returns that value.
 
-    `deadline` is in seconds from now (see `patient`). Exceptions named in `retry_on` count as
-    "not yet"; all others pass through at once. The condition is always tried
-    once more at the deadline, so that a machine that stood still does not
-    turn a condition that holds into a failure.
+    `deadline` is in seconds from now (see `patient`). Exceptions of the types in `retry_on` count
+    as "not yet"; all others propagate at once. The condition is always tried once more at the
+    deadline. So if the machine stalled, a condition that holds is not reported as failed.
     """
     deadline = patient(deadline)
     end = time.monotonic() + deadline
@@ -58,11 +57,11 @@ def wait_until(
 
 
 class Stopwatch:
-    """Seconds since it was made, by a clock that never goes back."""
+    """Measures seconds since its creation, by a monotonic clock."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     def seconds(self) -> float:
-        """Seconds passed so far."""
+        """Returns the seconds that have passed so far."""
         return time.monotonic() - self._start

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the programs under test, and says how to get one that is missing.
+"""Finds the programs under test. If one is missing, the error says how to build it.
 
-Each can be named by an environment variable; else it is what `make setup`
-built in this checkout.
+An environment variable can name each program. The default is the one that `make setup` has built in
+this checkout.
 """
 
 import os
@@ -11,7 +11,9 @@ from pathlib import Path
 
 
 def repository() -> Path:
-    """The root of the checkout: SLUICE_ROOT, or the first folder above with `p4src/`."""
+    """Returns the root of the checkout: SLUICE_ROOT, or the nearest parent directory with
+    `p4src/`.
+    """
     named = os.environ.get("SLUICE_ROOT")
     if named:
         return Path(named)
@@ -36,44 +38,44 @@ def _release(binary: str) -> Path:
 
 
 def sluice_switch() -> Path:
-    """The switch: SLUICE_SWITCH, or cargo's release build."""
+    """Returns the switch's program: SLUICE_SWITCH, or cargo's release build."""
     return _find("SLUICE_SWITCH", _release("sluice-switch"), "run `make setup`")
 
 
 def sluice_esp() -> Path:
-    """The ESP engine: SLUICE_ESP, or cargo's release build."""
+    """Returns the ESP engine's program: SLUICE_ESP, or cargo's release build."""
     return _find("SLUICE_ESP", _release("sluice-esp"), "run `make setup`")
 
 
 def sluice_traffic() -> Path:
-    """The traffic generator: SLUICE_TRAFFIC, or cargo's release build."""
+    """Returns the traffic generator's program: SLUICE_TRAFFIC, or cargo's release build."""
     return _find("SLUICE_TRAFFIC", _release("sluice-traffic"), "run `make setup`")
 
 
 def sluice() -> Path:
-    """The `sluice` command: SLUICE_COMMAND, or the one in the controller's environment."""
+    """Returns the `sluice` command: SLUICE_COMMAND, or the one in the controller's environment."""
     default = repository() / ".venv" / "controller" / "bin" / "sluice"
     return _find("SLUICE_COMMAND", default, "run `make setup`")
 
 
 def controller_python() -> Path:
-    """The Python that has the controller's packages."""
+    """Returns the Python interpreter of the controller's environment."""
     return sluice().with_name("python")
 
 
 def p4runtime_shell_python() -> Path:
-    """The Python that has p4runtime-shell."""
+    """Returns the Python interpreter of the environment with p4runtime-shell."""
     default = repository() / ".venv" / "shell" / "bin" / "python"
     return _find("SLUICE_SHELL_PYTHON", default, "run `make setup`")
 
 
 def pipeline() -> Path:
-    """The compiled pipeline's folder (router.json, router.p4info.txtpb)."""
+    """Returns the directory of the compiled pipeline (router.json, router.p4info.txtpb)."""
     default = repository() / "p4src" / "build" / "v1model"
     return _find("SLUICE_PIPELINE", default, "run `make p4`")
 
 
 def bmv2() -> Path | None:
-    """simple_switch_grpc: BMV2, or the one on PATH; None if there is none."""
+    """Returns the path of simple_switch_grpc: BMV2, or the one on PATH. None if there is none."""
     found = os.environ.get("BMV2") or shutil.which("simple_switch_grpc")
     return Path(found) if found and Path(found).exists() else None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adversary's seeded short form on the running router, and tests of the adversary itself."""
+"""Short attacks by the adversary on a running router, and tests of the adversary itself."""

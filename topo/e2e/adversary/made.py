@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules, datagrams and captured frames made by hand, for tests of reference and judge."""
+"""Builds rules, datagrams and captured frames for tests of the reference and the checker."""
 
 from dataclasses import replace
 
@@ -20,49 +20,51 @@ NUMBER = 77
 
 
 def protected_port(port: int = 7000, verdict: Verdict = ONE) -> Rule:
-    """A rule for one UDP port."""
+    """Returns a rule for one UDP port."""
     return Rule("port", verdict, protocols=(UDP,), destination_ports=((port, port),))
 
 
 def policy(*outbound: Rule, inbound: tuple[Rule, ...] = (), checked: bool = False) -> Policy:
-    """East with these lists; south discards everything."""
+    """Returns SPDs in which east has these lists and south discards everything."""
     return Policy({"east": Spd("east", inbound, outbound, checked), "south": Spd("south")})
 
 
 def udp(
     port: int = 7000, size: int = 64, ends: tuple[bytes, bytes] = (A, B), number: int = NUMBER
 ) -> Draft:
-    """A UDP datagram from port 53."""
+    """Returns a UDP datagram from port 53."""
     version = 4 if len(ends[0]) == 4 else 6
     data = transport(ends, UDP, (53, port), number, size)
     return Draft(version, *ends, UDP, data, 5)
 
 
 def datagram(*packets: bytes, entry: EntryPoint = FROM_A, number: int = NUMBER) -> Datagram:
-    """A datagram of these packets."""
+    """Returns a datagram of these packets."""
     return Datagram(number, "made", entry, list(packets))
 
 
 def left(link: str, packet: bytes) -> bytes:
-    """A frame that leaves by a link."""
+    """Returns the packet in a frame that leaves by a link."""
     ether_type = b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd"
     here = plan.LINKS[link]
     return mac(here.host_mac) + mac(here.router_mac) + ether_type + packet
 
 
 def to_engine(bundle: int, packet: bytes, kind: int = ENCRYPT) -> bytes:
-    """A frame to the engine."""
+    """Returns the packet in a frame to the engine."""
     ether_type = ETHERTYPE_SHIM.to_bytes(2, "big")
     return bytes(12) + ether_type + Shim(kind, bundle).pack(packet) + packet
 
 
 def filled(size: int) -> bytes:
-    """Payload with the number of these datagrams."""
+    """Returns a payload of marks with NUMBER."""
     return marks.fill(NUMBER, size)
 
 
 def altered(policy: Policy, old: str, rule: Rule) -> Policy:
-    """The policy with the verdict of `rule` in each rule of action `old` but the sentinels'."""
+    """Replaces the verdict of all rules of action `old` by that of `rule`, except sentinels'
+    rules.
+    """
 
     def exchange(one: Rule) -> Rule:
         is_meant = one.verdict.action == old and not one.is_sentinels

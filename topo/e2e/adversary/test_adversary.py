@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random rules, random datagrams, captures on every link: nothing leaks, nothing is lost.
+"""Attacks a router with random rules and datagrams, captured on every link: no leak, no loss.
 
-The seeded short form of `make prove`. Then the control experiments on the same router: with a
-deliberately wrong reference the same captures must show leaks and losses.
+This is a short form of `make prove` with a fixed seed. The control experiments on the same router
+use a deliberately wrong reference; then the same captures must show leaks and losses.
 """
 
 import os
@@ -59,7 +59,9 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: object, kind: str
 ) -> None:
-    """Outcomes that it forbids are then leaks, and outcomes that it requires are lost."""
+    """With a wrong reference, permitted packets are reported as leaks, and discarded ones as
+    lost.
+    """
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", DISCARD if new is DISCARD else BYPASS)
     campaign = Campaign(arena, SEED, lambda policy: Reference(altered(policy, old, wrong)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge can fail: it finds leaking frames made by hand, and accepts permitted ones."""
+"""Tests the checker with hand-made frames: it reports leaking frames and accepts permitted ones."""
 
 import struct
 
@@ -56,7 +56,10 @@ def test_what_arrives_where_it_belongs_is_no_finding() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_any_fragment_in_clear_is_a_leak(at: int) -> None:
-    """The first has no mark: it is recognized by its bytes."""
+    """Any of three fragments in clear is a leak.
+
+    The first one has no mark; its bytes identify it.
+    """
     packets = udp(7000).cut(8, 32)
     checker = judging(policy(protected_port(), REST), datagram(*packets))
     checker.saw("b", left("b", packets[at]))
@@ -174,7 +177,10 @@ def test_an_error_may_leave_by_a_bundle_that_carried_packets_like_what_it_quotes
 
 
 def test_what_was_forgotten_takes_nothing_else_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two datagrams of the same bytes: with the first removed, the later one is still known."""
+    """Two datagrams have the same bytes.
+
+    After the first is forgotten, the later one is still known.
+    """
     monkeypatch.setattr("sluice_adversary.checker.REMEMBERED", 1)
     packet = udp(53, size=0).whole()
     checker = judging(policy(REST), datagram(packet, number=1), datagram(packet, number=2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer accepts a frame as ciphertext only if every byte of it is."""
+"""Tests the peer: it accepts a frame as ciphertext only if all of it is authentic ESP."""
 
 import struct
 
@@ -20,7 +20,7 @@ LINKS = plan.LINKS
 
 
 def sealer(bundle: int) -> Sealer:
-    """The router's half of an outbound SA."""
+    """Returns the router's half of an outbound SA."""
     (sa,) = [sa for sa in router_sas() if (sa["direction"], sa["sa"]) == ("out", bundle)]
     return Sealer(sa["spi"], bytes.fromhex(sa["key"]))
 
@@ -82,7 +82,10 @@ def test_plaintext_beside_ciphertext_is_plaintext() -> None:
 
 
 def test_esp_that_nobody_can_open_is_a_leak() -> None:
-    """A packet behind an ESP header with a known SPI, where policy lets the router's own pass."""
+    """A cleartext packet behind a forged ESP header with a known SPI is a leak.
+
+    The policy bypasses the router's own packets, so only the ESP check can report this one.
+    """
     packet = udp().whole()
     checker = OutcomeChecker()
     checker.new_round(Reference(policy(protected_port(), REST)))

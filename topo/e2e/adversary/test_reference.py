@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference, case by case, against RFC 4301 and the project's documents."""
+"""Tests the reference case by case, against RFC 4301 and the project's documents."""
 
 import struct
 from dataclasses import replace
@@ -57,7 +57,7 @@ def expect(rules: Policy, *packets: bytes, entry: EntryPoint = FROM_A) -> Expect
     return Reference(rules).expect(datagram(*packets, entry=entry))
 
 
-# -- the ordered search
+# -- the search of an ordered list
 
 
 def test_the_first_match_decides() -> None:
@@ -187,7 +187,7 @@ def test_a_transport_header_that_is_cut_off_is_dropped() -> None:
     )
 
 
-# -- inbound
+# -- inbound lists
 
 
 def test_in_clear_only_what_the_inbound_list_bypasses_comes_in() -> None:
@@ -251,7 +251,7 @@ def _error(ends: tuple[bytes, bytes], about: bytes, kind: int = 3) -> bytes:
 
 
 def test_an_error_leaves_by_what_it_quotes_only_to_be_protected() -> None:
-    about = udp(53, ends=(B, A)).whole()  # answered from A, port 53
+    about = udp(53, ends=(B, A)).whole()  # an answer comes from A, port 53
     answered = Rule("answer", ONE, protocols=(UDP,), destination_ports=((53, 53),))
     error = _error((A, B), about)
     assert expect(policy(answered), error).allowed == (BY_ONE,)
@@ -297,7 +297,7 @@ def test_types_are_read_over_either_ip(protocol: int, ends: tuple[bytes, bytes])
         assert expect(policy(echo, REST), packet).allowed == (allowed,)
 
 
-# -- ESP and the engine
+# -- ESP, and the engine
 
 
 def _to_router(protocol: int, body: bytes) -> Draft:

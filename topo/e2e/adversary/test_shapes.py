@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator: reproducible, of every shape, and every part of a payload has its number."""
+"""Tests the generator: it is reproducible, makes every shape, and marks every part of a payload."""
 
 from random import Random
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attack with the ESP engine inside the switch: links carry only ESP that a peer can decrypt,
-or permitted clear frames; the engine refuses the peer's altered and repeated packets.
+"""Attacks a router whose ESP engine is inside the switch.
 
-The seeded short form of the second part of `make prove`, and its control experiments.
+Links may carry only permitted clear frames, and ESP that a peer can decrypt. The engine must refuse
+the peer's altered and repeated packets. This is a short form of the second part of `make prove`
+with a fixed seed, with its control experiments.
 """
 
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: Verdict, kind: str
 ) -> None:
-    """Clear frames where the reference requires ESP are found too."""
+    """With a wrong reference, clear frames are also reported where the reference requires ESP."""
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", new)
     campaign = Campaign(arena, SEED, lambda policy: WithEngine(altered(policy, old, wrong)))
@@ -72,7 +73,10 @@ def test_a_wrong_reference_is_found_out(
 
 
 def test_what_the_engine_must_not_take_is_counted(arena: Arena) -> None:
-    """The count of required drops can fail: it does with frames that were never sent."""
+    """The engine's drops are compared with the number of hostile frames.
+
+    If the test claims frames that were never sent, the comparison must fail.
+    """
     assert arena.peer is not None
     arena.peer.hostile["altered"] += 1 << 32
     (found,) = arena.wrongly_accepted()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sites protected by SAs of the configuration and of `sluice sa`, with real engines."""
+"""Tests sites protected by SAs of the configuration and of `sluice sa`, with real engines."""

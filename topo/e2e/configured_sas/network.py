@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and its spokes of e2e.protected, whose controllers give engines their SAs.
+"""The hub and spokes of e2e.protected. Their controllers install the SAs in the engines.
 
-The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and r3
-ChaCha20-Poly1305 over IPv6. r1 has two engines: the second can take over for spoke 2, by an
-outbound SA of its own. With the target sluice-switch, r3's engine is inside its switch; all
-others are `sluice-esp`.
+The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is
+ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has an outbound SA of its own to
+r2, so that it can take over. If the target is sluice-switch, r3's engine is inside its switch; all
+other engines are `sluice-esp`.
 """
 
 import hashlib
@@ -30,25 +30,25 @@ KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}
 NAMES = {12: "r1-to-r2", 21: "r2-to-r1", 13: "r1-to-r3", 31: "r3-to-r1"}
 SPARE, SPARE_SPI = "r1-to-r2-spare", 0x1A02
 SECOND_PORT = 10
-"""The port of r1's second engine."""
+"""Port of r1's second engine."""
 
 
 def key(label: str, algorithm: str) -> str:
-    """The key of that label, in hexadecimal digits."""
+    """Returns the key for a label, in hexadecimal."""
     return hashlib.shake_128(f"key of {label}".encode()).hexdigest(KEY_BYTES[algorithm])
 
 
 @dataclass
 class Engines:
-    """A router's engines, the preferred one first, and its directory of keys."""
+    """A router's engines, the preferred one first, and the directory of its keys."""
 
     all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
-    """Every key, for tests that search where a key must not be."""
+    """All keys used, so that a test can search for them where no key may be."""
 
     def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
-        """Writes a file with the key of that label."""
+        """Writes the key for a label to a file and returns its path."""
         path = self.keys / label
         path.touch(mode=mode)
         path.chmod(mode)
@@ -67,30 +67,30 @@ class Sites:
 
     @property
     def between(self) -> Namespace:
-        """The namespace of t, which all protected traffic passes."""
+        """The namespace of t, which all protected traffic passes through."""
         return self.network.routers["t"].namespace
 
     def router(self, name: str) -> P4Router:
-        """A router."""
+        """Returns a router."""
         return self.network.p4_router(name)
 
     def sluice(self, router: str, *words: str) -> str:
-        """Runs the `sluice` command for a router."""
+        """Runs the `sluice` command for a router and returns its output."""
         controller = self.router(router).controller
         return controller.command(*words, "--socket", str(controller.socket))
 
     def sas(self, router: str) -> dict[tuple[str, int], dict[str, Any]]:
-        """The SAs of `sluice sa list`, by name and SPI."""
+        """Returns the SAs of `sluice sa list`, by name and SPI."""
         listed = self.router(router).controller.ask(command="show", what="sas")
         return {(one["name"], one["spi"]): one for one in listed}
 
     def state(self, router: str, name: str, spi: int) -> str | None:
-        """The state of an SA, None if it is not listed."""
+        """Returns the state of an SA, or None if it is not listed."""
         found = self.sas(router).get((name, spi))
         return None if found is None else str(found["state"])
 
     def drops(self, router: str, reason: str) -> int:
-        """Packets that the switch dropped for this reason."""
+        """Returns the number of packets that the switch has dropped for this reason."""
         counters = self.router(router).controller.ask(command="show", what="counters")
         return int(counters["switch_drops"].get(reason, {"packets": 0})["packets"])
 
@@ -100,7 +100,7 @@ class Sites:
         return "\n".join(status["problems"])
 
     def file_of(self, router: str, *sas: dict[str, Any]) -> str:
-        """A file for `sluice sa add`."""
+        """Writes a file for `sluice sa add` and returns its path."""
         path = self.directory / f"{router}-add.yaml"
         path.write_text(yaml.safe_dump({"security_associations": list(sas)}), encoding="utf-8")
         return str(path)
@@ -116,7 +116,9 @@ class Sites:
             )
 
     def without_configured(self, router: str, bundle: str) -> None:
-        """Removes the outbound SAs of a bundle from a router's configuration, and reloads it."""
+        """Removes the outbound SAs of a bundle from a router's configuration, and reloads the
+        file.
+        """
         controller = self.router(router).controller
         config = controller.config
         left = [
@@ -137,7 +139,7 @@ class Sites:
         self.sluice(router, "reload")
 
     def everything_written(self) -> str:
-        """All log output of programs, and all files of controllers."""
+        """Returns all log output of programs, and the contents of all files of controllers."""
         texts = [path.read_text("utf-8", "replace") for path in self.directory.rglob("*.log")]
         for name in self.engines:
             state = Path(self.router(name).controller.config["state_dir"])
@@ -146,14 +148,14 @@ class Sites:
 
 
 def outbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
-    """An SA at the encrypting end."""
+    """Returns the configuration of an SA at the router that encrypts."""
     sa = TUNNEL[number]
     ends = {"local": sa.source, "remote": sa.destination}
     return _common(number, bundle, key_file) | {"direction": "outbound"} | ends | more
 
 
 def inbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
-    """An SA at the decrypting end."""
+    """Returns the configuration of an SA at the router that decrypts."""
     return _common(number, bundle, key_file) | {"direction": "inbound"} | more
 
 
@@ -169,7 +171,7 @@ def _common(number: int, bundle: str, key_file: Path) -> dict[str, Any]:
 
 
 def configure(config: dict[str, Any], engines: Engines) -> None:
-    """Writes a router's SAs by name into its configuration, without numbers."""
+    """Writes a router's SAs into its configuration, with names instead of numbers."""
     sas: list[dict[str, Any]] = []
     for bundle in config["bundles"]:
         name = bundle["name"]
@@ -186,7 +188,7 @@ def configure(config: dict[str, Any], engines: Engines) -> None:
 
 
 def add_spare(config: dict[str, Any], engines: Engines, router: str) -> None:
-    """Adds an SA from r1 to r2 by which r1's second engine can take over."""
+    """Adds the SA from r1 to r2 with which r1's second engine can take over."""
     path = engines.key_file(SPARE)
     spare = {"name": SPARE, "spi": SPARE_SPI}
     if router == "r1":
@@ -199,7 +201,7 @@ def add_spare(config: dict[str, Any], engines: Engines, router: str) -> None:
 
 @contextmanager
 def running(lab: Lab) -> Iterator[Sites]:
-    """The network, started; its SAs come from the configuration."""
+    """Starts the network. Its SAs come from the configuration."""
 
     @contextmanager
     def attach(router: P4Router) -> Iterator[Engines]:
@@ -222,14 +224,14 @@ def running(lab: Lab) -> Iterator[Sites]:
 
 
 def _inside(lab: Lab, router: P4Router) -> EspEngineProcess:
-    """The engine inside a switch; it starts with the switch."""
+    """Configures the engine inside a switch, which starts with the switch."""
     controller = router.controller
     del controller.config["engines"][0]["device"]
     return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
 
 
 def _beside(lab: Lab, router: P4Router) -> list[EspEngineProcess]:
-    """Starts engines on interfaces, two of them for r1."""
+    """Starts engines on interfaces: two for r1, one for any other router."""
     place, name = engine_place(lab, router), router.name
     engines = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
     if name == "r1":

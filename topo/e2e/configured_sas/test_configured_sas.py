@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAs of the configuration: installed, rekeyed, expired, moved, and restored after every restart.
+"""Tests configured SAs: installed, rekeyed, expired, moved, and restored after every restart.
 
-After each test all frames that routers sent to t are checked: none in clear.
+After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
 
 import json
@@ -30,7 +30,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def ping(sites: Sites, source: str, to: str, version: int, *options: str) -> probes.Ping:
-    """Pings between hosts, all requests at once."""
+    """Pings between hosts. Sends all requests at once."""
     hosts = sites.network.hosts
     words = ("-l", str(COUNT), "-p", PATTERN.hex(), *options)
     place, address = hosts[source].namespace, hosts[to].address(version)
@@ -59,14 +59,14 @@ def in_use(sites: Sites, router: str, name: str, spi: int) -> bool:
 
 
 def serves(sites: Sites, router: str, number: int, spi: int) -> None:
-    """Waits until an SA of the tunnel serves at a router."""
+    """Waits until an SA of the tunnel is in use at a router."""
     wait_until(
         partial(in_use, sites, router, NAMES[number], spi), 20, f"{NAMES[number]} at {router}"
     )
 
 
 def current(sites: Sites, router: str, number: int) -> int:
-    """The SPI of the SA of that name that is in use."""
+    """Returns the SPI of the SA of this name that is in use."""
     (spi,) = (
         spi
         for (name, spi), sa in sites.sas(router).items()
@@ -80,7 +80,7 @@ def current(sites: Sites, router: str, number: int) -> int:
 def test_sites_are_protected(
     sites: Sites, wires: LinkCaptures, version: int, to: str, wire: str
 ) -> None:
-    """ESP on the transit links, cleartext at the hosts, by SAs that were not installed by hand."""
+    """With SAs from the configuration, transit links carry ESP and hosts get cleartext."""
     with Capture(sites.network.hosts[to].namespace, "eth0") as arriving:
         passes(sites, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -91,8 +91,10 @@ def test_sites_are_protected(
 
 
 def test_what_is_listed(sites: Sites) -> None:
-    """Each SA with its bundle, state and counts; a standby for the second engine; no problems."""
-    before = sites.sas("r1")[NAMES[12], 0x1002]["packets"]  # from the controller's last query
+    """`sluice sa list` shows each SA with bundle, state and counts; the second engine's is
+    standby.
+    """
+    before = sites.sas("r1")[NAMES[12], 0x1002]["packets"]  # as of the controller's last query
     passes(sites, "h1", "h2")
 
     def counted() -> bool:
@@ -119,7 +121,7 @@ def test_what_is_listed(sites: Sites) -> None:
 
 
 def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptures) -> None:
-    """A hard limit of packets; then nothing leaves, neither encrypted nor in clear."""
+    """An SA with a hard limit of packets expires. Then no packet leaves, in ESP or in clear."""
     keys = sites.engines["r1"]
     path, there = keys.key_file("short"), sites.engines["r2"].key_file("short")
     short = {"name": "short", "spi": 0x1777}
@@ -135,7 +137,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
         stack.callback(sites.restore_configured, "r1")
         stack.callback(sites.sluice, "r2", "sa", "del", "short")
         stack.callback(sites.sluice, "r1", "sa", "del", "short")
-        # No other SA may protect, so that the expired one has no successor.
+        # Without another SA, the expired one has no successor.
         sites.without_configured("r1", "spoke2")
         before = sites.drops("r1", "NO_SA")
         seen = ping(sites, "h1", "h2", 4, *SOON)
@@ -151,7 +153,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
 
 
 def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures) -> None:
-    """Two rekeys of both directions lose no packet; the old SAs are deleted automatically."""
+    """Two rekeys of each direction lose no packet. The old SAs are deleted automatically."""
     hosts = sites.network.hosts
     with UdpFlows(hosts["h1"], hosts["h2"]) as there, UdpFlows(hosts["h2"], hosts["h1"]) as back:
         for number, spis in ((12, (0x1112, 0x1212)), (21, (0x2121, 0x2221))):
@@ -187,7 +189,7 @@ def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures
 
 @pytest.mark.executes("docs/how-to/protect.md")
 def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) -> None:
-    """Keys are made, SAs are listed, and one is rekeyed at both ends."""
+    """The page's commands generate keys, list SAs and rekey one SA at both ends."""
     keys = tmp_path / "keys"
 
     def typed(router: str, command: Command) -> str:
@@ -215,7 +217,10 @@ def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) ->
 
 
 def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: LinkCaptures) -> None:
-    """Drops as NO_ENGINE; the SAs are added to the engine again, and no number repeats."""
+    """While its engine is dead, a router drops packets as NO_ENGINE. Then its SAs are restored.
+
+    No sequence number repeats.
+    """
     engine = sites.engines["r2"].all[0]
     passes(sites, "h1", "h2")
     before = sites.drops("r2", "NO_ENGINE")
@@ -233,12 +238,15 @@ def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: LinkCaptures) -
 
 
 def current_spi(sites: Sites, router: str, number: int) -> int:
-    """The SPI of the SA of that name, whatever its state."""
+    """Returns the SPI of the newest SA of this name, in any state."""
     return max(spi for name, spi in sites.sas(router) if name == NAMES[number])
 
 
 def test_a_bundle_moves_to_another_engine(sites: Sites, wires: LinkCaptures) -> None:
-    """The bundle moves by its spare SA; the dead engine's key is used on no other engine."""
+    """If its engine dies, the bundle moves to its standby SA on the other engine.
+
+    The dead engine's key is not used on another engine.
+    """
     engine, spi = sites.engines["r1"].all[0], current(sites, "r1", 12)
     passes(sites, "h1", "h2")
     engine.kill()
@@ -278,7 +286,7 @@ def test_a_controller_that_restarts_disturbs_nobody(sites: Sites) -> None:
 def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """The receiver has the successor, both controllers are killed, and the sender follows."""
+    """A rekey completes although both controllers are killed between its two ends."""
     hosts, spi = sites.network.hosts, 0x1E12
     label = f"{NAMES[12]}-{spi:x}"
     with UdpFlows(hosts["h1"], hosts["h2"]) as traffic:
@@ -300,7 +308,10 @@ def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
 def test_an_engine_that_lost_its_reserve_refuses_until_a_rekey(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """A key that may have been used encrypts no more; its packets are dropped meanwhile."""
+    """An engine that lost its sequence numbers does not use the key again, and drops packets.
+
+    After a rekey, packets pass again.
+    """
     engine = sites.engines["r2"].all[0]
     passes(sites, "h2", "h1")
     old = current(sites, "r2", 21)
@@ -355,11 +366,11 @@ def test_a_wrong_key_file_is_refused_and_changes_nothing(
             sites.sluice("r1", *words)
         assert says in str(failed.value)
         assert "zzzz" not in str(failed.value)
-    assert sites.sas("r1").keys() <= before  # one of an earlier rekey may be deleted since
+    assert sites.sas("r1").keys() <= before  # an SA of an earlier rekey may be deleted meanwhile
 
 
 def test_a_key_serves_one_sa_only(sites: Sites) -> None:
-    """Neither for a second one, nor again for one that it has already served."""
+    """A key is refused for a second SA, and for a second use after its SA."""
     path = sites.engines["r1"].keys / NAMES[13]
     sa = outbound(13, "spoke3", path) | {"name": "again", "spi": 0x1999}
     with pytest.raises(CommandFailed, match="a nonce could be used twice"):
@@ -369,7 +380,7 @@ def test_a_key_serves_one_sa_only(sites: Sites) -> None:
 
 
 def test_no_key_is_written_anywhere(sites: Sites) -> None:
-    """Neither by programs nor in their output."""
+    """No key appears in a log, in a file of a controller, or in a command's output."""
     texts = [sites.everything_written()]
     for name in sites.engines:
         texts += [sites.sluice(name, "sa", "list", "--json"), sites.sluice(name, "metrics")]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The longest packets of a tunnel: bounded by links and authentic errors; ESP in fragments.
+"""Tests the path MTU of a tunnel: links and authentic ICMP errors limit it. Tests ESP in fragments.
 
-After each test all frames that routers sent to t are checked: none in clear.
+After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from .network import ALGORITHM, NAMES, Sites, inbound, outbound
 from .test_configured_sas import current, in_use, where_lost
 
 OVERHEAD = 57
-"""Maximum overhead of AES-128-GCM in bytes, in a tunnel over IPv4."""
+"""Largest overhead of AES-128-GCM in bytes, in a tunnel over IPv4."""
 LOCAL, REMOTE = "10.0.12.1", "10.0.20.1"
 ESP, IPV4, FRAGMENTATION_NEEDED = 50, 0x0800, (3, 4)
 R2_TO_H2 = "02:00:00:00:02:01"
@@ -31,21 +31,24 @@ NARROW = 1400
 
 
 def path_mtu(sites: Sites) -> dict[str, Any]:
-    """The path MTU of the tunnel from r1 to r2, as in `sluice sa list`."""
+    """Returns the path MTU of the tunnel from r1 to r2, as in `sluice sa list`."""
     sa = sites.sas("r1")[NAMES[12], current(sites, "r1", 12)]
     return dict(sa["path_mtu"])
 
 
 def ping(sites: Sites, size: int, *options: str, count: int = 1, to: str = "h2") -> probes.Ping:
-    """Pings from site to site; `size` is the IP packet's."""
+    """Pings from site to site. `size` is the length of the IP packet."""
     hosts = sites.network.hosts
     place, address = hosts["h1"].namespace, hosts[to].address(4)
     return probes.ping(place, address, count=count, size=size - 28, options=options)
 
 
 def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
-    """Checks that a packet whose ESP has the length of the path MTU passes whole, that one a byte
-    longer gets an error before encryption, and that without DF it passes in fragments."""
+    """Checks the longest packets of the tunnel.
+
+    A packet whose ESP packet has the length of the path MTU passes whole. A longer packet gets an
+    ICMP error before encryption, and is fragmented if DF is not set.
+    """
     h1, room = sites.network.hosts["h1"].namespace, mtu - OVERHEAD
     flush_path_mtu(h1)
     seen = ping(sites, room, "-M", "do")
@@ -65,7 +68,9 @@ def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
 
 
 def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCaptures) -> None:
-    """The packets' own route leads by another link, which has a larger MTU."""
+    """The path MTU is that of the link to the peer, although the inner packets' route uses another
+    link.
+    """
     router = sites.router("r1")
     unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}
     assert path_mtu(sites) == unbounded
@@ -85,14 +90,14 @@ def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCapt
 
 
 def error(sites: Sites, source: str, mtu: int, spi: int | None = None) -> bytes:
-    """An ICMP error about an ESP packet of the tunnel from r1 to r2."""
+    """Returns an ICMP error about an ESP packet of the tunnel from r1 to r2."""
     header = (spi or current(sites, "r1", 12)).to_bytes(4, "big") + (1).to_bytes(4, "big")
     about = ipv4(LOCAL, REMOTE, ESP, header + bytes(1472))[:28]
     return ipv4(source, LOCAL, ICMP, icmp(*FRAGMENTATION_NEEDED, mtu, about))
 
 
 def counted(sites: Sites, group: str, name: str) -> int:
-    """A counter of r1's controller."""
+    """Returns a counter of r1's controller."""
     counters = sites.router("r1").controller.ask(command="show", what="counters")
     return int(counters["controller"][group].get(name, 0))
 
@@ -106,7 +111,7 @@ def one_more(sites: Sites, group: str, name: str, happens: Callable[[], None]) -
 
 
 def in_clear(sites: Sites, packet: bytes) -> None:
-    """Sends a packet to r1 on the link to t."""
+    """Sends a packet in clear to r1, on the link to t."""
     inject(sites.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
 
 
@@ -118,7 +123,7 @@ def protected(sites: Sites, packet: bytes) -> None:
 
 @pytest.mark.parametrize("is_let_in", [False, True], ids=["refused", "let in by a rule"])
 def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_in: bool) -> None:
-    """A rule lets it pass, but does not make it authentic."""
+    """An ICMP error in clear does not change the path MTU, even if a rule bypasses it."""
     walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     rules = ["{name: errors, action: bypass, protocol: icmp, icmp: 3/4}"] if is_let_in else []
     group, name = "first_packets", "ICMP errors in clear refused"
@@ -135,7 +140,9 @@ def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_i
 def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """The error quotes this tunnel's ESP, came by this tunnel, and is allowed by its rules."""
+    """An ICMP error inside the tunnel lowers the path MTU if rules admit it, and never raises
+    it.
+    """
     walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     sent = f"protocol: icmp, source: 10.2.0.0/16, destination: {LOCAL}"
     sends = f"{{name: errors, action: protect, bundle: hub, {sent}}}"
@@ -173,7 +180,7 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
 
 
 def reassembled(sites: Sites, router: str) -> int:
-    """The number of ESP packets that a spoke's engine has reassembled."""
+    """Returns the number of ESP packets that a spoke's engine has reassembled."""
     return int(sites.engines[router].all[0].status()["others"].get("reassembled", 0))
 
 
@@ -183,7 +190,10 @@ def reassembled(sites: Sites, router: str) -> int:
 def test_after_encryption_esp_is_fragmented_as_the_sa_says(
     sites: Sites, wires: LinkCaptures, number: int, wire: str, df: str
 ) -> None:
-    """Packets of the link's own MTU pass, with DF, and the spoke's engine reassembles ESP."""
+    """With fragmentation after encryption, packets of the link's MTU pass, even with DF.
+
+    The spoke's engine reassembles their ESP packets.
+    """
     spoke, algorithm = NAMES[number][-2:], ALGORITHM[number]
     name, spi, host = f"in-parts-{spoke}", 0x1AAA + number, spoke.replace("r", "h")
     keys = {router: sites.engines[router].key_file(name, algorithm) for router in ("r1", spoke)}

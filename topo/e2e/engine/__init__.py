@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protected traffic end to end with the real ESP engine, `sluice-esp`."""
+"""Tests protected traffic end to end with the real ESP engine, `sluice-esp`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of this package, started once, and captures that judge after each test."""
+"""Starts this package's network once, and checks captures after each test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,9 @@ from .network import LinkCaptures, Protected, running
 
 @pytest.fixture(scope="package", params=["beside", "inside"])
 def protected(request: pytest.FixtureRequest) -> Iterator[Protected]:
-    """The network twice: with `sluice-esp` on an interface, and with the engine in the switch."""
+    """Yields two networks in turn: with `sluice-esp` on an interface, and with the engine in the
+    switch.
+    """
     inside = request.param == "inside"
     if inside and target_name() != "sluice-switch":
         pytest.skip("an engine inside is sluice-switch's")

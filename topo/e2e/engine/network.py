@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and its spokes of e2e.protected with real ESP engines: `sluice-esp` on an interface, or
-the one inside sluice-switch.
+"""The hub and spokes of e2e.protected, with real ESP engines.
 
-The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and
-r3 ChaCha20-Poly1305 over IPv6. SAs are installed over the engines' admin sockets.
+An engine is `sluice-esp` on an interface, or the one inside sluice-switch. The tunnel between r1
+and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is ChaCha20-Poly1305 over
+IPv6. SAs are installed through the engines' admin sockets.
 """
 
 import hashlib
@@ -24,24 +24,24 @@ from ..protected.network import ENGINE_PORT, TUNNEL, engine_place, started
 ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
 KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}
 HEADERS_AND_TRAILER = 8 + 8 + 3 + 2 + 16
-"""Length of SPI and sequence number, IV, maximum padding, trailer, ICV: of both algorithms."""
+"""Bytes of SPI and sequence number, IV, longest padding, trailer and ICV, for both algorithms."""
 
 
 def key(number: int) -> str:
-    """The key of an SA, unique by its number."""
+    """Returns the key of an SA, which is unique."""
     length = KEY_BYTES[ALGORITHM[number]]
     return hashlib.shake_128(f"key of {number}".encode()).hexdigest(length)
 
 
 def outbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
-    """The specification of an SA at the encrypting end."""
+    """Returns the specification of an SA at the router that encrypts."""
     sa = TUNNEL[number]
     ends = {"local": sa.source, "remote": sa.destination}
     return _spec("out", number, bundle) | ends | more
 
 
 def inbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
-    """The specification of an SA at the decrypting end."""
+    """Returns the specification of an SA at the router that decrypts."""
     return _spec("in", number, bundle) | more
 
 
@@ -59,7 +59,7 @@ def _spec(direction: str, number: int, bundle: int) -> dict[str, Any]:
 
 
 def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The SAs in a router's configuration."""
+    """Returns the specifications of the SAs in a router's configuration."""
     found = []
     for bundle in config["bundles"]:
         if "outbound" in bundle:
@@ -77,7 +77,7 @@ class Protected:
 
     @property
     def between(self) -> Namespace:
-        """The namespace of t, which all protected traffic passes."""
+        """The namespace of t, which all protected traffic passes through."""
         return self.network.routers["t"].namespace
 
     def restore(self, name: str) -> None:
@@ -87,7 +87,7 @@ class Protected:
 
 @contextmanager
 def running(lab: Lab, inside: bool) -> Iterator[Protected]:
-    """The network, started, with SAs installed; the engines inside the switches or beside them."""
+    """Starts the network and installs the SAs. `inside`: engines are inside the switches."""
 
     @contextmanager
     def attach(router: P4Router) -> Iterator[EspEngineProcess]:
@@ -124,21 +124,24 @@ def _inside(router: P4Router, lab: Lab) -> EspEngineProcess:
 
 
 class LinkCaptures:
-    """Captures of the routers' frames on t's links: only ESP, ARP or neighbour discovery."""
+    """Captures the routers' frames on t's links.
+
+    Only ESP, ARP and neighbour discovery are allowed.
+    """
 
     def __init__(self, captures: dict[str, Capture]):
         self._captures = captures
 
     def sent(self, interface: str) -> list[Frame]:
-        """The frames that t received by an interface."""
+        """Returns the frames that t received by an interface."""
         return [frame for frame in self._captures[interface].frames() if not frame.outgoing]
 
     def esp(self, interface: str) -> list[Frame]:
-        """The ESP packets among them."""
+        """Returns the ESP packets that t received by an interface."""
         return list(filter(is_esp, self.sent(interface)))
 
     def check(self) -> None:
-        """Checks that nothing was in clear."""
+        """Checks that no frame was in clear."""
         for interface in self._captures:
             for frame in self.sent(interface):
                 allowed = is_esp(frame) or is_arp(frame) or is_neighbor_discovery(frame)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic between sites through real ESP engines: encrypted between routers, in clear at hosts.
+"""Tests traffic between sites through real ESP engines: ESP between routers, cleartext at hosts.
 
-After each test all frames that routers sent to t are checked: none in clear.
+After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
 
 import struct
@@ -24,7 +24,7 @@ COUNT = 10
 
 
 def ping(protected: Protected, source: str, to: str, version: int, *options: str) -> probes.Ping:
-    """Pings between hosts, all requests at once."""
+    """Pings between hosts. Sends all requests at once."""
     hosts = protected.network.hosts
     words = ("-l", str(COUNT), "-p", PATTERN.hex(), *options)
     place, address = hosts[source].namespace, hosts[to].address(version)
@@ -48,7 +48,7 @@ def lost_where(protected: Protected) -> str:
 
 
 def numbers(frames: list[Frame]) -> list[tuple[int, int]]:
-    """SPI and sequence number of ESP packets."""
+    """Returns SPI and sequence number of ESP packets."""
     headers = [
         frame.data[34:42] if frame.ethertype == 0x0800 else frame.data[54:62] for frame in frames
     ]
@@ -62,7 +62,7 @@ def numbers(frames: list[Frame]) -> list[tuple[int, int]]:
 def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
     protected: Protected, wires: LinkCaptures, version: int, to: str, wire: str, spi: int
 ) -> None:
-    """Through a tunnel over IPv4, and through one over IPv6."""
+    """A ping is ESP between the routers and in clear at the host, in tunnels over IPv4 and IPv6."""
     with Capture(protected.network.hosts[to].namespace, "eth0") as arriving:
         passes(protected, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -76,7 +76,9 @@ def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
 
 @VERSIONS
 def test_through_the_hub(protected: Protected, wires: LinkCaptures, version: int) -> None:
-    """Decrypted from one spoke, encrypted for the other, by another algorithm."""
+    """The hub decrypts packets of one spoke and encrypts them for the other, with another
+    algorithm.
+    """
     passes(protected, "h2", "h3", version)
     assert [len(wires.esp(wire)) for wire in ("eth3", "eth2", "eth4", "eth1")] == [COUNT] * 4
 
@@ -94,16 +96,16 @@ def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: Li
 def test_replayed_and_changed_packets_come_no_further_than_the_engine(
     protected: Protected, wires: LinkCaptures
 ) -> None:
-    """ESP captured on the wire is sent again: unchanged, and with a bit changed."""
+    """The engine drops ESP that is sent again, unchanged or with one bit changed."""
     passes(protected, "h2", "h1", 4)
-    # The frames that t sent on to r1.
+    # Frames that t forwarded to r1.
     with Capture(protected.between, "eth1") as seen:
         passes(protected, "h2", "h1", 4)
         sent = seen.frames(lambda frame: frame.outgoing and frame.protocol == 50)
     engine = protected.engines["r1"]
     before = engine.sa("in", 21)["counters"]["drops"]
     changed = bytearray(sent[-1].data)
-    changed[34 + 4 + 3] ^= 0x80  # its sequence number: not seen before
+    changed[34 + 4 + 3] ^= 0x80  # a new sequence number
     with Capture(protected.network.hosts["h1"].namespace, "eth0") as arriving:
         inject(protected.between, "eth1", sent[-1].data, count=3)
         inject(protected.between, "eth1", bytes(changed))
@@ -122,7 +124,10 @@ def test_replayed_and_changed_packets_come_no_further_than_the_engine(
 def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
     protected: Protected, wires: LinkCaptures
 ) -> None:
-    """Without its engine a router drops protected packets; a restart uses higher numbers."""
+    """Without its engine, a router drops protected packets.
+
+    No sequence number repeats after a restart.
+    """
     engine = protected.engines["r1"]
     passes(protected, "h1", "h2", 4)
     engine.kill()
@@ -139,7 +144,7 @@ def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
 
 
 def test_after_a_hard_lifetime_nothing_leaves(protected: Protected, wires: LinkCaptures) -> None:
-    """The fourth packet ends the SA; a new SA carries the next ones."""
+    """An SA with a limit of three packets drops all later ones. A new SA then carries packets."""
     engine = protected.engines["r1"]
     engine.ctl("delete-out", "12")
     engine.add([outbound_spec(12, 2, hard={"packets": 3})])

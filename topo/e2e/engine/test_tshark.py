@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tshark reads an engine's packets: decrypts them with the SA's keys and checks their ICV.
+"""Tests an engine's packets with tshark, which decrypts them with the SA's keys and checks ICVs.
 
-r1 and r2 protect packets from h1 to h2 by each algorithm in turn, captured on the link between
-them. topo/interop/test_libipsec.py tests this for ESP in UDP.
+r1 and r2 protect packets from h1 to h2 with each algorithm in turn. The packets are captured on the
+link between the routers. topo/interop/test_libipsec.py tests ESP in UDP this way.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ KEY_BYTES = {
     "aes-256-cbc-hmac-sha-256-128": (32, 32),
     "null-hmac-sha-256-128": (0, 32),
 }
-"""Bytes of the keys for encryption and integrity."""
+"""Bytes of the keys for encryption and integrity, by algorithm."""
 SA, BUNDLE_OF_R1, BUNDLE_OF_R2 = 12, 2, 1
-"""The SA from r1 to r2, and its bundles at both routers."""
+"""Number of the SA from r1 to r2, and the ids of its bundle at r1 and r2."""
 
 
 def keys(algorithm: str, round_: str) -> dict[str, str]:
-    """Keys that no other SA has: in hexadecimal digits, under the engine's names of them."""
+    """Returns keys that no other SA has, in hexadecimal, under the engine's names."""
     sizes = zip(("key", "integrity_key"), KEY_BYTES[algorithm], strict=True)
     return {
         name: hashlib.shake_128(f"{name} of {algorithm} {round_}".encode()).hexdigest(size)
@@ -47,7 +47,7 @@ def keys(algorithm: str, round_: str) -> dict[str, str]:
 
 @contextmanager
 def protected_by(protected: Protected, settings: dict[str, Any]) -> Iterator[None]:
-    """Replaces the SA from r1 to r2 for the context."""
+    """Replaces the SA from r1 to r2 while the context is open."""
     r1, r2 = protected.engines["r1"], protected.engines["r2"]
 
     def install(more: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def protected_by(protected: Protected, settings: dict[str, Any]) -> Iterator[Non
 
 
 def captured(protected: Protected, path: Path) -> None:
-    """Captures pings from h1 to h2 on the link from r1 in a file."""
+    """Captures pings from h1 to h2 on the link from r1, and writes them to a file."""
     with Capture(
         protected.between, "eth1", lambda frame: frame.source == TUNNEL[SA].source
     ) as seen:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy at one P4 router, where a test can hold back every message."""
+"""Tests policy on one P4 router. A test can hold every message between controller and switch."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of this package, started once for each module."""
+"""Starts this package's network once for each module."""
 
 from collections.abc import Iterator
 
@@ -19,6 +19,6 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def network(started: OneRouter) -> Iterator[OneRouter]:
-    """The network; every test begins and ends with SPDs that let everything pass."""
+    """Yields the network. Before and after every test, all SPDs let everything pass."""
     yield started
     started.restore()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another client that writes to the switch: turns every discarded flow of a table into a bypass.
+"""Another client that writes to the switch: it changes every discarded flow of a table to bypass.
 
     python foreign_writer.py ADDRESS P4INFO ROLE ELECTION_ID TABLE
 
-With a role of its own it coexists with the controller; without one and with a higher election id it
-displaces the controller until it ends. Prints the number of changed flows.
+With its own role, the client coexists with the controller. Without a role and with a higher
+election id, it displaces the controller until it ends. It prints the number of changed flows.
 """
 
 import sys
@@ -22,7 +22,7 @@ DISCARD, BYPASS = 2, 1
 
 
 def main(address: str, p4info: str, role: str, election_id: str, name: str) -> None:
-    """Makes the changes, and ends."""
+    """Connects, changes the flows, and disconnects."""
     info = text_format.Parse(Path(p4info).read_text(encoding="utf-8"), p4i.P4Info())
     (table,) = (one for one in info.tables if one.preamble.alias == name)
     election = p4r.Uint128(high=int(election_id) >> 64, low=int(election_id) & (1 << 64) - 1)
@@ -35,7 +35,7 @@ def main(address: str, p4info: str, role: str, election_id: str, name: str) -> N
         yield p4r.StreamMessageRequest(arbitration=asked)
         over.wait()
 
-    # A Unix socket has no name that HTTP/2 accepts as an authority.
+    # HTTP/2 does not accept the path of a Unix socket as authority.
     options = [("grpc.default_authority", "localhost")]
     with grpc.insecure_channel(address, options=options) as channel:
         stream = channel.stream_stream(
@@ -57,7 +57,7 @@ def main(address: str, p4info: str, role: str, election_id: str, name: str) -> N
 
 
 def read(channel: grpc.Channel, entry: Any, role: str) -> list[Any]:
-    """All entries of a table."""
+    """Returns all entries of a table."""
     request = p4r.ReadRequest(device_id=1, role=role, entities=[p4r.Entity(table_entry=entry)])
     call = channel.unary_stream(
         f"{SERVICE}Read", p4r.ReadRequest.SerializeToString, p4r.ReadResponse.FromString
@@ -66,7 +66,7 @@ def read(channel: grpc.Channel, entry: Any, role: str) -> list[Any]:
 
 
 def turn(info: Any, entry: Any) -> bool:
-    """Turns a discarded flow into a bypass; returns whether the flow was discarded."""
+    """Changes a discarded flow to bypass. Returns whether the flow was discarded."""
     (action,) = (one for one in info.actions if one.preamble.id == entry.action.action.action_id)
     names = {one.id: one.name for one in action.params}
     for param in entry.action.action.params:

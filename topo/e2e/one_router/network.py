@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small network of the policy walks: one P4 router, four hosts, every message interposed.
+"""The network of the policy tests: one P4 router, four hosts, an interposer at the switch.
 
     a --- eth1 [ r ] eth2 --- b        SPDs: west guards eth1, east eth2, south eth3, north eth4
                  eth3 --- c            All but a have the site 10.9.0.0/24, 2001:db8:9::/64;
                  eth4 --- d            its routes lead by b.
 
 All SPDs let everything pass until a test commits another one. An `Interposer` stands between
-controller and switch, so that a test decides when a message arrives. `walking` has the packets.
+controller and switch, so that a test can decide when a message arrives. `walking` sends the
+packets.
 """
 
 import os
@@ -54,13 +55,13 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def udp(name: str, action: str, *ports: int) -> Rule:
-    """A rule for UDP to some ports, or to all."""
+    """Returns a rule for UDP to these ports; without ports, for all UDP."""
     rule: Rule = {"name": name, "action": action, "protocol": "udp"}
     return rule | {"destination_ports": list(ports)} if ports else rule
 
 
 def configuration(flow_caches: Mapping[str, FlowCache], versions: Sequence[int]) -> dict[str, Any]:
-    """The configuration of r's operator."""
+    """Returns the configuration that r's operator would write."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
     spds = [
         {"name": name, "flow_cache": flow_caches.get(name, ROOMY)} | lists for name in SPDS.values()
@@ -100,7 +101,10 @@ class OneRouter:
         flow_caches: Mapping[str, FlowCache] | None = None,
         versions: Sequence[int] = (4, 6),
     ) -> None:
-        """`flow_caches` by SPD, where one is not `ROOMY`; `versions` are the IP versions in use."""
+        """`flow_caches` has the caches of SPDs that differ from `ROOMY`.
+
+        `versions`: IP versions in use.
+        """
         places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
         if 6 not in versions:
             for place in places.values():
@@ -132,7 +136,7 @@ class OneRouter:
         self._ports = count(FIRST_PORT)
 
     def start(self) -> None:
-        """Starts everything; returns once packets pass between all hosts and to the site."""
+        """Starts everything. Returns once packets pass between all hosts and to the site."""
         for name, host in self.hosts.items():
             host.start()
             if name != "a":
@@ -147,20 +151,20 @@ class OneRouter:
         self.controller.wait_synced()
 
     def wait_taken_over(self) -> None:
-        """Waits until the controller, or a new one, has taken over the switch."""
+        """Waits until the controller, which may have been restarted, has taken over the switch."""
         self.controller.wait_synced()
         wait_until(lambda: self.list_of("east")["flows"] is not None, 20, "flows taken over")
 
     def host(self, name: str) -> Namespace:
-        """A host's namespace."""
+        """Returns a host's namespace."""
         return self.hosts[name].namespace
 
     def address(self, name: str, version: int = 4) -> str:
-        """A host's address."""
+        """Returns a host's address."""
         return self.hosts[name].address(version)
 
     def router_mac(self, host: str) -> str:
-        """The router's MAC address on a host's link."""
+        """Returns the router's MAC address on a host's link."""
         return MAC.format(HOSTS.index(host) + 1)
 
     def fresh_port(self) -> int:
@@ -169,7 +173,7 @@ class OneRouter:
 
     @contextmanager
     def site_by_c(self) -> Iterator[None]:
-        """Routes the site by c meanwhile, and by b again at the end."""
+        """Routes the site by c while the context is open, then by b again."""
         self._route_site("b", "c")
         try:
             yield
@@ -197,7 +201,7 @@ class OneRouter:
     # -- policy
 
     def commit(self, spd: str, **lists: Sequence[Rule]) -> None:
-        """Commits an SPD (`sluice spd commit`); an omitted list lets everything pass."""
+        """Commits an SPD (`sluice spd commit`). An omitted list lets everything pass."""
         self.commit_together({spd: lists})
 
     def commit_together(self, spds: Mapping[str, Mapping[str, Sequence[Rule]]]) -> None:
@@ -211,13 +215,13 @@ class OneRouter:
         self._changed -= {spd for spd, lists in spds.items() if not lists}
 
     def restore(self) -> None:
-        """Let everything pass again."""
+        """Commits SPDs that let everything pass again."""
         for spd in tuple(self._changed):
             self.commit(spd)
 
     @contextmanager
     def configured(self, spd: str, outbound: Sequence[Rule]) -> Iterator[None]:
-        """Changes the configuration's outbound list meanwhile."""
+        """Changes the outbound list in the configuration while the context is open."""
         (found,) = (one for one in self.controller.config["spds"] if one["name"] == spd)
         before, found["outbound"] = found["outbound"], list(outbound)
         try:
@@ -226,33 +230,38 @@ class OneRouter:
             found["outbound"] = before
 
     def sluice(self, *words: str) -> str:
-        """Runs the command; returns its output."""
+        """Runs the `sluice` command and returns its output."""
         return self.controller.command(*words, "--socket", str(self.controller.socket))
 
     def spd_record(self) -> bytes:
-        """The controller's record of all lists on disk, written before the switch gets them."""
+        """Returns the controller's record of all lists on disk.
+
+        It is written before the switch's tables.
+        """
         return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
 
     def list_of(self, spd: str, direction: str = "outbound") -> dict[str, Any]:
-        """A list of an SPD as in `sluice show spd`."""
+        """Returns a list of an SPD, as in `sluice show spd`."""
         lists = self.controller.ask(command="show", what="spd", spd=spd)
         (found,) = (one for one in lists if one["direction"] == direction)
         return dict(found)
 
     def rule(self, spd: str, name: str, direction: str = "outbound") -> "RuleCounts":
-        """The number of packets that matched a rule."""
+        """Returns the number of packets that matched a rule."""
         (found,) = (one for one in self.list_of(spd, direction)["rules"] if one["name"] == name)
         return RuleCounts(found["hits"], found["searched"])
 
     def searched(self) -> int:
-        """The number of packets that the controller has searched for, in all SPDs; waits until it
-        has taken over the SPDs."""
+        """Returns the number of packets that the controller has searched, in all SPDs.
+
+        Waits until the controller has taken over the SPDs.
+        """
         show = partial(self.controller.ask, command="show", what="spd")
         lists = wait_until(show, 20, "SPDs taken over", retry_on=(RequestRefused,))
         return sum(rule["searched"] for one in lists for rule in one["rules"])
 
     def flows(self, spd: str, direction: str = "outbound", **like: object) -> list[dict[str, Any]]:
-        """The flows of `sluice show flows` with these values, in the order of eviction."""
+        """Returns the flows in `sluice show flows` with these values, in the order of eviction."""
         return [
             flow
             for flow in self.controller.ask(command="show", what="flows", spd=spd)
@@ -262,23 +271,25 @@ class OneRouter:
     # -- counters
 
     def first_packets(self, name: str) -> int:
-        """A counter of the controller for lookups of first packets."""
+        """Returns a counter of the controller about lookups of first packets."""
         counters = self.controller.ask(command="show", what="counters")
         return int(counters["controller"]["first_packets"].get(name, 0))
 
     def drops(self, reason: str) -> int:
-        """Packets that the switch dropped for a reason."""
+        """Returns the number of packets that the switch has dropped for a reason."""
         counters = self.controller.ask(command="show", what="counters")
         return int(counters["switch_drops"][reason]["packets"])
 
     def refusals(self) -> int:
-        """Packets that the controller searched and discarded, outbound."""
+        """Returns the number of outbound packets that the controller has searched and discarded."""
         counters = self.controller.ask(command="show", what="counters")["controller"]
         return int(counters["first_packets"].get("dropped: policy discards outbound", 0))
 
     @contextmanager
     def dropping(self, reason: str, packets: int = 1) -> Iterator[None]:
-        """Expects that the switch drops exactly this many packets for a reason meanwhile."""
+        """Checks that the switch drops exactly this many packets for a reason while the context is
+        open.
+        """
         before = self.drops(reason)
         yield
         wait_until(lambda: self.drops(reason) >= before + packets, 10, f"{packets} x {reason}")
@@ -286,7 +297,7 @@ class OneRouter:
 
     @contextmanager
     def refusing(self, packets: int = 1) -> Iterator[None]:
-        """Expects that the controller discards exactly this many outbound packets meanwhile."""
+        """Checks that the controller discards exactly this many outbound packets in the context."""
         before = self.refusals()
         yield
         wait_until(lambda: self.refusals() >= before + packets, 10, f"{packets} searched, refused")
@@ -300,7 +311,7 @@ class RuleCounts(NamedTuple):
     searched: int
 
     def since(self, before: "RuleCounts") -> tuple[int, int]:
-        """Hits and searches since then."""
+        """Returns hits and searches since an earlier count."""
         return self.hits - before.hits, self.searched - before.searched
 
 

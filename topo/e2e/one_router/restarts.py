@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations that replace one another by a restart, and traffic that shows their effect.
+"""Configurations that replace each other by a restart, and traffic that shows their effect.
 
-A `RestartSetting` is the part that the operator changes between two runs: the order of the
-interfaces, their SPDs, and the rules of the SPDs. `Traffic` runs from every host to every other all
-the time; `seen` returns the packets that arrived at each host. The permitted packets of a setting
-follow from its rules alone: the inbound list of the sender's interface and the outbound list of the
-receiver's.
+A `RestartSetting` has what the operator changes between two runs: the order of the interfaces,
+their SPDs, and the SPDs' rules. `Traffic` permanently sends from every host to every other host.
+`seen` returns the packets that arrived at each host. The rules alone determine which packets a
+setting permits: the inbound list of the sender's interface and the outbound list of the receiver's
+interface.
 """
 
 import random
@@ -31,12 +31,14 @@ INTERFACES = tuple(f"eth{number}" for number in range(1, len(HOSTS) + 1))
 NONE = "none"
 FIRST_FLOW_PORT = 20000
 PASSED = 3
-"""Number of packets after which a flow counts as passing."""
+"""Packets after which a flow counts as passing."""
 
 
 class TrafficPath(NamedTuple):
-    """A flow of the traffic, on a UDP port of its own: to a host's address on the router's link,
-    or to the site that a static route reaches by host b."""
+    """A flow of the traffic, on a UDP port of its own.
+
+    It goes to a host's address, or to the site that a static route reaches by host b.
+    """
 
     source: str
     sink: str
@@ -53,7 +55,7 @@ INTERFACE_OF = dict(zip(HOSTS, INTERFACES, strict=True))
 
 
 class Discards(NamedTuple):
-    """An SPD: the ports that each of its lists discards. Everything else passes."""
+    """An SPD: the ports that its inbound and its outbound list discard. Everything else passes."""
 
     inbound: frozenset[int] = frozenset()
     outbound: frozenset[int] = frozenset()
@@ -61,9 +63,12 @@ class Discards(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartSetting:
-    """A configuration, as far as a restart changes it. `guards` names an SPD, or `none`.
+    """The part of a configuration that a restart changes.
 
-    `forgotten`: no file has the numbers of the interfaces, so their order determines them.
+    `guards` maps interfaces to SPDs or `none`.
+
+    `forgotten`: the file of interface numbers is deleted, so the interfaces' order determines their
+    numbers.
     """
 
     order: tuple[str, ...] = INTERFACES
@@ -72,16 +77,18 @@ class RestartSetting:
     forgotten: bool = False
 
     def allows(self, path: TrafficPath) -> bool:
-        """Whether both lists that the packets of this flow meet let them pass."""
+        """Returns whether the sender's inbound and the receiver's outbound list let the flow
+        pass.
+        """
         first, last = (self.guard(INTERFACE_OF[host]) for host in (path.source, path.sink))
         return path.port not in first.inbound and path.port not in last.outbound
 
     def guard(self, interface: str) -> Discards:
-        """The lists for an interface's packets."""
+        """Returns the lists that guard an interface."""
         return self.spds.get(self.guards.get(interface, NONE), Discards())
 
     def treats_equally(self, other: "RestartSetting", interface: str) -> bool:
-        """Whether a restart with the other setting changes nothing for this interface."""
+        """Returns whether a restart from `other` changes nothing for this interface."""
         name = self.guards.get(interface, NONE)
         return (
             name == other.guards.get(interface, NONE)
@@ -113,7 +120,7 @@ def _rules(discarded: frozenset[int]) -> list[dict[str, Any]]:
 
 
 def draw(dice: random.Random, before: RestartSetting | None = None) -> RestartSetting:
-    """Draws a setting; each part of it may be as it was `before`."""
+    """Draws a random setting. Some parts may stay as in `before`."""
     names = ["north", "east", "south", "west", "upper", "lower"]
     dice.shuffle(names)
     spds = {name: Discards(_draw_ports(dice), _draw_ports(dice)) for name in names[:4]}
@@ -133,7 +140,7 @@ def _draw_ports(dice: random.Random) -> frozenset[int]:
 
 
 class Traffic:
-    """All flows at once, each at `rate` packets a second, and captures at every host."""
+    """Sends all flows, each with `rate` packets per second, and captures at every host."""
 
     def __init__(self, network: OneRouter, rate: float = 60.0) -> None:
         self._network = network
@@ -159,7 +166,7 @@ class Traffic:
                 source.sendto(PAYLOAD.pack(MARK, self._number), (destination, path.port))
 
     def seen(self) -> dict[tuple[TrafficPath, str], list[int]]:
-        """Packets by flow and by the host at which they arrived."""
+        """Returns the packets seen, by flow and by the host at which they arrived."""
         found: dict[tuple[TrafficPath, str], list[int]] = defaultdict(list)
         for host, capture in self._captures.items():
             for frame in capture.frames():
@@ -168,8 +175,9 @@ class Traffic:
         return found
 
     def wait_until_passing(self, setting: RestartSetting, deadline: float = 30.0) -> None:
-        """Waits until all permitted flows pass, and the controller searches for none of them:
-        from then on they pass without the controller."""
+        """Waits until all permitted flows pass and the controller searches none of their
+        packets.
+        """
         end = time.monotonic() + deadline
         searched = None
         while searched != (searched := self._network.searched()):
@@ -216,7 +224,7 @@ class Traffic:
 
 
 def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
-    """Packets that neither setting permits, and packets that arrived at a wrong host."""
+    """Describes packets that neither setting permits, and packets that arrived at a wrong host."""
     found = []
     for (path, host), numbers in traffic.seen().items():
         if host != path.sink:
@@ -227,7 +235,10 @@ def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[st
 
 
 def losses(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
-    """Packets lost by flows that the change does not affect; call it after all have arrived."""
+    """Describes losses of flows that the change does not affect.
+
+    Call it when no packet is under way.
+    """
     found = []
     seen = traffic.seen()
     for path in TRAFFIC_PATHS:

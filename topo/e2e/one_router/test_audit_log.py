@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log of a running router: discards on request, policy changes, rotation."""
+"""Tests the audit log of a running router: logged discards, policy changes, rotation."""
 
 import json
 import os
@@ -36,7 +36,10 @@ def test_a_commit_is_logged_with_who_asked_for_it(network: OneRouter) -> None:
 
 @VERSIONS
 def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, version: int) -> None:
-    """Each packet that the controller searched has a line; cached discards are only counted."""
+    """Each packet that the controller searches and discards is logged.
+
+    Cached discards are only counted.
+    """
     with Flow(network, version) as quiet, Flow(network, version) as loud:
         rules = [
             udp("quiet", "discard", quiet.port),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another client writes to the switch: the controller detects, repairs and reports it."""
+"""Tests that the controller detects, repairs and reports writes of another client to the switch."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ from .walking import ArrivalRecorder, Flow, Stream, stop
 TABLE = "outbound.ipv4_flow"
 INTERVAL = 0.5
 ROUNDS = 3
-"""Rounds within which a repair is made: the current one has passed the table, the next one finds
-the difference, and its write is acknowledged while the third begins."""
+"""Rounds until a repair is complete. The current round has already passed the table. The next round
+finds the difference. Its write is acknowledged during the third.
+"""
 BESIDE, INSTEAD = ("foreign_writer", 1), ("", 1 << 100)
 
 
 @pytest.fixture
 def network(network: OneRouter) -> OneRouter:
-    """Runs the network with an auditor interval that is short enough for a test."""
+    """Returns the network with an auditor interval that is short enough for a test."""
     config = network.controller.config
     if "limits" not in config:
         config["limits"] = {"auditor_seconds": INTERVAL}
@@ -34,20 +35,20 @@ def network(network: OneRouter) -> OneRouter:
 
 
 def report(network: OneRouter) -> dict[str, Any]:
-    """The audit of policy in `sluice show status`."""
+    """Returns the audit of policy in `sluice show status`."""
     status = network.controller.ask(command="show", what="status")
     return dict(status["auditor"]["policy"])
 
 
 def wait_round(network: OneRouter) -> int:
-    """Waits until another round is complete; returns the number of rounds."""
+    """Waits until another round is complete. Returns the number of rounds."""
     before = int(report(network)["rounds"])
     wait_until(lambda: report(network)["rounds"] > before, 20, "a complete round")
     return before + 1
 
 
 def write_as_another(network: OneRouter, role: str, election_id: int) -> int:
-    """Has another client let discarded flows pass; returns their number."""
+    """Makes another client change discarded flows to bypass. Returns their number."""
     script = Path(__file__).with_name("foreign_writer.py")
     argv = [str(where.controller_python()), str(script), network.interposer.switch]
     argv += [str(where.pipeline() / "router.p4info.txtpb"), role, str(election_id), TABLE]
@@ -58,7 +59,7 @@ def write_as_another(network: OneRouter, role: str, election_id: int) -> int:
 def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
     network: OneRouter, who: tuple[str, int]
 ) -> None:
-    """Within a few rounds of the audit; no packet passes after the repair."""
+    """The auditor repairs the flow within a few rounds. After the repair, no packet passes."""
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(flow))
         with Stream(flow, rate=100) as stream:
@@ -94,7 +95,7 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
 
 
 def test_nothing_is_repaired_that_the_controller_wrote(network: OneRouter) -> None:
-    """Flows, routes and commits change during all rounds of the audit."""
+    """The auditor repairs nothing while the controller changes flows, routes and lists."""
     before = report(network)["repaired"]
     with Flow(network) as flow, ArrivalRecorder(network), Stream(flow):
         for _ in range(5):

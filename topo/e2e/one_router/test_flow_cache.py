@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow cache as a whole: its contents, hits and evictions.
+"""Tests the flow cache: its contents, hits and evictions.
 
-Rules count hits and searches. Entries are counted by `sluice show` and by the switch itself, which
-the interposer queries; captures show which packets arrived. IPv4 only, so that neighbour discovery
-takes no place in a cache of eight.
+Rules count hits and searches. Entries are counted by `sluice show`, and by the switch, which the
+interposer queries. Captures show which packets arrived. The tests use IPv4 only, because neighbour
+discovery would take entries of a cache of eight.
 """
 
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 class Cache:
-    """The flow cache of one list, as the switch holds it."""
+    """The flow cache of one list, read from the switch."""
 
     def __init__(self, network: OneRouter, spd: str, direction: str = "outbound") -> None:
         self._network = network
@@ -42,11 +42,11 @@ class Cache:
         self._list = network.list_of(spd, direction)["list_id"]
 
     def ports(self) -> list[int]:
-        """The destination ports of its entries, sorted."""
+        """Returns the destination ports of its entries, sorted."""
         return sorted(entry["dst_port"] for entry in self._entries())
 
     def current(self) -> dict[int, int]:
-        """Verdicts of the valid entries, by destination port."""
+        """Returns the verdicts of the valid entries, by destination port."""
         epoch = self._network.list_of(self._spd, self._direction)["epoch"]
         entries = self._entries()
         return {one["dst_port"]: one["verdict"] for one in entries if one["epoch"] == epoch}
@@ -60,12 +60,14 @@ class Cache:
         wait_until(lambda: self.current().get(port) == verdict, 10, f"port {port} cached")
 
 
-# -- VPP's cases: effects of a change of rules on hits and entries
+# -- effects of changed rules on hits and entries, after VPP's tests
 
 
 @LISTS
 def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, direction: str) -> None:
-    """Each time: one search, the rest hits, and one entry throughout."""
+    """After each change of the rule, ten packets cost one search and give nine hits, with one
+    entry.
+    """
     cache = Cache(network, spd, direction)
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         ours = udp("ours", "bypass", flow.port)
@@ -99,7 +101,7 @@ def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, dire
 
 @LISTS
 def test_stale_flows_are_refilled_in_place(network: OneRouter, spd: str, direction: str) -> None:
-    """A new epoch retires them all without a write; each is refilled by MODIFY of its entry."""
+    """A new epoch makes all flows stale without a write to flows. A MODIFY refills each entry."""
     cache = Cache(network, spd, direction)
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network, sink="c")) for _ in range(5)]
@@ -127,7 +129,7 @@ def test_stale_flows_are_refilled_in_place(network: OneRouter, spd: str, directi
             assert written.get(update, 0) - before.get(update, 0) == times, update
 
 
-# -- a full cache
+# -- a full flow cache
 
 
 def test_a_full_cache_evicts_stale_flows_first(network: OneRouter) -> None:
@@ -148,19 +150,19 @@ def test_a_full_cache_evicts_stale_flows_first(network: OneRouter) -> None:
         ports = [flow.port for flow in flows]
         assert cache.ports() == ports[:SMALL]
         network.sluice("flow-cache", "clear", "east")
-        use(flows[0])  # the oldest entry serves again: now the second is evicted first
+        use(flows[0])  # the oldest entry is used again, so the second is evicted first
         use(flows[SMALL])
         assert cache.ports() == [ports[0], *ports[2 : SMALL + 1]]
         for flow in flows[SMALL + 1 : 2 * SMALL - 1]:
             use(flow)
         assert sorted(cache.current()) == [ports[0], *ports[SMALL : 2 * SMALL - 1]]
-        use(flows[-1])  # no stale one is left
+        use(flows[-1])  # no stale entry is left
         assert sorted(cache.current()) == ports[SMALL:]
         assert b.wait_for(sent) == sent
 
 
 def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
-    """The coldest flow is the one that has been idle longest, not the one searched first."""
+    """The flow evicted is the one that was idle longest, not the one that was cached first."""
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(SMALL + 1)]
@@ -175,7 +177,7 @@ def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
             for flow in others:
                 sent += flow.send()
                 cache.wait_for(flow.port)
-            stream.wait_for_more(200)  # four seconds: enough for the controller to see its use
+            stream.wait_for_more(200)  # four seconds, in which the controller reads the counters
             sent += newest.send()
             cache.wait_for(newest.port)
             stream.wait_for_more(10)
@@ -186,7 +188,7 @@ def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
 
 
 def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
-    """Three rounds over twice as many flows as fit, every other one discarded."""
+    """With twice as many flows as entries, discarded flows never pass in three rounds."""
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(2 * SMALL)]
@@ -213,7 +215,7 @@ def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
 
 
 def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> None:
-    """Three times as many flows as fit, and no insert acknowledged: all packets pass."""
+    """With three times as many flows as entries and no insert acknowledged, all packets pass."""
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(3 * SMALL)]
@@ -232,14 +234,16 @@ def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> N
         assert len(cache.ports()) == SMALL
 
 
-# -- off and on
+# -- switching the cache off and on
 
 
 def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
     network: OneRouter,
 ) -> None:
-    """Both lists on the path, at a low rate: none lost, none doubled, none loops; and none is
-    served by an earlier entry."""
+    """With the cache off, no packet is lost, doubled or looped, and no old entry serves one.
+
+    Both lists on the path are searched for every packet.
+    """
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
@@ -273,7 +277,7 @@ def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
 
 
 def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -> None:
-    """No packet is lost or doubled in either transition."""
+    """Switching the cache off and on loses or doubles no packet of a running flow."""
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         with Stream(flow, rate=100) as stream:
             for word in ("off", "on", "off", "on"):
@@ -285,7 +289,9 @@ def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -
 
 
 def test_off_outlives_the_controller(network: OneRouter) -> None:
-    """A cache that was switched off stays off over a crash: the successor searches every packet."""
+    """A cache that was switched off stays off after a crash: the new controller searches every
+    packet.
+    """
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
         cache = Cache(network, "south")
@@ -302,11 +308,11 @@ def test_off_outlives_the_controller(network: OneRouter) -> None:
             network.sluice("flow-cache", "on", "south")
 
 
-# -- age
+# -- idle flows
 
 
 def test_idle_flows_leave_and_busy_ones_stay(network: OneRouter) -> None:
-    """The switch's own counters show activity: the controller sees none of the busy packets."""
+    """Idle flows are deleted and busy ones stay. The switch's counters show which are busy."""
     cache = Cache(network, "north")
     with (
         Flow(network, sink="d") as idle,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules or routes that change under packets; captures on the hosts check the results.
+"""Tests rules and routes that change under traffic. Captures on the hosts check the results.
 
-That a packet will not arrive is known from the counter of its drop, never from waiting.
+A test waits for the counter of a drop, never for a fixed time, to know that a packet will not
+arrive.
 """
 
 from functools import partial
@@ -19,7 +20,7 @@ from .walking import ArrivalRecorder, Flow, Fragments, Stream
 
 @VERSIONS
 def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version: int) -> None:
-    """No packet sent after the commit has returned arrives; the flow is cached as discarded."""
+    """No packet sent after the commit returns arrives. The flow is cached as discarded."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with Stream(flow) as stream:
             stream.wait_for_more(20)
@@ -36,7 +37,7 @@ def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version
 
 @VERSIONS
 def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, version: int) -> None:
-    """All packets sent after the commit has returned arrive, once; none arrives before."""
+    """All packets sent after the commit returns arrive once. No earlier packet arrives."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
         with Stream(flow) as stream:
@@ -54,7 +55,7 @@ def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, vers
 def test_a_discard_rule_discards_and_is_cached(
     network: OneRouter, version: int, spd: str, direction: str
 ) -> None:
-    """The CPU searches once; the switch drops the other packets, and the rule counts them."""
+    """The controller searches one packet. The switch drops the others, and the rule counts them."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit(spd, **{direction: [udp("no", "discard", flow.port), EVERYTHING]})
         flow.send()
@@ -66,12 +67,15 @@ def test_a_discard_rule_discards_and_is_cached(
         assert b.numbers() == []
 
 
-# -- two lists on one way, and fragments
+# -- two lists on one path, and fragments
 
 
 @VERSIONS
 def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, version: int) -> None:
-    """Searched once in each list and sent once; the caches serve the next ones."""
+    """A first packet is searched once in each list and sent once.
+
+    The caches serve the next ones.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
         network.commit("east", outbound=[udp("out", "bypass", flow.port)])
@@ -93,7 +97,7 @@ def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, ver
 def test_fragments_meet_the_rule_of_their_datagram(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """Later fragments have the verdict of the first one; without it they are dropped."""
+    """Later fragments get the verdict of their first fragment. Without it they are dropped."""
     other = {"bypass": "discard", "discard": "bypass"}[action]
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
@@ -116,7 +120,7 @@ def test_fragments_meet_the_rule_of_their_datagram(
 def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
     network: OneRouter, version: int
 ) -> None:
-    """No first fragment is needed if it would change nothing."""
+    """If all matching rules agree, later fragments are cached and need no first fragment."""
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
     with ArrivalRecorder(network) as b:
@@ -139,7 +143,7 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
 def test_a_running_flow_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int
 ) -> None:
-    """Cached for east it goes by b; by c south's list applies, and south discards."""
+    """The flow is cached for east by b. By c, south's list applies and discards it."""
     with (
         Flow(network, version, destination=SITE[version]) as flow,
         ArrivalRecorder(network, "b") as b,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between controller and switch that are lost, and a controller that is killed.
+"""Tests lost messages between controller and switch, and a controller that is killed.
 
-Only packets or changes may be lost, never policy: captures on the hosts check that no packet that
-the rules in force discard is seen, and that no packet comes twice.
+Packets or commits may be lost, but policy must hold. Captures on the hosts check that no packet
+arrives that the current rules discard, and that no packet arrives twice.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from sluice_testkit.wait import wait_until
 from .network import VERSIONS, OneRouter
 from .walking import ArrivalRecorder, Flow, stop
 
-# -- messages that are lost
+# -- lost messages
 
 
 @VERSIONS
@@ -25,7 +25,7 @@ from .walking import ArrivalRecorder, Flow, stop
 def test_a_lost_message_costs_its_packet_and_no_other(
     network: OneRouter, version: int, kind: MessageKind
 ) -> None:
-    """No state of the lost packet keeps the next one from passing."""
+    """After a packet-in or packet-out is lost, the next packet of the flow passes."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         facts = flow.miss() if kind == "packet_in" else flow.answer()
         with network.interposer.drop(kind, **facts) as lost:
@@ -36,7 +36,11 @@ def test_a_lost_message_costs_its_packet_and_no_other(
 
 
 def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRouter) -> None:
-    """The controller starts again from the switch's contents; no discarded packet arrives."""
+    """After a write of a flow is lost, the controller starts a new session from the switch's
+    contents.
+
+    No discarded packet arrives.
+    """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         sessions = network.interposer.sessions()
@@ -56,7 +60,7 @@ def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRout
 
 
 def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
-    """The next session finds all unchanged: the same epochs, and the flows in them."""
+    """After a lost connection, the next session keeps epochs and flows."""
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         cached = partial(network.flows, "east", stale=False)
@@ -78,8 +82,10 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 
 
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
-    """It fails by name and the old rules stay in force, over the next session too; a second commit
-    takes effect."""
+    """A commit that the switch did not get fails, and the old rules stay in force.
+
+    This also holds in the next session. A second commit takes effect.
+    """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
         b.wait_for(first)
@@ -100,8 +106,10 @@ def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> No
 
 
 def test_half_a_commit_is_none(network: OneRouter) -> None:
-    """One list of an SPD reaches the switch, where the target commits lists singly, and the other
-    does not: both keep the old rules."""
+    """If only one list of an SPD reaches the switch, both lists keep the old rules.
+
+    This happens on targets where each list is committed alone.
+    """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
         b.wait_for(first)
@@ -123,11 +131,14 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
         assert b.numbers() == [*first, *second]
 
 
-# -- a controller that dies
+# -- a controller that is killed
 
 
 def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
-    """The packet is lost and never doubled; its flow is installed, and the successor keeps it."""
+    """If the controller dies between insert and re-injection, the packet is lost and never doubled.
+
+    Its flow is installed, and the next controller keeps it.
+    """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
@@ -137,7 +148,7 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
             wait_until(cached, 10, "the flow's insert")
             network.controller.kill()
         later = flow.send(2)
-        never.send(2)  # misses, without a controller
+        never.send(2)  # misses while there is no controller
         assert b.wait_for(later) == later, "installed flows go on without a controller"
         network.controller.start()
         network.wait_taken_over()
@@ -151,7 +162,10 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
 
 
 def test_killed_between_punt_and_insert(network: OneRouter) -> None:
-    """New flows wait for the successor, and no packet that needs a search leaves without one."""
+    """If the controller dies between punt and insert, new flows wait for the next controller.
+
+    No packet that needs a search leaves before.
+    """
     with Flow(network) as flow, Flow(network) as running, ArrivalRecorder(network) as b:
         known = running.send()
         b.wait_for(known)
@@ -161,7 +175,7 @@ def test_killed_between_punt_and_insert(network: OneRouter) -> None:
             flow.send()
             punts.wait_for(1)
             network.controller.kill()
-        flow.send()  # a miss, without a controller
+        flow.send()  # misses while there is no controller
         known += running.send(3)
         assert b.wait_for(known) == known
         network.controller.start()
@@ -173,9 +187,13 @@ def test_killed_between_punt_and_insert(network: OneRouter) -> None:
 
 @pytest.mark.parametrize("held", ["write", "answer"])
 def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind) -> None:
-    """Killed before the switch has it, and after, unacknowledged. The successor's rules in force
-    apply to every packet, and no earlier flow serves. The commit has deleted the flow that it
-    changes, or retires it by a new epoch, depending on the number of flows."""
+    """The controller is killed before the switch has a commit, or before the switch's answer
+    arrives.
+
+    The next controller's rules then apply to every packet, and no stale flow is used. The commit
+    has either deleted the changed flow or made it stale by a new epoch, depending on the number of
+    flows.
+    """
     cached = partial(network.interposer.entries, "outbound.ipv4_flow")
     with Flow(network) as flow, ArrivalRecorder(network) as b, ThreadPoolExecutor(1) as pool:
         first = flow.send(3)
@@ -189,7 +207,7 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind)
             assert commit.exception(timeout=20) is not None
             wait_until(lambda: not messages.held(), 10, "the end of the killed one's session")
         meanwhile = flow.send()
-        if held == "write" and cached(dst_port=flow.port):  # the switch never got the new rules
+        if held == "write" and cached(dst_port=flow.port):  # the switch did not get the new rules
             first += meanwhile
             assert b.wait_for(meanwhile) == first
         network.controller.start()
@@ -211,7 +229,7 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind)
 
 
 def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter) -> None:
-    """A controller with a changed configuration retires the old flows before it is ready."""
+    """A controller with a changed configuration makes the old flows stale before it is ready."""
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send(3)
         b.wait_for(first)
@@ -228,7 +246,9 @@ def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter
 
 
 def test_what_was_committed_outlives_the_controller(network: OneRouter) -> None:
-    """A flow that a commit stopped stays stopped: by the cache meanwhile, by the rules after it."""
+    """A flow that a commit stopped stays stopped while the controller is dead, and after its
+    restart.
+    """
     with Flow(network) as flow, Flow(network) as new, ArrivalRecorder(network) as b:
         b.wait_for(flow.send())
         network.commit("east", outbound=stop(flow, new))
@@ -239,7 +259,7 @@ def test_what_was_committed_outlives_the_controller(network: OneRouter) -> None:
         came = b.numbers()
         network.controller.kill()
         flow.send(2)
-        new.send(2)  # misses, without a controller
+        new.send(2)  # misses while there is no controller
         network.controller.start()
         network.wait_taken_over()
         hits = network.rule("east", "stop").hits

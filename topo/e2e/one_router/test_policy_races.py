@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules or routes change while a packet is searched, or while its answer travels.
+"""Tests rules and routes that change while a packet is searched, or before its verdict arrives.
 
-The interposer holds messages between controller and switch, so that each race happens
-deterministically, in the test's order. Captures on the hosts check that no packet that the rules
-in force discard is ever seen, and that every passing packet is seen once.
+The interposer holds messages between controller and switch, so each race happens in the order that
+the test determines. Captures on the hosts check that no packet arrives that the current rules
+discard, and that every other packet arrives once.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +20,16 @@ from .walking import ArrivalRecorder, Flow, stop
 FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
 
 
-# -- rules that change while the first packet is searched
+# -- rules that change during the search for a first packet
 
 
 @VERSIONS
 def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
     network: OneRouter, version: int
 ) -> None:
-    """A packet punted before a commit gets the new verdict, and so does its cached flow."""
+    """A packet punted before a commit and searched after it gets the new verdict, also in the
+    cache.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_in", **flow.miss()) as punts:
             flow.send()
@@ -57,7 +59,10 @@ def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
 def test_an_answer_that_comes_after_a_commit_is_dropped(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """STALE_VERDICT; and the flow that was installed with it serves no packet any more."""
+    """A claim of before the commit is dropped as STALE_VERDICT.
+
+    The flow installed with it is stale.
+    """
     direction = stage.lower()
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
@@ -82,7 +87,7 @@ def test_an_answer_that_comes_after_a_commit_is_dropped(
 def test_any_commit_makes_answers_stale(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """A commit with the same verdict loses a punted packet too; the next packet passes."""
+    """A commit makes claims stale even if their verdict stays the same. The next packet passes."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
             flow.send()
@@ -99,7 +104,7 @@ def test_any_commit_makes_answers_stale(
 def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
     network: OneRouter, version: int
 ) -> None:
-    """The verdict that admitted the packet must still be valid when it leaves."""
+    """The inbound verdict of a packet must still be valid when the packet leaves."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
             flow.send()
@@ -112,8 +117,10 @@ def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
 
 @VERSIONS
 def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version: int) -> None:
-    """A commit waits for inserts that were sent or wait behind one, and no new one begins before it
-    is in force: their flows are then deleted, or of an old epoch."""
+    """A commit waits for inserts that were sent or queued before it. No insert begins meanwhile.
+
+    When the commit is in force, the inserted flows are deleted or stale.
+    """
     entries = partial(network.interposer.entries, FLOW_TABLE[version])
 
     def not_installed() -> int:
@@ -159,12 +166,15 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
         assert b.numbers() == first
 
 
-# -- the commit itself
+# -- commits
 
 
 @VERSIONS
 def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: int) -> None:
-    """Until then the old rules serve running flows and new ones; from then on, none of them."""
+    """Until the commit returns, the old rules apply to running and new flows.
+
+    Afterwards the new ones do.
+    """
     with (
         Flow(network, version) as running,
         Flow(network, version) as new,
@@ -188,7 +198,10 @@ def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: in
 
 
 def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) -> None:
-    """Between two packets if the target supports it; else it is refused and changes nothing."""
+    """If the target supports it, several SPDs are committed in one write.
+
+    Else the commit is refused.
+    """
     with (
         Flow(network, sink="c") as flow,
         ArrivalRecorder(network, "c") as c,
@@ -213,7 +226,7 @@ def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) ->
 
 
 def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRouter) -> None:
-    """The second waits until the switch has the first, and is in force at the end."""
+    """A second commit waits until the switch has the first one, and is in force at the end."""
     with Flow(network) as flow, ArrivalRecorder(network) as b, ThreadPoolExecutor(2) as pool:
         with network.interposer.hold("write", tables="outbound.list_state") as writes:
             one = pool.submit(network.commit, "east", outbound=stop(flow))
@@ -231,7 +244,7 @@ def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRoute
         assert network.rule("east", "pass") == (0, 1)
 
 
-# -- routes that change while the first packet is searched
+# -- routes that change during the search for a first packet
 
 
 @VERSIONS
@@ -239,7 +252,7 @@ def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRoute
 def test_the_route_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """East's verdict is not valid for south: the packet is a miss of south's list."""
+    """East's verdict is not valid for south: the packet misses in south's list."""
     with (
         Flow(network, version, destination=SITE[version]) as flow,
         ArrivalRecorder(network, "b") as b,

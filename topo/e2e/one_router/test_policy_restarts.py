@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A restart with another configuration is a change like a commit: never a mix of old and new.
+"""Tests that a restart with another configuration never mixes the old and the new one.
 
-Traffic runs all the while, from every host to every other. Whatever the change, every packet that
-comes out was allowed by the old configuration as a whole or by the new one as a whole, and comes
-out by the port of its destination. SLUICE_RESTARTS is the number of random changes to try.
+Every host permanently sends to every other host. Every packet that arrives must be allowed by the
+whole old configuration or by the whole new one, and must leave by the port of its destination.
+SLUICE_RESTARTS is the number of random changes.
 """
 
 import os
@@ -43,14 +43,14 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 def run_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Kills the controller and starts it with this setting, rules and all."""
+    """Kills the controller and starts it with this setting, including its rules."""
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
 
 
 def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None:
-    """Changes one setting to the other under traffic; checks that no forbidden packet is seen."""
+    """Changes one setting to another under traffic. Checks that no forbidden packet arrives."""
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
         run_with(network, new)
@@ -58,14 +58,17 @@ def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None
         network.controller.wait_synced()
         traffic.stop()
         assert leaks(traffic, old, new) == []
-        with suppress(Timeout):  # the last packets may still be on their way
+        with suppress(Timeout):  # the last packets may still be under way
             wait_until(lambda: losses(traffic, old, new) == [], 5)
         assert losses(traffic, old, new) == []
 
 
 def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRouter) -> None:
-    """Without the file of numbers each gets another one's number: every packet on a link is still
-    for the host behind it. With the file nothing changes, and no packet is lost."""
+    """Packets reach only the host behind their link when interfaces change their order.
+
+    Without the file of interface numbers, each interface gets another's number. With the file, the
+    numbers stay and no packet is lost.
+    """
     run_with(network, ALL_OPEN)
     turned = replace(ALL_OPEN, order=INTERFACES[::-1])
     change(network, ALL_OPEN, replace(turned, forgotten=True))
@@ -73,7 +76,10 @@ def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRo
 
 
 def test_interfaces_that_change_their_spds_change_together(network: OneRouter) -> None:
-    """Old: a may not send, b may receive. New: a may send, b may not receive."""
+    """Under the old setting, a must not send and b may receive; under the new one it is reversed.
+
+    No packet passes from a to b during the change.
+    """
     to_b = next(way for way in TRAFFIC_PATHS if (way.source, way.sink) == ("a", "b"))
     closed = frozenset({to_b.port})
     spds = {"open": OPEN, "in": Discards(inbound=closed), "out": Discards(outbound=closed)}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration is reloaded while the router runs: accepted whole, or refused whole.
+"""Tests reloads of the configuration while the router runs: accepted or refused as a whole.
 
-Traffic runs all the while, from every host to every other. A reload that changes interfaces or
-their SPDs never mixes the old configuration with the new one, as a restart does not, and the
-process stays the same. SLUICE_RESTARTS is the number of random changes to try.
+Every host permanently sends to every other host. A reload that changes interfaces or their SPDs
+never mixes the old configuration with the new one, like a restart. The controller's process stays
+the same. SLUICE_RESTARTS is the number of random changes.
 """
 
 import json
@@ -40,7 +40,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def network(started: OneRouter) -> Iterator[OneRouter]:
-    """The network with everything open; each test leaves the file equal to the configuration."""
+    """Yields the network with SPDs that let everything pass. Each test restores the file."""
     begin_with(started, OPEN)
     yield started
     assert started.controller.process is not None
@@ -48,7 +48,7 @@ def network(started: OneRouter) -> Iterator[OneRouter]:
 
 
 def begin_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Restarts the controller with a setting, rules and all."""
+    """Restarts the controller with a setting, including its rules."""
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
@@ -57,20 +57,20 @@ def begin_with(network: OneRouter, setting: RestartSetting) -> None:
 
 
 def write(network: OneRouter, config: dict[str, Any]) -> None:
-    """Write the file that the next reload reads."""
+    """Writes the file that the next reload reads."""
     text = yaml.safe_dump(config, sort_keys=False)
     network.controller.config_path.write_text(text, encoding="utf-8")
 
 
 def reload(network: OneRouter) -> tuple[int, str]:
-    """Runs `sluice reload`; returns its exit code and its output."""
+    """Runs `sluice reload`. Returns its exit status and output."""
     command = [str(where.sluice()), "reload", "--socket", str(network.controller.socket)]
     done = run(command, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def reload_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Reloads another setting, with the rules in force."""
+    """Reloads another setting. The rules in force stay."""
     setting.configure(network.controller.config)
     write(network, network.controller.config)
     status, said = reload(network)
@@ -78,13 +78,13 @@ def reload_with(network: OneRouter, setting: RestartSetting) -> None:
 
 
 def index(network: OneRouter, name: str) -> Any:
-    """A network device's index in the router."""
+    """Returns the index of a network device in the router."""
     done = network.router.namespace.run("ip", "-j", "link", "show", name)
     return json.loads(done.stdout)[0]["ifindex"]
 
 
 def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
-    """Draws other guards in another order; rules are unchanged, since only commits change them."""
+    """Draws other guards in another order. Rules stay, since only commits change them."""
     guards = {name: dice.choice([*old.spds, NONE]) for name in INTERFACES}
     guards |= {name: old.guards[name] for name in INTERFACES if dice.random() < 0.4}
     order = tuple(dice.sample(INTERFACES, len(INTERFACES)))
@@ -92,7 +92,7 @@ def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
 
 
 def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None:
-    """Changes one setting to the other under traffic; checks that no forbidden packet is seen."""
+    """Changes one setting to another under traffic. Checks that no forbidden packet arrives."""
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
         reload_with(network, new)
@@ -100,7 +100,7 @@ def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None
         network.controller.wait_synced()
         traffic.stop()
         assert leaks(traffic, old, new) == []
-        with suppress(Timeout):  # the last packets may still be on their way
+        with suppress(Timeout):  # the last packets may still be under way
             wait_until(lambda: losses(traffic, old, new) == [], 5)
         assert losses(traffic, old, new) == []
 
@@ -131,7 +131,9 @@ def test_random_reloads_never_mix(network: OneRouter) -> None:
 def test_what_cannot_be_taken_is_refused_whole(
     network: OneRouter, change: dict[str, Any], said: str
 ) -> None:
-    """Valid changes in the same file are refused too: the limit stays as it was."""
+    """A reload with one invalid change is refused as a whole: a valid change does not apply
+    either.
+    """
     controller = network.controller
     before = controller.show("punts")["reasons"]["NO_ROUTE"]["rate"]
     uptime = controller.show("status")["uptime"]
@@ -161,7 +163,7 @@ def test_settings_change_under_the_running_session(network: OneRouter) -> None:
     assert controller.show("punts")["reasons"]["NO_ROUTE"]["rate"] == 7
     after = controller.show("status")
     assert after["uptime"] > before["uptime"]
-    assert after["fpm"]["peer"] == before["fpm"]["peer"]  # its connection, with its port
+    assert after["fpm"]["peer"] == before["fpm"]["peer"]  # the same connection, with the same port
 
 
 def test_an_interface_goes_and_comes_and_all_others_stay(network: OneRouter) -> None:
@@ -185,7 +187,7 @@ def test_an_interface_goes_and_comes_and_all_others_stay(network: OneRouter) -> 
 
 
 def test_an_interface_that_cannot_be_made_changes_nothing(network: OneRouter) -> None:
-    """A device that is no TAP has its name."""
+    """The reload fails because another device, which is no TAP, has the interface's name."""
     controller, place = network.controller, network.router.namespace
     place.run("ip", "link", "add", "taken", "type", "veth", "peer", "name", "taken-peer")
     before = controller.show("status")

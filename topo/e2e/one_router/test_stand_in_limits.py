@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a stand-in, and the events that end it.
+"""Tests what a stand-in must not do, and what ends it.
 
-The controller is killed and restarted only after a test's checks of the stand-in. Policy still
-discards, a withdrawn address is not answered for, another controller and a restarted switch end
-it, and it has no more privileges than the controller.
+Each test kills the controller and starts it again after the checks. Policy still discards; a
+withdrawn address is not answered; another controller or a restarted switch ends the stand-in; and
+the stand-in has no more privileges than the controller.
 """
 
 import sys
@@ -50,7 +50,7 @@ CAP_NET_ADMIN = f"{1 << 12:016x}"
 
 
 def stand_in(network: OneRouter) -> int | None:
-    """The process that stands in at all TAPs, or None."""
+    """Returns the PID of the process that stands in at all TAPs, or None."""
     argv = (sys.executable, "-c", HOLDER, *TAPS)
     said = network.router.namespace.run(*argv).stdout.split()
     assert len(said) == 1, said
@@ -59,7 +59,7 @@ def stand_in(network: OneRouter) -> int | None:
 
 @contextmanager
 def killed(network: OneRouter) -> Iterator[int]:
-    """Kills the controller for the context; yields the process that stands in."""
+    """Kills the controller while the context is open. Yields the PID of the stand-in."""
     network.controller.kill()
     try:
         wait_until(partial(stand_in, network), 10, "somebody to stand in")
@@ -75,7 +75,7 @@ def killed(network: OneRouter) -> Iterator[int]:
 
 
 def answers(network: OneRouter, address: str) -> bool:
-    """Whether a's ping to an address is answered, after resolving its MAC address anew."""
+    """Returns whether a ping from a is answered, after its neighbour entry was deleted."""
     a = network.host("a")
     a.run("ip", "neigh", "flush", "dev", "eth0")
     return probes.ping(a, address, count=2).received > 0
@@ -83,13 +83,13 @@ def answers(network: OneRouter, address: str) -> bool:
 
 @pytest.fixture
 def warm(network: OneRouter) -> OneRouter:
-    """The network with pings to the router and neighbour discovery cached."""
+    """Returns the network with flows cached for pings to the router and for neighbour discovery."""
     warm_up(network)
     return network
 
 
 def warm_up(network: OneRouter) -> None:
-    """Caches flows, because first packets of flows under an SPD wait for a controller."""
+    """Caches flows. Under an SPD, the first packet of a flow needs the controller."""
     for address in (OWN, OWN6):
         wait_until(partial(answers, network, address), 10, f"{address} to answer")
 
@@ -104,7 +104,7 @@ def test_what_policy_discards_does_not_leave_by_it(warm: OneRouter) -> None:
         send(str(source), str(passes), str(refused))
         seen.wait_for(lambda one: one.destination_port == passes, count=1)
         wait_until(lambda: len(network.flows("west", source_port=source)) == 2, 10, "both cached")
-        warm_up(network)  # the commit has retired all flows
+        warm_up(network)  # the commit made all flows stale
         with killed(network):
             seen.clear()
             for _ in range(20):
@@ -129,7 +129,7 @@ def test_it_answers_for_no_address_that_was_withdrawn(warm: OneRouter) -> None:
 def test_it_has_one_capability(warm: OneRouter) -> None:
     with killed(warm) as process:
         threads = list(Path(f"/proc/{process}/task").iterdir())
-        assert len(threads) > 2  # Python's, the native module's
+        assert len(threads) > 2  # threads of Python and of the native module
         for thread in threads:
             lines = (line.split(":", 1) for line in (thread / "status").read_text().splitlines())
             found = {key: value.strip() for key, value in lines}
@@ -142,8 +142,10 @@ def test_it_has_one_capability(warm: OneRouter) -> None:
 
 @contextmanager
 def another_primary(network: OneRouter, bits: int) -> Iterator[Process]:
-    """A controller of another host, with an election id of `bits` bits: more than before, since a
-    primary's id is never reused."""
+    """Runs a controller of another host, which takes over with an election id of `bits` bits.
+
+    Each id must have more bits than the previous one, because the id of a primary is never reused.
+    """
     place = network.router.namespace
     argv = place.argv((sys.executable, "-c", BECOME_PRIMARY, network.router.target.grpc, str(bits)))
     other = network.supervisor.start(f"other-controller-{bits}", argv)
@@ -173,7 +175,7 @@ def test_it_does_not_begin_where_another_controller_is_primary(warm: OneRouter) 
 
 
 def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
-    """A second kill at once: the second keeper stands in, with its controller's tables."""
+    """After a second kill, the new controller's stand-in answers, with that controller's tables."""
     with killed(warm) as first:
         warm.controller.start()
         warm.wait_taken_over()
@@ -184,7 +186,10 @@ def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
 
 
 def test_it_ends_with_the_switch(warm: OneRouter) -> None:
-    """Must be the last test: the new switch is empty, and the old numbers are invalid in it."""
+    """A restarted switch ends the stand-in, because its numbers are invalid there.
+
+    Must be the last test.
+    """
     with killed(warm):
         warm.router.target.stop()
         wait_until(lambda: stand_in(warm) is None, 10, "it to give up")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks of a local user without privileges on a running router, from inside its namespace.
+"""Tests attacks by a local user without privileges, from inside a running router's namespace.
 
-Where root may do the same, root does it too: so a test cannot pass by an ineffective attack.
-docs/security.md names the boundaries.
+Where root may do the same, the test also does it as root. So no test passes because its attack is
+ineffective. docs/security.md describes the boundaries.
 """
 
 import errno
@@ -77,14 +77,14 @@ INJECTED = "10.66.0.0/24"
 
 
 def attempt(network: OneRouter, program: str, *words: str, user: tuple[str, ...] = NOBODY) -> str:
-    """Runs a program as a user in the router's namespace; returns its output."""
+    """Runs a program as a user in the router's namespace. Returns its output."""
     argv = (*user, sys.executable, "-c", program, *words)
     return str(network.router.namespace.run(*argv).stdout)
 
 
 @contextmanager
 def reachable(path: Path) -> Iterator[None]:
-    """Opens a file's directories meanwhile, so that only its own permissions exclude users."""
+    """Opens the directories of a file, so that only the file's own permissions exclude users."""
     before = stat.S_IMODE(path.parent.stat().st_mode)
     path.parent.chmod(0o755)
     try:
@@ -125,7 +125,7 @@ def test_a_strangers_fpm_connection_neither_displaces_zebra_nor_injects(network:
     assert after["refused"] == before["refused"] + 1
     assert after["peer"] == before["peer"]
     assert INJECTED not in prefixes(network)
-    # root may send it: so the frame would have been effective.
+    # root may send it, which shows that the frame is effective.
     attempt(network, INJECT_AND_WAIT, fpm_frame().hex(), user=())
     wait_until(lambda: INJECTED in prefixes(network), 20, "root's route")
     wait_until(lambda: str(status(network)["fpm"]["peer"]).endswith("(user frr)"), 30, "zebra back")
@@ -145,7 +145,7 @@ with socket.create_connection(("127.0.0.1", 2620), timeout=10) as connection:
 
 
 def fpm_frame() -> bytes:
-    """A blackhole route as zebra would send it."""
+    """Returns a blackhole route as zebra would send it."""
     destination = struct.pack("=HH4s", 8, 1, bytes((10, 66, 0, 0)))
     body = struct.pack("=BBBBBBBBI", 2, 24, 0, 0, 254, 186, 0, 6, 0) + destination
     message = struct.pack("=IHHII", 16 + len(body), 24, 0x501, 1, 0) + body
@@ -168,7 +168,10 @@ def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
 
 
 def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> None:
-    """Port 4500 is not privileged, and the generated rule bypasses packets from it."""
+    """Only root can send from port 4500, although the port is not privileged.
+
+    The generated rule bypasses packets from it.
+    """
     network.commit("west", outbound=[])
     try:
         a, before = network.address("a"), network.rule("west", "generated:ike-ipv4")
@@ -190,7 +193,9 @@ def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> 
 
 
 def test_a_request_that_is_nested_deeply_is_refused(network: OneRouter) -> None:
-    """Regression: 60,000 brackets crashed the controller in the YAML loader's C code."""
+    """A deeply nested request is refused (regression: 60,000 brackets crashed the YAML loader's C
+    code).
+    """
     pid = network.controller.pid
     for text in ("[" * 60_000, "{a: " * 60_000, "spd: west\noutbound:\n" + "- " * 60_000):
         with pytest.raises(RequestRefused, match="nested more than 32 deep"):
@@ -202,7 +207,9 @@ def test_a_request_that_is_nested_deeply_is_refused(network: OneRouter) -> None:
 def test_a_file_of_60000_rules_is_committed_and_a_larger_request_is_told_its_size(
     network: OneRouter, tmp_path: Path
 ) -> None:
-    """Regression: 60,000 rules were a broken pipe."""
+    """60,000 rules are committed; a larger request is refused with its size (regression: broken
+    pipe).
+    """
     file = tmp_path / "west.yaml"
     argv = [str(where.sluice()), "spd", "commit", str(file)]
     argv += ["--socket", str(network.controller.socket)]
@@ -243,7 +250,7 @@ def test_the_controller_and_its_keeper_have_one_capability(network: OneRouter) -
     ]
     assert len(keepers) == 1
     threads = [*Path(f"/proc/{pid}/task").iterdir(), *Path(f"/proc/{keepers[0]}/task").iterdir()]
-    assert len(threads) > 3  # the event loop, the native module's, the keeper
+    assert len(threads) > 3  # the event loop, the native module, the keeper
     for thread in threads:
         lines = (line.split(":", 1) for line in (thread / "status").read_text().splitlines())
         found = {key: value.strip() for key, value in lines}
@@ -261,11 +268,13 @@ def test_what_is_on_disk_is_for_the_owner(network: OneRouter) -> None:
     assert stat.S_IMODE(network.controller.socket.stat().st_mode) == 0o660
 
 
-# -- election ids; last, because it restarts the switch
+# -- election ids; last, because this restarts the switch
 
 
 def test_the_largest_election_id_is_stood_by(network: OneRouter) -> None:
-    """Regression: it was a loop of ValueErrors until the switch was restarted."""
+    """A controller stands by if another has the largest election id (regression: endless
+    ValueErrors).
+    """
     said = attempt(network, ARBITRATE, network.router.target.grpc, user=())
     assert "('arbitration', True" in said, said
 

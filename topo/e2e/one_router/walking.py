@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets with unique numbers, and recorders of their arrival.
+"""Sends packets with unique numbers, and records their arrival.
 
-Every packet is UDP and carries a number that no other has. A `Flow` sends, and keeps a socket open
-at its far end, so that no host answers. `Fragments` are of datagrams that never become whole. A
-`ArrivalRecorder` captures on a host's interface.
+Every packet is UDP and carries a unique number. A `Flow` sends packets and keeps a socket open at
+its far end, so that no host answers with an error. `Fragments` sends fragments of datagrams that
+never become complete. An `ArrivalRecorder` captures on a host's interface.
 """
 
 import ipaddress
@@ -31,7 +31,7 @@ _numbers = count(1)
 
 
 class Flow:
-    """UDP from host a to `destination` (the sink's own address), received at `sink`."""
+    """Sends UDP from host a to `destination` (default: the sink's address), received at `sink`."""
 
     def __init__(
         self,
@@ -55,22 +55,22 @@ class Flow:
         self.source_port = int(self._socket.getsockname()[1])
 
     def send(self, packets: int = 1) -> list[int]:
-        """Sends some packets back to back; returns their numbers."""
+        """Sends packets back to back. Returns their numbers."""
         numbers = [next(_numbers) for _ in range(packets)]
         for number in numbers:
             self.send_number(number)
         return numbers
 
     def send_number(self, number: int) -> None:
-        """Send the packet of that number."""
+        """Sends the packet with this number."""
         self._socket.send(PAYLOAD.pack(MARK, number))
 
     def miss(self) -> dict[str, object]:
-        """The metadata of a packet-in: a miss of this flow in an outbound list."""
+        """Returns the metadata of this flow's packet-in after an outbound miss."""
         return {"reason": "OUTBOUND_MISS", "destination_port": self.port}
 
     def answer(self, stage: str = "OUTBOUND") -> dict[str, object]:
-        """The metadata of a packet-out: the answer to a packet of this flow."""
+        """Returns the metadata of the packet-out that answers a punt of this flow."""
         return {"kind": "REINJECT", "stage": stage, "destination_port": self.port}
 
     def close(self) -> None:
@@ -91,12 +91,12 @@ class Flow:
 
 
 def stop(*flows: Flow) -> list[Rule]:
-    """A list that discards these flows and lets all other packets pass."""
+    """Returns a list that discards these flows and lets all other packets pass."""
     return [rule("stop", "discard", *(flow.port for flow in flows)), EVERYTHING]
 
 
 class Fragments:
-    """Fragments of UDP datagrams that never become whole, from a to `sink`, made by hand."""
+    """Sends fragments of incomplete UDP datagrams from a to `sink`."""
 
     def __init__(self, network: OneRouter, version: int, port: int, sink: str = "b") -> None:
         self._place = network.host("a")
@@ -108,16 +108,16 @@ class Fragments:
         self._offsets: dict[int, int] = {}
 
     def send_first(self) -> int:
-        """Sends a first fragment, with ports; returns its number."""
+        """Sends a first fragment, which has ports. Returns its number."""
         number = next(_numbers)
         self._send(udp(FRAGMENT_SOURCE_PORT, self._port, PAYLOAD.pack(MARK, number)), 0, number)
         return number
 
     def send_later(self, of: int | None = None) -> int:
-        """Sends a fragment from the middle of a datagram, without ports; returns its number.
+        """Sends a middle fragment, which has no ports. Returns its number.
 
-        `of`: the number of its first fragment; else it belongs to a datagram of its own. Fragments
-        of one datagram follow each other.
+        `of` is the number of the datagram's first fragment. Without it, the fragment belongs to a
+        datagram of its own. Fragments of one datagram follow each other.
         """
         number = next(_numbers)
         datagram = number if of is None else of
@@ -141,7 +141,7 @@ class Fragments:
 
 
 class Stream:
-    """Sends a flow's packets at a steady rate from a thread, until the context ends."""
+    """Sends a flow's packets at a steady rate in a thread, until the context ends."""
 
     def __init__(self, flow: Flow, rate: float = 200.0) -> None:
         self._flow = flow
@@ -153,11 +153,11 @@ class Stream:
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
             number = next(_numbers)
-            self.sent.append(number)  # before it can arrive anywhere
+            self.sent.append(number)  # recorded before it can arrive
             self._flow.send_number(number)
 
     def wait_for_more(self, packets: int) -> None:
-        """Wait until some more packets have been sent."""
+        """Waits until `packets` more packets have been sent."""
         enough = len(self.sent) + packets
         wait_until(lambda: len(self.sent) >= enough, 20, f"{packets} more packets sent")
 
@@ -180,9 +180,9 @@ class Stream:
 
 
 class ArrivalRecorder:
-    """The numbers of the packets that a host's interface received, with repetitions.
+    """Records the numbers of the packets that a host's interface has received, with repetitions.
 
-    Sorted, because a packet that a cache serves may overtake one that is searched.
+    The numbers are sorted, because a packet that hits the cache may overtake a punted one.
     """
 
     def __init__(self, network: OneRouter, host: str = "b") -> None:
@@ -190,11 +190,11 @@ class ArrivalRecorder:
         self._capture = Capture(place, "eth0", lambda f: not f.outgoing and MARK in f.data)
 
     def numbers(self) -> list[int]:
-        """All numbers so far."""
+        """Returns all numbers so far, sorted."""
         return sorted(number_of(frame) for frame in self._capture.frames())
 
     def wait_for(self, numbers: Iterable[int], deadline: float = 10.0) -> list[int]:
-        """Waits until all of these have arrived; returns all that arrived."""
+        """Waits until all these packets have arrived. Returns the numbers of all that arrived."""
         wanted = set(numbers)
 
         def complete() -> bool:
@@ -216,5 +216,5 @@ class ArrivalRecorder:
 
 
 def number_of(frame: Frame) -> int:
-    """The number that a packet carries."""
+    """Returns the number that a packet carries."""
     return int(PAYLOAD.unpack_from(frame.data, frame.data.index(MARK))[1])

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on the pages, executed unchanged."""
+"""Executes the commands of the documentation unchanged."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine for running the pages' commands: its own network, /run, /var/lib and /etc/frr.
+"""A machine for the commands of a page, with its own network, /run, /var/lib and /etc/frr.
 
-Programs are called by their names, sockets have the names on the pages, and every file is in
-`directory`, where the commands run.
+Programs and sockets have the names that the pages use. All files are in `directory`, where the
+commands run.
 """
 
 import os
@@ -25,7 +25,7 @@ exec sleep infinity
 
 
 class Machine:
-    """The machine; its processes are `supervisor`'s, which ends them."""
+    """The machine. `supervisor` ends its processes."""
 
     def __init__(self, directory: Path, supervisor: Supervisor) -> None:
         self.directory = directory
@@ -40,13 +40,19 @@ class Machine:
     def type(
         self, command: Command | str, *, directory: Path | None = None, timeout: float = 120
     ) -> str:
-        """Runs a command to its end and returns its output; its failure is an error."""
+        """Runs a command to its end and returns its output.
+
+        Raises CommandFailed if the command fails.
+        """
         text = command.text if isinstance(command, Command) else command
         done = run(self._argv(text, directory), env=self._environment(), timeout=timeout)
         return done.stdout + done.stderr
 
     def start(self, command: Command | str, *, directory: Path | None = None) -> Process:
-        """Starts a program in the background, as with `&`; returns when it reports ready."""
+        """Starts a program in the background, as with `&`.
+
+        Returns when the program reports ready.
+        """
         text = command.text if isinstance(command, Command) else command
         text = text.rstrip().removesuffix("&")
         self._started += 1
@@ -61,13 +67,13 @@ class Machine:
         return process
 
     def links(self, *names: str) -> None:
-        """Makes veth pairs; the ends are called NAME and NAME-far."""
+        """Creates veth pairs whose ends are called NAME and NAME-far."""
         for name in names:
             self.type(f"ip link add {name} type veth peer name {name}-far")
             self.type(f"ip link set {name} up; ip link set {name}-far up")
 
     def write(self, name: str, text: str) -> Path:
-        """Writes a file into the directory of the commands."""
+        """Writes a file into the directory where the commands run."""
         path = self.directory / name
         path.write_text(text, encoding="utf-8")
         path.chmod(0o600)
@@ -89,7 +95,7 @@ def _ptf() -> list[Path]:
 
 
 def block(page: str, language: str, begins: str) -> str:
-    """The text of the only block of a page in this language that begins so."""
+    """Returns the text of the only block of a page in this language that begins with `begins`."""
     (found,) = (
         one.text
         for one in blocks(page)

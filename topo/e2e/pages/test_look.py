@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that query a router, on r1 of the two-site network: FRR's routes are in it."""
+"""Tests commands that query a router, on r1 of the two-site network with FRR's routes."""
 
 import re
 
@@ -11,7 +11,7 @@ from sluice_testkit.process import run
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
-# The beginning of each command's output; the longest match counts.
+# A pattern for the output of each command. The longest beginning that matches a command applies.
 PRINTS = {
     "sluice show status": r"^synced +yes",
     "sluice show status --check": r"\A\Z",
@@ -36,7 +36,7 @@ PRINTS = {
 
 
 def typed(router: P4Router, command: Command) -> str:
-    """Runs a command in the router's namespace, with its sockets instead of the page's."""
+    """Runs a command in the router's namespace, with the router's sockets instead of the page's."""
     assert router.frr is not None
     directory = router.frr.directory
     vtysh = f"vtysh --vty_socket={directory} --config_dir={directory}"
@@ -55,7 +55,7 @@ def typed(router: P4Router, command: Command) -> str:
 def test_commands_that_look(network: Network, shown: Shown) -> None:
     router = network.p4_router("r1")
     assert router.frr is not None
-    router.frr.start_daemon("bfdd")  # the network's own configuration has no BFD, the recipes have
+    router.frr.start_daemon("bfdd")  # the recipes have BFD, the network's configuration has not
     router.frr.configure("bfd", "peer 10.0.1.2 local-address 10.0.1.1 interface eth2", "exit")
     wrong = []
     for command in shown.rest():

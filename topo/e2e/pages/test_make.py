@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of make that run a part of a suite, or a suite on a server of one's own."""
+"""Tests make commands that run a part of a suite, or run a suite on any server."""
 
 import os
 import shlex
@@ -28,10 +28,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def make(machine: Machine, text: str) -> str:
-    """The output of a make command in the checkout, without the variables of this test's make."""
+    """Returns the output of a make command in the checkout, without variables of the calling
+    make.
+    """
     kept = {
         name: os.environ[name] for name in ("RUSTUP_HOME", "CARGO_HOME") if name in os.environ
-    } | {"HOME": str(Path.home())}  # where Rust's toolchain is
+    } | {"HOME": str(Path.home())}  # the Rust toolchain is there
     exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in kept.items())
     return machine.type(
         f"unset MAKEFLAGS TARGET ARGS ADDR\nexport {exports}\n{text}",

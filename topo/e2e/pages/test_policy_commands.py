@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about policy, on a router with the configuration and SPD of docs/how-to/policy.md."""
+"""Tests the commands about policy, with the configuration and SPD of docs/how-to/policy.md."""
 
 import re
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def controller(machine: Machine) -> Process:
 
 
 def prints(machine: Machine, command: object, text: str) -> None:
-    """Runs a command; checks its output."""
+    """Runs a command and checks its output."""
     start = max((one for one in PRINTS if str(command).startswith(one)), key=len)
     printed = machine.type(text)
     assert re.search(PRINTS[start], printed, re.MULTILINE), f"{command}\n{printed}"
@@ -73,7 +73,7 @@ def test_commands_about_policy(machine: Machine, controller: Process, shown: Sho
     for command in shown.rest():
         prints(machine, command.words, command.text)
     assert "spd: corp" in (machine.directory / "corp.yaml").read_text()
-    # No session comes up without a rule for it.
+    # Without rules, the check warns about each BGP session.
     machine.write("corp.yaml", "spd: corp\noutbound: []\n")
     prints(machine, with_frr.words, with_frr.text)
     machine.write("corp.yaml", block(PAGE, "yaml", "# corp.yaml"))

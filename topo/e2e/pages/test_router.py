@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that start a router of their own, from the checkout and elsewhere."""
+"""Tests pages that start a router of their own, from the checkout or from another directory."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SECURITY = "docs/security.md"
 ESP = "docs/esp.md"
 BMV2 = "docs/how-to/instead-of-bmv2.md"
 KEYS = {"12.key": "00112233445566778899aabbccddeeff01020304", "21.key": "ff" * 20}
-"""AES-128-GCM: keys of 16 bytes and salts of 4, in hexadecimal digits."""
+"""AES-128-GCM keys: 16 bytes of key and 4 bytes of salt, in hexadecimal."""
 
 
 @pytest.fixture
@@ -29,7 +29,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def pipeline(machine: Machine) -> None:
-    """Links the pipeline's files into the directory of the commands, for pages without a path."""
+    """Links the pipeline's files into the directory of the commands, for pages that use bare
+    names.
+    """
     for name in ("router.json", "router.p4info.txtpb"):
         (machine.directory / name).symlink_to(where.pipeline() / name)
 
@@ -101,7 +103,7 @@ def test_the_engine(machine: Machine, shown: Shown) -> None:
     assert re.search(r"^in +sa 21 spi 0x2001 bundle 2 ", told, re.MULTILINE), told
 
 
-# Reaches the switch by its ports and by its address, as a suite does.
+# Checks that the switch's ports and address can be reached, as the PTF suite needs them.
 PTF_TEST = """
 import socket
 
@@ -139,7 +141,7 @@ def test_the_stand_in_for_bmv2_and_ptf(machine: Machine, shown: Shown) -> None:
 
 
 def shown_path(script: str) -> str:
-    """The part of the stand-in's script that puts it first on PATH."""
+    """Returns the lines of the stand-in's script that put its directory first on PATH."""
     found = re.search(r"export PATH=\S+", script)
     assert found is not None
     return found[0]

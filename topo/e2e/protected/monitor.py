@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that policy lets nothing out in clear: captures on every wire, and a list of exceptions.
+"""Checks that policy lets nothing out in clear, with captures on every wire and a list of
+exceptions.
 
-The wires between router and t are captured from t's side, so that direction
-distinguishes the router's frames from those that were played to it. A router's
-frame has to be on a list: ESP of a known tunnel, ARP, neighbour discovery, IKE,
-and frames that a test declares as bypassed. Any other frame fails the test;
-no rule is searched a second time here. Packets that tests themselves put on a
-wire carry the mark FORGED, which no host and no engine may ever receive.
-Depends on network.
+The wires between the routers and t are captured at t's end, so the direction of a frame tells the
+router's frames from frames that a test has sent to the router. A router's frame must be on a list:
+ESP of a known tunnel, ARP, neighbour discovery, IKE, and frames that a test declares as bypassed.
+Any other frame fails the test. The monitor does not search rules. Packets that a test sends onto a
+wire contain the mark FORGED. No host and no engine may receive one. Depends on network.
 """
 
 from collections.abc import Iterator
@@ -24,17 +23,17 @@ TUNNELS = {(sa.source, sa.destination) for sa in TUNNEL.values()}
 
 
 def is_esp(frame: Frame) -> bool:
-    """Whether it is ESP between two ends of one of the tunnels."""
+    """Returns whether the frame is ESP between the two ends of a tunnel."""
     return frame.protocol == ESP and (frame.source, frame.destination) in TUNNELS
 
 
 def is_arp(frame: Frame) -> bool:
-    """Whether it is ARP."""
+    """Returns whether the frame is ARP."""
     return frame.ethertype == ETHERTYPE_ARP
 
 
 def is_neighbor_discovery(frame: Frame) -> bool:
-    """Whether it is neighbour discovery that cannot have been forwarded."""
+    """Returns whether the frame is neighbour discovery that was not forwarded (hop limit 255)."""
     return (
         frame.protocol == ICMPV6
         and frame.ttl == 255
@@ -44,7 +43,7 @@ def is_neighbor_discovery(frame: Frame) -> bool:
 
 
 def is_ike(frame: Frame) -> bool:
-    """Whether it is UDP from port 500 or 4500 of a router's own address."""
+    """Returns whether the frame is UDP from port 500 or 4500 of a router's own address."""
     return frame.protocol == UDP and frame.source_port in (500, 4500) and _is_gateway(frame.source)
 
 
@@ -53,7 +52,7 @@ def _is_gateway(address: str) -> bool:
 
 
 class LeakMonitor:
-    """All captures of one test."""
+    """Holds all captures of one test."""
 
     def __init__(
         self, wires: dict[str, Capture], hosts: dict[str, Capture], walks: ProtectedNetwork
@@ -72,7 +71,7 @@ class LeakMonitor:
         return [f for f in self.wires[wire].frames(matching) if not f.outgoing]
 
     def esp(self, wire: str) -> int:
-        """The number of ESP packets that the router has sent onto a wire so far."""
+        """Returns the number of ESP packets that the router has sent onto a wire so far."""
         return len(self.sent(wire, is_esp))
 
     def arrived(self, host: str, matching: Filter | None = None) -> list[Frame]:
@@ -95,7 +94,7 @@ class LeakMonitor:
 
 @contextmanager
 def monitored(walks: ProtectedNetwork) -> Iterator[LeakMonitor]:
-    """Captures a test from its start to its end, and then checks."""
+    """Captures while the context is open, then checks the captures."""
     for engine in walks.engines.values():
         engine.clear()
     with ExitStack() as stack:
@@ -113,6 +112,6 @@ def monitored(walks: ProtectedNetwork) -> Iterator[LeakMonitor]:
 
 
 def time_exceeded(monitor: LeakMonitor, host: str, version: int) -> list[Frame]:
-    """The errors about TTL or hop limit that arrived at a host."""
+    """Returns the ICMP errors about TTL or hop limit that arrived at a host."""
     wanted = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
     return monitor.arrived(host, lambda seen: (seen.protocol, seen.icmp_type) == wanted)

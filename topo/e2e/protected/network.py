@@ -2,9 +2,9 @@
 """A hub and two spokes that protect each other's traffic, with doubles of the ESP engine.
 
            h2                            Wires, each between a router and t:
-            |                              r1-2   r1's way to spoke 2
-    +--------------+                       r1-3   r1's way to spoke 3
-    | r2  (engine) |                       r2, r3 the spokes' own
+            |                              r1-2   from r1 towards spoke 2
+    +--------------+                       r1-3   from r1 towards spoke 3
+    | r2  (engine) |                       r2, r3 from the spokes
     +--------------+
             | eth3      everything between the sites is protected:
           +---+         h1 and h2 by r1 and r2, h1 and h3 by r1 and r3 (over IPv6),
@@ -15,8 +15,8 @@
     | r1  (engine) |--- h1
     +--------------+
 
-The routers' files are in hub_and_spoke/. Everything but the engines is real.
-Depends on the test kit and sluice_topo.
+The routers' files are in hub_and_spoke/. All programs are real, except the engines. Depends on the
+test kit and sluice_topo.
 """
 
 import ipaddress
@@ -43,7 +43,7 @@ ENGINE_PORT = 9
 Engine = TypeVar("Engine")
 GATEWAYS = {"r1-2": "10.0.12.1", "r1-3": "10.0.13.1", "r2": "10.0.20.1", "r3": "10.0.30.1"}
 WIRES = {"r1-2": "eth1", "r1-3": "eth2", "r2": "eth3", "r3": "eth4"}
-"""The interface of t at which each wire ends."""
+"""The interface of t on each wire."""
 SITES = ("10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24")
 SITES_IPV6 = ("2001:db8:1::/64", "2001:db8:2::/64", "2001:db8:3::/64")
 TUNNEL = {
@@ -52,22 +52,22 @@ TUNNEL = {
     13: OutboundSa(0x1003, "2001:db8:0:13::1", "2001:db8:0:30::1"),
     31: OutboundSa(0x3001, "2001:db8:0:30::1", "2001:db8:0:13::1"),
 }
-"""The SAs by number; 12 is from r1 to r2."""
+"""The SAs by number. SA 12 is from r1 to r2."""
 ROOM = {number: 1500 - sa.overhead() for number, sa in TUNNEL.items()}
-"""The largest packet that fits into each SA's tunnel."""
+"""Length of the largest packet that fits into each SA's tunnel."""
 HUB = {4: "10.1.0.1", 6: "2001:db8:1::1"}
-"""r1's addresses on its site, which rules name; those towards t are in no rule."""
+"""r1's addresses on its site, which rules name. No rule names its addresses towards t."""
 HUB_TO_SPOKE2 = {4: "10.0.12.1", 6: "2001:db8:0:12::1"}
 R1_TO_H1, R1_TO_T, ELSEWHERE = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:ff:01"
-"""MAC addresses: r1's on its first two ports, and one for a simulated neighbour."""
+"""MAC addresses: r1's first two ports, and a simulated neighbour."""
 SOON = ("-W", "0.5")
-"""Options for pings without an answer: a short wait."""
+"""Options for pings that are not answered: a short wait."""
 INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
-"""The bundle of each router's inbound SAs, by SPI."""
+"""The inbound SAs of each router: SPI to bundle."""
 
 
 def hub_and_spoke() -> Topology:
-    """The topology of the picture above."""
+    """Returns the topology of the picture above."""
     hosts = tuple(
         Host(
             f"h{number}",
@@ -111,17 +111,17 @@ class ProtectedNetwork:
         return self.network.routers["t"].namespace
 
     def host(self, name: str) -> HostNode:
-        """A host."""
+        """Returns a host."""
         return self.network.hosts[name]
 
     def namespace(self, node: str) -> Namespace:
-        """The namespace of a host or a router."""
+        """Returns the namespace of a host or a router."""
         if node in self.network.hosts:
             return self.host(node).namespace
         return self.place(node)
 
     def place(self, router: str) -> Namespace:
-        """A router's namespace, where its host stack is."""
+        """Returns a router's namespace, which has its host stack."""
         return self.network.routers[router].namespace
 
     def ping(
@@ -133,38 +133,40 @@ class ProtectedNetwork:
         size: int = 56,
         options: tuple[str, ...] = (),
     ) -> probes.Ping:
-        """Pings with all requests at once. ping waits for the last answer as long as the interval
-        or twice the longest round trip, and with a short interval a busy machine is later.
+        """Pings with all requests at once.
+
+        ping waits for the last answer only for the interval or twice the longest round trip. On a
+        busy machine, answers arrive later. So the interval is one second.
         """
         at_once = ("-l", str(count), *options)
         return probes.ping(place, address, count=count, interval=1.0, size=size, options=at_once)
 
     def sluice(self, router: str, *words: str) -> str:
-        """Runs the `sluice` command for a router."""
+        """Runs the `sluice` command for a router and returns its output."""
         controller = self.network.p4_router(router).controller
         return controller.command(*words, "--socket", str(controller.socket))
 
     def show(self, router: str, what: str) -> Any:
-        """The output of `sluice show WHAT --json` for a router."""
+        """Returns the parsed output of `sluice show WHAT --json` for a router."""
         return self.network.p4_router(router).controller.ask(command="show", what=what)
 
     def switch_ctl(self, router: str, *words: str) -> None:
-        """Runs the `sluice-switch ctl` command for a router's switch."""
+        """Runs `sluice-switch ctl` for a router's switch."""
         target = self.network.p4_router(router).target
         socket = f"unix:/run/sluice-switch/{target.pid}.sock"
         self.place(router).run(str(binary(target.name)), "ctl", "--admin", socket, *words)
 
     def drops(self, router: str, reason: str) -> int:
-        """Packets that the switch dropped for this reason."""
+        """Returns the number of packets that the switch has dropped for this reason."""
         drops = self.show(router, "counters")["switch_drops"]
         return int(drops.get(reason, {"packets": 0})["packets"])
 
     def counted(self, router: str, group: str, name: str) -> int:
-        """A counter of the controller."""
+        """Returns a counter of the controller."""
         return int(self.show(router, "counters")["controller"][group].get(name, 0))
 
     def flows(self, router: str, **wanted: object) -> list[dict[str, Any]]:
-        """The valid flows with these values."""
+        """Returns the valid flows with these values."""
         return [
             flow
             for flow in self.show(router, "flows")
@@ -172,7 +174,7 @@ class ProtectedNetwork:
         ]
 
     def rule(self, router: str, spd: str, direction: str, name: str) -> dict[str, Any]:
-        """A rule as in `sluice show spd`, with its counts."""
+        """Returns a rule as in `sluice show spd`, with its counts."""
         (found,) = [
             rule
             for one in self.show(router, "spd")
@@ -195,7 +197,10 @@ class ProtectedNetwork:
     def spd_file(
         self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
     ) -> str:
-        """A file with the configured SPD and rules before its own, or with these only."""
+        """Writes a file with an SPD and returns its path.
+
+        The lists have the rules of `first`, then the configured rules (not if `only`).
+        """
         config = self.network.p4_router(router).controller.config
         (configured,) = [one for one in config["spds"] if one["name"] == spd]
         lists = {
@@ -213,7 +218,7 @@ class ProtectedNetwork:
     def amended(
         self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
     ) -> Iterator[None]:
-        """Commits an SPD with these rules first (or alone) for the context."""
+        """Commits an SPD with these rules first (or alone) while the context is open."""
         self.sluice(router, "spd", "commit", self.spd_file(router, spd, first, only))
         try:
             yield
@@ -223,7 +228,7 @@ class ProtectedNetwork:
 
 @contextmanager
 def running(lab: Lab) -> Iterator[ProtectedNetwork]:
-    """The network with doubles of engines, started, and its routes in the switches."""
+    """Starts the network with doubles of the engines, and waits for routes in the switches."""
     places: dict[str, Namespace] = {}
 
     def attach(router: P4Router) -> AbstractContextManager[EspEngine]:
@@ -238,7 +243,10 @@ def running(lab: Lab) -> Iterator[ProtectedNetwork]:
 def started(
     lab: Lab, attach: Callable[[P4Router], AbstractContextManager[Engine]]
 ) -> Iterator[tuple[Network, dict[str, Engine]]]:
-    """The network and its engines. `attach` gives a router its engine before the router starts."""
+    """Starts the network and its engines.
+
+    `attach` starts a router's engine before the router starts.
+    """
     network = build_in_lab(hub_and_spoke(), lab, os.environ.get("TARGET"))
     with ExitStack() as stack:
         engines = {name: stack.enter_context(attach(network.p4_router(name))) for name in INBOUND}
@@ -250,7 +258,10 @@ def started(
 
 
 def engine_place(lab: Lab, router: P4Router) -> Namespace:
-    """A namespace for a router's engine: its interface `engine` is the switch's engine port."""
+    """Creates a namespace for a router's engine.
+
+    Its interface `engine` leads to the engine port.
+    """
     place = lab.namespace(f"{router.name}-engine")
     veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
     place.silence("engine")
@@ -259,7 +270,7 @@ def engine_place(lab: Lab, router: P4Router) -> Namespace:
 
 
 def double(router: P4Router, place: Namespace) -> EspEngine:
-    """A double of an engine with a router's SAs."""
+    """Returns a double of an engine, with a router's SAs."""
     outbound = {}
     for bundle in router.controller.config["bundles"]:
         if "outbound" in bundle:
@@ -271,7 +282,9 @@ def double(router: P4Router, place: Namespace) -> EspEngine:
 
 
 def _has_route(network: Network, name: str, prefix: str) -> bool:
-    """Whether the switch has a route for the prefix, its own or one that covers it."""
+    """Returns whether the switch has a route for the prefix, or for a shorter one that covers
+    it.
+    """
     routes = network.p4_router(name).controller.ask(command="show", what="routes")
     return any(_covers(r["prefix"], prefix) for r in routes if r.get("installed", True))
 
@@ -284,6 +297,6 @@ def _covers(route: str, prefix: str) -> bool:
 
 
 def flush_path_mtu(place: Namespace) -> None:
-    """Clears the path MTUs that a host stack has learned."""
+    """Deletes the path MTUs that a host stack has learned."""
     for family in ("-4", "-6"):
         place.run("ip", family, "route", "flush", "cache")

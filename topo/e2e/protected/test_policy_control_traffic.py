@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control traffic past an SPD: ND and IKE pass by generated rules, BGP and OSPF need a rule.
+"""Tests control traffic past an SPD: generated rules pass ND and IKE; BGP and OSPF need a rule.
 
-r1 runs BGP and OSPF with t, and BGP with r2 behind it. Captures are checked after
-each test: no packet in clear that policy protects or discards.
+r1 runs BGP and OSPF with t, and BGP with r2 behind t. After each test, captures are checked: no
+packet may be in clear that policy protects or discards.
 """
 
 import socket
@@ -37,7 +37,7 @@ HELLO = """interface {name}
 
 
 def bgp(number: int, identity: str, *peers: tuple[str, int]) -> str:
-    """A BGP speaker that tries every second, with peers one hop or more away."""
+    """Returns a BGP speaker that retries every second. Its peers are one hop away or more."""
     lines = [f"router bgp {number}", f" bgp router-id {identity}", f" {TIMERS}"]
     lines.append(" no bgp ebgp-requires-policy")
     for address, peer in peers:
@@ -48,7 +48,7 @@ def bgp(number: int, identity: str, *peers: tuple[str, int]) -> str:
 
 
 def configurations() -> dict[str, str]:
-    """BGP on all of r1, r2 and t, OSPF between r1 and t."""
+    """Returns FRR configurations: BGP on r1, r2 and t, OSPF between r1 and t."""
     hello = "router ospf\n ospf router-id {}\n"
     return {
         "r1": HELLO.format(name="eth3")
@@ -65,7 +65,7 @@ def configurations() -> dict[str, str]:
 def routing_protocols(
     walks: ProtectedNetwork, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Runs bgpd and ospfd where they are configured, during this module's tests."""
+    """Runs bgpd and ospfd on the configured routers during this module's tests."""
     started = []
     for name, text in configurations().items():
         frr = walks.network.routers[name].frr
@@ -99,7 +99,7 @@ IKE_ENDS = pytest.mark.parametrize(
 def test_ike_comes_in_and_is_answered(
     walks: ProtectedNetwork, monitor: LeakMonitor, family: int, router: str, peer: str, port: int
 ) -> None:
-    question = bytes(4) + b"a message of IKE"  # on port 4500 behind the marker that says so
+    question = bytes(4) + b"a message of IKE"  # begins like IKE on port 4500
     with (
         udp_socket(walks.place("r1"), family, router, port) as responder,
         udp_socket(walks.between, family, peer, port) as initiator,
@@ -117,8 +117,11 @@ def test_ike_comes_in_and_is_answered(
 def test_ike_in_fragments_passes(
     walks: ProtectedNetwork, monitor: LeakMonitor, family: int, router: str, peer: str, port: int
 ) -> None:
-    """Certificates make messages of two fragments; the later one shows no port 500."""
-    # Without the four zeros it would be ESP on port 4500 (RFC 3948, 2.2).
+    """IKE messages of two fragments pass, as certificates need.
+
+    The later fragment shows no port.
+    """
+    # Without the four zero bytes, it would be ESP on port 4500 (RFC 3948, 2.2).
     message, answer = (bytes(4) + text * 11 for text in (bytes(range(256)), b"an answer " * 26))
     monitor.allow(lambda seen: seen.is_fragment and seen.source == router)
     with (
@@ -141,7 +144,7 @@ def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket
 
 
 def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """The generated rule names this router's own addresses; h1's is not among them."""
+    """Drops IKE to h1: the generated rule names only this router's own addresses."""
     name = "dropped: policy discards inbound"
     searched, hit = walks.counted("r1", "first_packets", name), walks.drops("r1", "INBOUND_DISCARD")
     packet = ipv4("10.0.12.2", "10.1.0.2", UDP, udp(500, 500, FORGED))
@@ -155,7 +158,7 @@ def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, monitor: Lea
 def test_neighbor_discovery_works_while_the_spd_is_empty(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Neighbours are resolved in both directions though both lists discard everything."""
+    """Neighbours are resolved in both directions, although both lists discard everything."""
     r1, t = walks.place("r1"), walks.between
     with walks.amended("r1", "to-spoke2", {}, only=True):
         for place, interface in ((r1, "eth2"), (t, "eth1")):
@@ -171,7 +174,7 @@ def test_neighbor_discovery_works_while_the_spd_is_empty(
 
 
 def resolved(place: Namespace, address: str) -> bool:
-    """True if a neighbour's MAC address is known."""
+    """Returns whether a neighbour's MAC address is known."""
     return "lladdr" in place.run("ip", "neigh", "show", address).stdout
 
 
@@ -182,7 +185,10 @@ def resolved(place: Namespace, address: str) -> bool:
 def test_bgp_through_a_protected_interface_needs_its_rule(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Without: a warning, session down, and not one segment on the wire. With: up."""
+    """Without a rule, `spd check` warns, the session stays down and no segment leaves.
+
+    With it, it is up.
+    """
     warned = check(walks, {})
     assert "the BGP session 10.0.12.1 - 10.0.12.2" in warned, warned
     assert "cannot come up" in warned, warned
@@ -205,7 +211,7 @@ def test_bgp_through_a_protected_interface_needs_its_rule(
 def test_bgp_runs_protected_between_two_routers(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """bgpd's packets leave and arrive by the engine: none is seen on the way."""
+    """bgpd's packets leave and arrive by the engine. None is in clear between the routers."""
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
     at_hub = {
@@ -226,7 +232,7 @@ def test_bgp_runs_protected_between_two_routers(
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """Without: no multicast leaves, none is accepted. With: the adjacency comes up."""
+    """Without a rule, no hello leaves and none is accepted. With it, the adjacency comes up."""
     t = walks.network.routers["t"].frr
     with Capture(walks.place("r1"), "eth3") as on_the_tap:
         on_the_tap.wait_for(is_hello, 10, "hello of r1's ospfd")
@@ -256,8 +262,9 @@ def is_hello(frame: Frame) -> bool:
 
 
 def check(walks: ProtectedNetwork, first: dict[str, list[str]], spd: str = "to-spoke2") -> str:
-    """Runs `sluice spd check` on an SPD with these rules first, with bgpd's and ospfd's part of
-    r1's configuration; returns its output.
+    """Runs `sluice spd check` on an SPD with these rules first. Returns its output.
+
+    The command also gets the BGP and OSPF part of r1's FRR configuration.
     """
     routing = walks.directory / "r1-routing.conf"
     routing.write_text(configurations()["r1"], encoding="utf-8")
@@ -266,12 +273,12 @@ def check(walks: ProtectedNetwork, first: dict[str, list[str]], spd: str = "to-s
 
 
 def state(walks: ProtectedNetwork, peer: str) -> str:
-    """The state of r1's session with a peer."""
+    """Returns the state of r1's BGP session with a peer."""
     summary = walks.network.routers["r1"].frr.json("show bgp summary json")
     return str(summary["ipv4Unicast"]["peers"][peer]["state"])
 
 
 def discarded_own(walks: ProtectedNetwork) -> int:
-    """The number of r1's own outbound discards, by the CPU and by the switch."""
+    """Returns the number of r1's own packets that the controller and the switch have discarded."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched + walks.drops("r1", "OUTBOUND_DISCARD")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protected traffic end to end: three routers, an ESP engine each, captures on every wire.
+"""Tests protected traffic end to end: three routers with an ESP engine each, captures on every
+wire.
 
-Packets that policy protects: transit, of the router itself, for the router, through
-the hub; and packets without an engine. After each test the captures are checked: no
-packet in clear that policy protects or discards.
+The tests cover protected packets in transit, from the router, for the router and through the hub,
+and packets without an engine. After each test, captures are checked: no packet may be in clear that
+policy protects or discards.
 """
 
 import socket
@@ -72,7 +73,7 @@ def test_what_the_router_itself_sends_is_protected(
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """The packet's source is the address of the protected interface, which no rule names."""
+    """The packet's source is the address of the protected interface. No rule names that address."""
     h2 = walks.host("h2").address(version)
     before = sum(discarded(walks))
     seen = walks.ping(walks.place("r1"), h2, count=5, options=SOON)
@@ -82,7 +83,7 @@ def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
 
 
 def discarded(walks: ProtectedNetwork) -> tuple[int, int]:
-    """The CPU discards the first packet, the switch the later ones."""
+    """Returns the discards by the controller (first packets) and by the switch (later packets)."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched, walks.drops("r1", "OUTBOUND_DISCARD")
 
@@ -120,7 +121,9 @@ def test_a_decrypted_packet_goes_on_through_another_protected_interface(
 
 
 def test_the_monitor_sees_a_leak(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """The control experiment: where policy bypasses, captures show the same packets in clear."""
+    """The control experiment: if policy bypasses ICMP, the monitor reports the same packets as a
+    leak.
+    """
     h1, h2 = walks.host("h1"), walks.host("h2")
     first = {"outbound": ["{name: leak, action: bypass, protocol: icmp}"]}
     with walks.amended("r1", "to-spoke2", first):
@@ -135,7 +138,7 @@ def test_the_monitor_sees_a_leak(walks: ProtectedNetwork, monitor: LeakMonitor) 
 def test_a_long_tcp_stream_goes_through_whole(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int, ends: tuple[str, str]
 ) -> None:
-    """TCP segments fill the links at first: both ends have to learn the smaller MTU."""
+    """A TCP stream arrives whole. Its segments are first too long, and both ends learn the MTU."""
     address = {name: END_ADDRESSES[name][version == 6] for name in ends}
     client, server = ((walks.namespace(name), address[name]) for name in ends)
     sent = bytes(range(256)) * 2000
@@ -146,7 +149,7 @@ def test_a_long_tcp_stream_goes_through_whole(
 
 
 def streamed(client: tuple[Namespace, str], server: tuple[Namespace, str], data: bytes) -> bytes:
-    """Sends data from a TCP client; returns the data that the server received."""
+    """Sends data from a TCP client. Returns the data that the server received."""
     family = socket.AF_INET6 if ":" in server[1] else socket.AF_INET
     with (
         server[0].socket(family, socket.SOCK_STREAM) as listening,
@@ -196,7 +199,10 @@ def test_without_the_cache_each_packet_is_searched_and_protected_once(
 def test_packets_wait_for_a_neighbour_as_what_they_are(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """The encrypted one for t, the decrypted one for h1: sent once each, without another lookup."""
+    """An encrypted packet waits for t's MAC address, a decrypted one for h1's.
+
+    Each is sent once, without another lookup.
+    """
     h1, h2 = walks.host("h1"), walks.host("h2")
     held = walks.counted("r1", "held_packets", "held")
     for interface, neighbour in (("eth2", OUTER_GATEWAY), ("eth1", h1.address(version))):
@@ -209,7 +215,7 @@ def test_packets_wait_for_a_neighbour_as_what_they_are(
 
 
 def knows_outer_gateway(walks: ProtectedNetwork) -> bool:
-    """Whether r1's switch has the MAC address of the gateway for ESP to spoke 2."""
+    """Returns whether r1's switch has the MAC address of the gateway for ESP to spoke 2."""
     nexthops = walks.show("r1", "nexthops")["nexthops"]
     (gateway,) = [one for one in nexthops if one["gateway"] == OUTER_GATEWAY]
     return bool(gateway["mac"]) or not walks.show("r1", "status")["synced"]
@@ -266,7 +272,10 @@ def test_an_engine_port_without_link_leaks_nothing(
 def test_a_switch_without_the_engine_s_port_leaks_nothing(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The link of the engine's device is up all the time: only the switch lacks the port."""
+    """Without the engine's port in the switch, packets drop.
+
+    The link of the engine's device stays up.
+    """
     h1, h2 = walks.host("h1"), walks.host("h2")
 
     def problem() -> bool:
@@ -295,7 +304,7 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(
 def test_an_sa_carries_only_what_its_rule_names(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Spoke 3 sends, correctly encrypted, what only spoke 2 may send: its SA's SPD refuses it."""
+    """The SPD of spoke 3's SA refuses correctly encrypted packets that only spoke 2 may send."""
     lie = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"a lie")
     before = walks.drops("r1", "INBOUND_DISCARD")
     frame = ethernet(R1_TO_T, ELSEWHERE, 0x86DD, seal(TUNNEL[31], 9000, lie))
@@ -314,7 +323,7 @@ def refused_lies(walks: ProtectedNetwork) -> int:
 def test_esp_inside_of_esp_is_not_opened_again(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """A decrypted packet is treated like any other: no rule admits it, whatever its SPI."""
+    """A decrypted packet that is ESP is not decrypted again. No rule admits it, with any SPI."""
     inner = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"twice")
     twice = seal(TUNNEL[21], 9002, seal(TUNNEL[21], 9001, inner))
     before = refused_lies(walks)
@@ -349,7 +358,7 @@ def test_kernel_forwarding_switched_on_changes_nothing(
 def test_what_the_kernel_forwards_into_an_interface_stays_there(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """A path into the router's kernel beside its switch: it forwards, and nothing leaves."""
+    """The kernel forwards a packet that reaches it beside the switch, but no frame leaves."""
     place, h2 = walks.place("r1"), walks.host("h2").address(4)
     veth(place, "side0", place, "side1")
     place.add_address("side0", "10.77.0.1/24")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets of protected flows that cannot be forwarded: too big, TTL exceeded, unresolved.
+"""Tests protected packets that cannot be forwarded: too big, TTL exceeded, unresolved.
 
-A router's errors return to the sender, through the tunnel by which the packet
-came, if it came by one.
+A router's error returns to the sender. If the packet came by a tunnel, the error returns by that
+tunnel.
 """
 
 import pytest
@@ -48,7 +48,10 @@ def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
 def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """The path to spoke 2 takes 20 bytes more than the path to spoke 3."""
+    """Spoke 2's tunnel to the hub takes 20 bytes more than the tunnel to spoke 3.
+
+    So the hub sends the error, by the tunnel of the packet.
+    """
     h2, h3 = walks.host("h2"), walks.host("h3")
     size = ROOM[13] + 1 - HEADERS[version]
     told = walks.ping(
@@ -64,7 +67,7 @@ def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
 def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Packets that its host stack leaves unfragmented are fragmented by the controller."""
+    """The controller fragments the router's own packets that its host stack has left whole."""
     options = ("-I", HUB[4], "-M", "dont")
     seen = walks.ping(walks.place("r1"), walks.host("h2").address(4), size=1472, options=options)
     assert seen.lost == 0, walks.where_lost(seen)
@@ -76,7 +79,7 @@ def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
 def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """No other router sees the overhead of protection, so its own switch has to send the error."""
+    """The router's own switch sends the error, as no other router knows the overhead of ESP."""
     place, h2 = walks.place("r1"), walks.host("h2").address(version)
     size = ROOM[12] + 1 - HEADERS[version]
     options = ("-I", HUB[version], *DO_NOT_FRAGMENT, *SOON)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks on the wire and by a compromised engine: no packet leaves a router in clear.
+"""Tests attacks on the wire and by a compromised engine: no packet leaves a router in clear.
 
-The captures of this package are checked after each test, with a list of the frames that may be in
-clear on the wires between the sites. The names of the drops show what stopped each attack.
+After each test, the captures are checked against a list of frames that may be in clear between the
+sites. The drop reasons show what stopped each attack.
 """
 
 import json
@@ -26,13 +26,13 @@ OWN_ADDRESS = "10.0.13.1"
 
 
 def from_h1(walks: ProtectedNetwork, *packets: bytes) -> None:
-    """Sends IP packets from h1 to r1: that interface has no SPD."""
+    """Sends IP packets from h1 to r1, by an interface without an SPD."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
 
 def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
-    """Sends frames from r1's engine."""
+    """Sends frames to r1 from its engine."""
     for frame in frames:
         inject(walks.engine_places["r1"], "engine", frame)
 
@@ -40,7 +40,9 @@ def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
 def test_errors_about_what_a_bundle_carried_leave_by_it(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Errors that quote plaintext do not leave in clear, even if a rule bypasses ICMP."""
+    """An error that quotes a protected packet leaves by its bundle, even if a rule bypasses
+    ICMP.
+    """
     engine = walks.engines["r2"]
     with walks.amended("r2", "wan", {"outbound": [BYPASS_ICMP]}):
         seen = walks.ping(walks.host("h1").namespace, H2, count=1, options=("-t", "2"))
@@ -52,7 +54,9 @@ def test_errors_about_what_a_bundle_carried_leave_by_it(
 def test_ike_ports_of_this_router_let_no_transit_out(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Generated rules are for this router's own packets; no other host may use its addresses."""
+    """Drops packets of other hosts with the router's addresses, which the generated rules
+    bypass.
+    """
     before = walks.drops("r1", "MARTIAN")
     for port in (500, 4500):
         from_h1(walks, ipv4(OWN_ADDRESS, H2, UDP, udp(port, port, FORGED * 50)))
@@ -63,7 +67,7 @@ def test_ike_ports_of_this_router_let_no_transit_out(
 def test_an_engine_cannot_send_plaintext_as_encrypted(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Nor ESP from an address that is not its bundle's, nor by another bundle."""
+    """Drops packets marked as encrypted that are not ESP, or not from the bundle's own address."""
     before = walks.drops("r1", "SHIM_INVALID")
     shim = Shim(ENCRYPTED, bundle=2, sa=12, ingress_l3_if=1)
     sealed = bytes(8) + FORGED * 4
@@ -83,7 +87,7 @@ def test_an_engine_cannot_send_plaintext_as_encrypted(
 def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """800 bytes behind a header chosen by the attacker: `open` bypasses UDP to port 4000."""
+    """Drops an error that quotes a bypassed flow and carries 800 bytes of the attacker's choice."""
     quoted = ipv4("10.2.0.99", H1, UDP, udp(4000, 4000, FORGED * 33))
     discards = partial(walks.counted, "r1", "first_packets", "dropped: policy discards outbound")
     before = discards()
@@ -94,7 +98,10 @@ def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
 def test_a_small_first_fragment_does_not_free_the_rest(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Eight bytes hold the ports; the fragments behind them are protected by the same rule."""
+    """A first fragment of eight bytes holds the ports.
+
+    The later fragments are protected like it.
+    """
     datagram = ipv4(H1, H2, UDP, udp(7100, 7100, FORGED * 30), identification=0x7100)
     parts = in_fragments(datagram, 8)
     engine = walks.engines["r1"]
@@ -107,7 +114,7 @@ def test_a_small_first_fragment_does_not_free_the_rest(
 def test_refused_packets_are_in_the_audit_log(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The log names addresses, SPI, rule and interface (RFC 4301, 5.2)."""
+    """The audit log has addresses, SPI, rule and interface of refused packets (RFC 4301, 5.2)."""
     log = Path(walks.network.p4_router("r1").controller.config["state_dir"]) / "audit.log"
     known = len(log.read_text().splitlines())
     clear = ipv4(H2, H1, UDP, udp(7200, 7201, FORGED))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single packets past an SPD: fragments, ICMP errors, options, forgeries, control traffic.
+"""Tests single packets past an SPD: fragments, ICMP errors, options, forgeries, ESP.
 
-Network and captures are those of test_policy_engine.py. The captures are checked after
-each test: no packet in clear that policy protects or discards.
+The network and the captures are those of test_policy_engine.py. After each test, captures are
+checked: no packet may be in clear that policy protects or discards.
 """
 
 import ipaddress
@@ -33,12 +33,12 @@ from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, SOON, TUNNEL, ProtectedNetwor
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 H1, H2 = "10.1.0.2", "10.2.0.2"
 IPV4, IPV6 = 0x0800, 0x86DD
-OPEN_PORT, CLOSED_PORT = 4000, 4001  # by the rules `open` and `closed` of r1
-SITE_PORT = 4002  # by `site`
+OPEN_PORT, CLOSED_PORT = 4000, 4001  # ports of r1's rules `open` and `closed`
+SITE_PORT = 4002  # port of r1's rule `site`
 
 
 def listener(place: Namespace, port: int, address: str = "0.0.0.0") -> socket.socket:
-    """A UDP socket that waits for packets."""
+    """Returns a UDP socket that waits for packets."""
     opened = place.socket(socket.AF_INET, socket.SOCK_DGRAM)
     opened.bind((address, port))
     opened.settimeout(10)
@@ -71,12 +71,14 @@ def answered(walks: ProtectedNetwork) -> None:
 def test_a_large_datagram_is_protected_in_fragments(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """Fragmented to the tunnel's MTU before the engine, so that no ESP packet is a fragment."""
+    """A datagram is fragmented to the tunnel's MTU before encryption, so no ESP packet is a
+    fragment.
+    """
     h1, h2 = walks.host("h1"), walks.host("h2")
     options = ("-M", "dont") if version == 4 else ()
 
     def path_mtu_known() -> int:
-        """Over IPv6 each end gets an error in turn and sends less from then on."""
+        """Pings once. In IPv6, each end first gets an error and then sends smaller packets."""
         at = h2.address(version)
         return walks.ping(h1.namespace, at, count=1, size=3000, options=options + SOON).received
 
@@ -91,9 +93,9 @@ def test_a_large_datagram_is_protected_in_fragments(
 def test_fragments_of_a_bypass_by_port_are_bypassed(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The first fragment matches `open` by its port, and the later ones follow it.
+    """The first fragment matches `open` by its port, and the later ones get the same verdict.
 
-    Of every other datagram between the two hosts all fragments are protected, by the same rules.
+    The same rules protect all fragments of every other datagram between the two hosts.
     """
     payload = bytes(range(256)) * 8
     monitor.allow(lambda seen: seen.flow[:3] == (H1, H2, UDP) and seen.is_fragment)
@@ -107,7 +109,7 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(
 def test_fragments_of_what_is_protected_are_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """None leaves by `open`, whose ports a later fragment could have, in any order of arrival."""
+    """In any order of arrival, no fragment leaves by `open`, although a later one shows no port."""
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
     with listener(walks.host("h2").namespace, SITE_PORT) as waiting:
@@ -132,7 +134,7 @@ def test_a_discard_by_port_takes_the_whole_datagram(
 
 
 def fragments_to_engine(walks: ProtectedNetwork) -> list[int]:
-    """Offsets of the UDP fragments that r1's engine encrypted, in their order."""
+    """Returns the offsets of the UDP fragments that r1's engine has encrypted, in order."""
     encrypted = walks.engines["r1"].encrypted
     return [seen.fragment_offset for seen in encrypted if seen.protocol == UDP and seen.is_fragment]
 
@@ -143,9 +145,10 @@ def fragments_to_engine(walks: ProtectedNetwork) -> list[int]:
 def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Spoke 2 sends an error about a packet of `site`, from its outer address, which no rule names.
+    """Spoke 2 sends an ICMP error about a packet of `site`. No rule names the error's source.
 
-    No list applies: an error about a packet of a bundle leaves by that bundle. The hub searches.
+    At the spoke, no list applies: the error leaves by the bundle of the quoted packet. The hub
+    searches its list with the quoted packet, for each error.
     """
     h1 = walks.host("h1").namespace
     name = "searched by the packet that an ICMP error quotes"
@@ -164,7 +167,10 @@ def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
 def test_an_error_in_clear_about_a_protected_flow_is_refused(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Any node on the path could forge one: RFC 4301, 6.1.1 leaves it to policy, ours refuses."""
+    """Refuses a clear error about a protected flow, since any node on the path can forge one.
+
+    RFC 4301, 6.1.1 leaves this to policy.
+    """
     about = ipv4(H1, H2, UDP, udp(7003, 53, FORGED))
     refused = partial(walks.counted, "r1", "first_packets", "ICMP errors in clear refused")
     before = refused()
@@ -177,7 +183,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
 def test_an_error_about_somebody_elses_packet_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The error goes to h1, which never sent the packet that the error quotes."""
+    """Drops an error to h1 that quotes a packet of another host."""
     about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
     name = "dropped: icmp_enclosed_source"
     before = walks.counted("r1", "first_packets", name)
@@ -201,7 +207,7 @@ def test_a_packet_with_options_is_protected_with_them(
 def test_more_options_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Forty of one octet: never cached, and still protected."""
+    """Packets with forty options are searched each time, never cached, and protected."""
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
     from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
     wait_until(lambda: len(walks.engines["r2"].decrypted) == 3, 10, "three packets at r2")
@@ -233,7 +239,10 @@ def dropped_source_routes(walks: ProtectedNetwork) -> int:
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The rule matches the protocol behind all of them."""
+    """Packets with eight extension headers are searched each time.
+
+    The rule matches the protocol behind.
+    """
     h1, h2 = walks.host("h1"), walks.host("h2")
     ends = h1.address(6), h2.address(6)
     datagram = udp_over_ipv6(*ends, (7009, 7009), b"behind eight headers")
@@ -254,7 +263,7 @@ def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
 def test_esp_in_fragments_is_put_together_by_the_engine(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """ESP packets go to the engine whatever they contain; no rule applies before decryption."""
+    """ESP fragments go to the engine, since no rule applies before decryption."""
     inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
     outer = seal(TUNNEL[21], 9001, inner)
     with listener(walks.host("h1").namespace, 7010) as waiting:
@@ -277,14 +286,14 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
     assert walks.drops("r1", "UNKNOWN_SPI") - before == 1
 
 
-# --- forgeries
+# -- forged packets
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4], ids=["encrypt", "encrypted", "decrypt", "decrypted"])
 def test_a_forged_shim_on_a_front_port_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
-    """Forged shims: from outside as if decrypted, from inside as if encrypted."""
+    """Drops a forged shim: from outside marked as decrypted, from inside marked as encrypted."""
     before = walks.drops("r1", "FORGED_SHIM")
     shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
     macs = bytes.fromhex((R1_TO_T + ELSEWHERE).replace(":", ""))
@@ -299,7 +308,7 @@ def test_a_forged_shim_on_a_front_port_is_dropped(
 def test_what_is_no_answer_of_the_engines_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """No shim, a request instead of an answer, and a decrypted packet of no bundle."""
+    """Drops frames of the engine without a shim, with a request, or decrypted without a bundle."""
     before = walks.drops("r1", "SHIM_INVALID")
     inner = ipv4(H2, H1, UDP, udp(7007, 7007, FORGED))
     bare = ethernet(R1_TO_T, ELSEWHERE, IPV4, inner)
@@ -323,7 +332,7 @@ def test_esp_with_an_unknown_spi_is_dropped_by_name(
 def test_esp_that_is_not_the_peers_ends_at_the_engine(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """ESP with a known SPI that no SA's other end made."""
+    """The engine drops ESP with a known SPI that fails the integrity check."""
     forged = (0x2001).to_bytes(4, "big") + bytes(4) + FORGED * 4
     from_t(walks, ipv4("10.0.20.1", "10.0.12.1", ESP, forged))
     engine = walks.engines["r1"]
@@ -333,7 +342,10 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The first one is searched, the others hit the verdict in the cache."""
+    """The controller searches the first clear packet; the others hit the cached verdict.
+
+    All are dropped.
+    """
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):
         from_t(walks, ipv4(H2, H1, UDP, udp(7008, 7008, FORGED)))

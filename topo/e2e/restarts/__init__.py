@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a router that die and restart, under traffic: the switch keeps zebra's routes."""
+"""Tests programs of a router that die and restart under traffic.
+
+The switch keeps zebra's routes.
+"""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy between zebra and the FPM server: passes bytes on, and cuts in the middle of a message.
+"""A proxy between zebra and the FPM server that can cut the connection inside a message.
 
-Runs in a thread of the test, with its sockets in the router's namespace. zebra sends and the
-controller listens, so it parses one direction only. FPM's framing is version, type and length.
+The proxy runs in a thread of the test, with its sockets in the router's namespace. Only zebra sends
+messages, so only one direction is parsed. An FPM message begins with version, type and length.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ READ_SIZE = 65536
 
 
 class FpmCutter:
-    """Listens at `port` and connects to the FPM server at `server` for each client."""
+    """Listens at `port`. Connects to the FPM server at port `server` for each client."""
 
     def __init__(self, place: Namespace, port: int, server: int) -> None:
         self._place = place
@@ -34,20 +34,20 @@ class FpmCutter:
         self._cuts: list[int] = []
         self.cuts_made = 0
         self.frames = 0
-        """Whole frames passed on so far."""
+        """Number of whole messages passed on."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="fpm-cutter")
 
     def cut_after(self, *frames: int) -> None:
-        """Cuts the connection in the message that follows `frames[0]` more of them.
+        """Cuts the connection inside a message, after `frames[0]` more messages.
 
-        Each further number counts from the beginning of the next session, and cuts that.
+        Each further number is for the next session and counts from the session's start.
         """
         with self._lock:
             self._cuts = list(frames)
 
     def wait_for_cuts(self, count: int, deadline: float = 30.0) -> None:
-        """Wait until `count` cuts have been made since the start."""
+        """Waits until `count` cuts have been made since the start."""
         wait_until(lambda: self.cuts_made >= count, deadline, f"{count} cuts of FPM")
 
     def __enter__(self) -> Self:
@@ -71,10 +71,10 @@ class FpmCutter:
                     self._serve(zebra)
 
     def _serve(self, zebra: socket.socket) -> None:
-        """Serves one session of zebra, until either side ends it or a cut does."""
+        """Serves one session of zebra, until an end closes it or it is cut."""
         with (
             self._place.socket(socket.AF_INET, socket.SOCK_STREAM) as server,
-            contextlib.suppress(OSError),  # no controller: zebra is closed too, and tries again
+            contextlib.suppress(OSError),  # no controller: zebra has to retry
         ):
             server.connect(("127.0.0.1", self._server))
             self._pass_on(zebra, server)
@@ -96,8 +96,10 @@ class FpmCutter:
                 return
 
     def _divide(self, data: bytes) -> tuple[bytes, bytes, bool]:
-        """Returns the bytes to pass on, those that wait for the rest of their message, and whether
-        to cut: then the first part ends with half a message."""
+        """Returns the bytes to pass on, the bytes of an incomplete message, and whether to cut.
+
+        If the connection is to be cut, the first part ends with half a message.
+        """
         end = 0
         with self._lock:
             while len(data) - end >= HEADER.size:

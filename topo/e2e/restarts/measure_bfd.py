@@ -3,10 +3,10 @@
 
     python -m e2e.restarts.measure_bfd [--kills N]        (in topo/, with the controller's Python)
 
-The network of the restart proofs with four BFD sessions between r1 and its neighbours. One sends
-every 50 ms and never falls: its packets measure the silence on the neighbour's link and on r1's
-host interface. The others have 100, 300 and 500 ms times three, and FRR counts their falls.
-Prints one JSON object; there is no pass or fail.
+The network is that of the restart proofs, with four BFD sessions between r1 and its neighbours. One
+session sends every 50 ms and cannot time out: its packets measure the silence on the neighbour's
+link and on r1's host interface. The other sessions have three times 100, 300 and 500 ms; FRR counts
+how often they go down. The program prints one JSON object; there is no pass or fail.
 """
 
 import argparse
@@ -33,7 +33,7 @@ KILLS = 20
 
 
 class Session(NamedTuple):
-    """A BFD session of r1's; `interface` is r1's, the neighbour's is eth1."""
+    """A BFD session of r1. `interface` is r1's interface; the neighbour's is eth1."""
 
     neighbor: str
     interface: str
@@ -43,7 +43,7 @@ class Session(NamedTuple):
     multiplier: int
 
     def lines(self, of_neighbor: bool) -> Iterator[str]:
-        """Either side's configuration."""
+        """Yields the configuration lines of one end."""
         own, peer, interface = self.own, self.peer, self.interface
         if of_neighbor:
             own, peer, interface = peer, own, "eth1"
@@ -63,7 +63,7 @@ JUDGED = (
 
 
 def configure(network: Restarts, sessions: tuple[Session, ...]) -> None:
-    """Starts bfdd everywhere and the sessions; waits until all are up."""
+    """Starts bfdd on all routers and configures the sessions. Waits until all are up."""
     daemons = {"r1": network.router.frr} | {n: r.frr for n, r in network.transit.items()}
     for name, frr in daemons.items():
         frr.start_daemon("bfdd")
@@ -74,19 +74,19 @@ def configure(network: Restarts, sessions: tuple[Session, ...]) -> None:
 
 
 def down(network: Restarts, sessions: tuple[Session, ...]) -> list[str]:
-    """The sessions that are not up on r1."""
+    """Returns the peers of the sessions that are not up on r1."""
     up = {peer["peer"] for peer in peers(network.router.frr) if peer["status"] == "up"}
     return [one.peer for one in sessions if one.peer not in up]
 
 
 def peers(frr: Frr) -> list[dict[str, Any]]:
-    """bfdd's sessions."""
+    """Returns the sessions that bfdd lists."""
     shown: list[dict[str, Any]] = frr.json("show bfd peers json")
     return shown
 
 
 def falls(network: Restarts, session: Session) -> int:
-    """The number of times that either side reported the session down."""
+    """Returns how often an end has reported the session down."""
     counts = [0]
     for frr in (network.router.frr, network.transit[session.neighbor].frr):
         for one in frr.json("show bfd peers counters json"):
@@ -96,21 +96,21 @@ def falls(network: Restarts, session: Session) -> int:
 
 
 def from_probe(frame: Frame) -> bool:
-    """Whether it is a packet of the session that measures the silence."""
+    """Returns whether the frame belongs to the session that measures the silence."""
     ends = {frame.source, frame.destination}
     ours = ends == {PROBE.own, PROBE.peer}
     return ours and frame.protocol == UDP and frame.destination_port == BFD_PORT
 
 
 def silence(capture: Capture, source: str, begin: float) -> float:
-    """The longest time between two packets of `source`, since `begin`, in milliseconds."""
+    """Returns the longest gap between two packets of `source` since `begin`, in milliseconds."""
     times = [frame.time for frame in capture.frames() if frame.source == source]
     times = [one for one in times if one >= begin - 0.2]
     return 1000 * max(later - earlier for earlier, later in pairwise(times))
 
 
 def measure(network: Restarts, kills: int) -> dict[str, Any]:
-    """Kills and restarts the controller `kills` times; returns the effects on BFD."""
+    """Kills and restarts the controller `kills` times. Returns the effects on BFD."""
     sessions = (PROBE, *JUDGED)
     configure(network, sessions)
     before = [falls(network, one) for one in JUDGED]
@@ -153,7 +153,7 @@ def measure(network: Restarts, kills: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures, and prints the result."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(prog="measure_bfd", description="BFD over controller kills")
     parser.add_argument("--kills", type=int, default=KILLS)
     arguments = parser.parse_args()

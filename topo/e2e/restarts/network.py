@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One P4 router with a few thousand BGP routes over two neighbours, and traffic on them.
+"""One P4 router with some thousand BGP routes over two neighbours, and traffic on these routes.
 
                    port2 +----+
               .----------| t1 |----------.
@@ -7,9 +7,10 @@
               '----------| t2 |----------'
                    port3 +----+
 
-r1, t1 and t2 are the two-site topology's, with its files. This module adds routes of many lengths
-that t1, t2 or both announce (both: two equal next hops), more specific ones inside of others, and
-BGP's graceful restart. zebra reaches the controller through a proxy (`fpm_cutter`).
+r1, t1 and t2 and their files are those of the two-site topology. This module adds routes of many
+lengths, which t1, t2 or both announce. A route that both announce has two equal next hops. Some
+routes are more specific than others. BGP uses graceful restart. zebra reaches the controller
+through a proxy (`fpm_cutter`).
 """
 
 import os
@@ -36,14 +37,14 @@ from .tables import Prefix, Tables
 RANGES = {4: "20.0.0.0/8", 6: "3fff::/20"}
 LENGTHS = {4: (20, 24, 28, 32), 6: (48, 56, 64, 128)}
 BLOCKS = {4: (20, 2400), 6: (48, 1000)}
-"""Prefix length of a block of addresses, each with one route in it, and the number of blocks."""
+"""Prefix length of a block of addresses, and the number of blocks. Each block has one route."""
 CHANGING = {4: "21.0.0.0/8", 6: "3fff:1000::/20"}
 CHANGES = 400
-"""Number of routes of each version that are added and deleted by t1; they carry no traffic."""
+"""Routes of each IP version that t1 adds and deletes. They carry no traffic."""
 PORTS = {"eth1": 1, "eth2": 2, "eth3": 3}
 CUTTER_PORT, CONTROLLER_PORT = 2621, 2620
 KEPT_SECONDS = 20
-"""zebra's -K: how long a new zebra keeps the kernel's routes."""
+"""zebra's option -K: how long a new zebra keeps the kernel's routes, in seconds."""
 FLOWS = 32
 RATE = 400.0
 VERSIONS = (4, 6)
@@ -57,7 +58,7 @@ NEAR = {
     "t1": ("10.0.3.1/30", "2001:db8:0:3::1/64"),
     "t2": ("10.0.4.1/30", "2001:db8:0:4::1/64"),
 }
-"""The transit routers' addresses on these links."""
+"""The transit routers' addresses on the links to h2."""
 FAR = {
     name: dict(zip(VERSIONS, (one.partition("/")[0] for one in own), strict=True))
     for name, own in H2.items()
@@ -73,39 +74,39 @@ class Announced:
 
 
 def subnets(network: Prefix, length: int) -> Iterator[Prefix]:
-    """The subnets of a network with this prefix length, in order."""
+    """Yields the subnets of a network with this prefix length, in order."""
     yield from network.subnets(new_prefix=length)
 
 
 def announced(version: int) -> Iterator[Announced]:
-    """The routes of one IP version: half of them over both neighbours."""
+    """Yields the routes of one IP version. Both neighbours announce half of them."""
     length, count = BLOCKS[version]
     blocks = subnets(ip_network(RANGES[version]), length)
     for at, block in zip(range(count), blocks, strict=False):
         by = (("t1", "t2"), ("t1", "t2"), ("t1",), ("t2",))[at % 4]
         own = LENGTHS[version][at // 4 % 4]
         yield Announced(next(subnets(block, own)), by)
-        if by == ("t1", "t2") and own == length:  # a more specific one, over another next hop
+        if by == ("t1", "t2") and own == length:  # a more specific route with another next hop
             _, second, *_ = subnets(block, length + 6)
             yield Announced(second, ("t1",))
 
 
 def changing(version: int) -> list[Prefix]:
-    """The routes that are added and deleted."""
+    """Returns the prefixes of the routes that are added and deleted."""
     length, _ = BLOCKS[version]
     return list(islice(subnets(ip_network(CHANGING[version]), length), CHANGES))
 
 
 def destinations(version: int) -> list[str]:
-    """Addresses for the traffic, spread over the routes of every length and next hop."""
+    """Returns addresses for the traffic, spread over routes of every length and next hop."""
     routes = list(announced(version))
-    step = len(routes) // FLOWS | 1  # odd, so that every next hop and length occurs
+    step = len(routes) // FLOWS | 1  # odd, so that all next hops and lengths occur
     chosen = [routes[at * step % len(routes)] for at in range(FLOWS)]
     return [str(one.prefix[min(1, one.prefix.num_addresses - 1)]) for one in chosen]
 
 
 def transit_config(router: Router) -> str:
-    """A transit router's configuration without the sessions to the router that h2 replaces."""
+    """Returns a transit router's configuration without the sessions to r2, which h2 replaces."""
     far = tuple(f"neighbor {address} " for address in FAR[router.name].values())
     lines = router.frr_config().splitlines()
     text = "\n".join((*(line for line in lines if not line.strip().startswith(far)), ""))
@@ -115,12 +116,14 @@ def transit_config(router: Router) -> str:
 
 
 def graceful(text: str) -> str:
-    """A configuration whose bgpd requests that its neighbours keep routes over its restart."""
+    """Adds graceful restart to bgpd's configuration: its neighbours keep routes while it
+    restarts.
+    """
     return re.sub(r"^(router bgp .*)$", "\n".join((r"\1", *GRACEFUL)), text, flags=re.MULTILINE)
 
 
 def age(entry: dict[str, Any]) -> float:
-    """The age in seconds of an entry of zebra's RIB; infinite from a day on."""
+    """Returns the age of a route in zebra's RIB in seconds; infinite if it is a day or more."""
     hours, _, rest = entry["uptime"].partition(":")
     minutes, _, seconds = rest.partition(":")
     return 3600 * int(hours) + 60 * int(minutes) + int(seconds) if seconds else float("inf")
@@ -172,7 +175,7 @@ class Restarts:
         self.tables = Tables(places["r1"], self.router.frr, self.router.target.grpc, PORTS)
 
     def start(self) -> None:
-        """Starts everything; returns when the switch equals zebra's RIB, with all routes in it."""
+        """Starts everything. Returns when the switch equals zebra's RIB, with all routes."""
         self.h1.start()
         self.h2.start()
         h2 = self.h2.namespace
@@ -192,7 +195,7 @@ class Restarts:
         self.wait_until_equal()
 
     def change(self, name: str, version: int, verb: str, prefixes: list[Prefix]) -> None:
-        """Adds or deletes kernel routes of a transit router, which it announces."""
+        """Adds or deletes kernel routes of a transit router, which announces them."""
         via = FAR[name][version]
         lines = [f"route {verb} {prefix} via {via}" for prefix in prefixes]
         self.transit[name].namespace.run(
@@ -200,8 +203,11 @@ class Restarts:
         )
 
     def complete(self, since: float = float("-inf")) -> bool:
-        """Returns whether zebra has every route over all the neighbours that announce it, and
-        received each after `since` (monotonic), at least a second after the previous ones."""
+        """Returns whether zebra has every route, over all neighbours that announce it.
+
+        Each route must have been received after `since` (monotonic). zebra's ages are in whole
+        seconds.
+        """
         at_most = time.monotonic() - since
         legs: dict[Prefix, int] = {}
         for family in ("ip", "ipv6"):
@@ -221,9 +227,9 @@ class Restarts:
         frr.start_daemon(daemon, head if daemon == "zebra" else bgp + rest)
 
     def restart_frr(self) -> None:
-        """Kills r1's zebra, and restarts FRR as watchfrr does: all daemons, zebra first.
+        """Kills r1's zebra and bgpd, and starts them again as watchfrr does, zebra first.
 
-        bgpd 8.4.4 must be restarted too: a bgpd that goes on sends a new zebra none of its routes.
+        bgpd 8.4.4 must be restarted too, because a running bgpd sends no routes to a new zebra.
         """
         for daemon in ("zebra", "bgpd"):
             self.router.frr.kill_daemon(daemon)
@@ -231,14 +237,14 @@ class Restarts:
             self.start_daemon(daemon)
 
     def restart_neighbor(self, name: str) -> None:
-        """Kills a transit router's bgpd, and starts it."""
+        """Kills a transit router's bgpd and starts it again."""
         frr = self.transit[name].frr
         frr.kill_daemon("bgpd")
         _, bgp, rest = frr.config.partition("router bgp")
         frr.start_daemon("bgpd", bgp + rest)
 
     def wait_changed(self, present: bool) -> None:
-        """Waits until zebra has received the added routes, or the deletion of the deleted ones."""
+        """Waits until zebra knows the added routes, or no longer knows the deleted ones."""
         names = {str(prefix) for version in VERSIONS for prefix in changing(version)}
 
         def seen() -> bool:
@@ -249,7 +255,7 @@ class Restarts:
         wait_until(seen, 30, "zebra to have them" if present else "zebra to forget them")
 
     def wait_until_equal(self, deadline: float = 30.0) -> None:
-        """Wait until the switch equals zebra's RIB, entry by entry."""
+        """Waits until the switch equals zebra's RIB, entry by entry."""
         self.controller.wait_synced()
 
         def is_equal() -> bool:
@@ -260,6 +266,6 @@ class Restarts:
         wait_until(is_equal, deadline, "the switch to equal the RIB", retry_on=(AssertionError,))
 
     def traffic(self) -> list[UdpFlows]:
-        """Flows to addresses behind routes of every kind, one for each IP version."""
+        """Returns flows to addresses behind routes of every kind, for each IP version."""
         make = partial(UdpFlows, self.h1, self.h2, flows=FLOWS, rate=RATE)
         return [make(version, destinations=destinations(version)) for version in VERSIONS]

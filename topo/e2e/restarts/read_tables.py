@@ -3,9 +3,10 @@
 
     python read_tables.py ADDRESS P4INFO
 
-One JSON object: by table a list of entries (`match` and `params` by P4 names, values as hex, `lpm`
-lengths under `length`), and the members of the groups of the next-hop selector. It decodes by
-P4Info alone and shares no code with the controller.
+The output is one JSON object. For each table it has a list of entries: `match` and `params` by P4
+name, values in hexadecimal, prefix lengths under `length`. It also has the members of the next-hop
+selector's groups. The program decodes entries with P4Info only and shares no code with the
+controller.
 """
 
 import json
@@ -24,7 +25,7 @@ MAX_MESSAGE = 64 << 20
 
 
 def main(address: str, p4info: str) -> None:
-    """Reads everything once."""
+    """Reads all tables once and prints them."""
     info = text_format.Parse(Path(p4info).read_text(encoding="utf-8"), p4i.P4Info())
     tables = {table.preamble.alias: table for table in info.tables}
     (selector,) = (one for one in info.action_profiles if one.preamble.alias == SELECTOR)
@@ -51,8 +52,8 @@ def main(address: str, p4info: str) -> None:
 
 
 def read(address: str, entities: list[Any]) -> list[Any]:
-    """All entities in the switch's answer."""
-    # A Unix socket has no name that HTTP/2 accepts as an authority.
+    """Returns all entities in the switch's answer."""
+    # HTTP/2 does not accept the path of a Unix socket as authority.
     options = [
         ("grpc.default_authority", "localhost"),
         ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -66,7 +67,7 @@ def read(address: str, entities: list[Any]) -> list[Any]:
 
 
 def spell(entry: Any, table: Any, actions: dict[int, Any]) -> dict[str, Any]:
-    """A table entry by P4 names."""
+    """Returns a table entry with P4 names."""
     fields = {field.id: field for field in table.match_fields}
     match: dict[str, str] = {}
     length = None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a switch's tables with zebra's RIB and the kernel's neighbours, prefix by prefix.
 
-Either side is a mapping from prefixes to their targets: `Leg`s with their shares, or the name of a
-drop. There are three sources, none of them the controller: vtysh's RIB, the kernel's neighbours,
-and the switch as read by a separate P4Runtime client (`read_tables`).
+Both are converted to a mapping from prefixes to targets. A target is a set of `Leg`s with their
+shares, or the name of a drop. There are three sources, none of them the controller: the RIB from
+vtysh, the kernel's neighbours, and the switch, read by a separate P4Runtime client (`read_tables`).
 """
 
 import json
@@ -25,26 +25,26 @@ Prefix = IPv4Network | IPv6Network
 
 
 class Leg(NamedTuple):
-    """A port and the neighbour's MAC address on it; GLEAN for a connected prefix."""
+    """A port and the neighbour's MAC address. The address is GLEAN for a connected prefix."""
 
     port: int
     neighbor: str
 
 
 RouteTarget = frozenset[tuple[Leg, int]] | str
-"""The legs with their shares (reduced to lowest terms), or the name of a drop."""
+"""Legs with their shares, in lowest terms, or the name of a drop."""
 
 
 def route_target(shares: Mapping[Leg, int]) -> RouteTarget:
-    """Legs and shares in lowest terms."""
+    """Returns the legs with their shares in lowest terms."""
     whole = gcd(*shares.values())
     return frozenset((leg, share // whole) for leg, share in shares.items())
 
 
 class Tables:
-    """One P4 router's tables, as they are and as they should be.
+    """One P4 router's tables: as the switch holds them, and as they should be.
 
-    `ports` by interface name; the kernel of `place` has the neighbours' MAC addresses.
+    `ports` maps interface names to ports. The kernel of `place` has the neighbours' MAC addresses.
     """
 
     def __init__(self, place: Namespace, frr: Frr, address: str, ports: Mapping[str, int]) -> None:
@@ -54,7 +54,7 @@ class Tables:
         self._ports = ports
 
     def differences(self) -> list[str]:
-        """Returns one line for each prefix that differs."""
+        """Returns a line for each prefix whose target differs."""
         wanted, found = self.wanted(), self.found()
         return [
             f"{prefix}: zebra {show(wanted.get(prefix))}, switch {show(found.get(prefix))}"
@@ -63,7 +63,9 @@ class Tables:
         ]
 
     def wanted(self) -> dict[Prefix, RouteTarget]:
-        """zebra's selected routes, and a host route for each neighbour on a connected prefix."""
+        """Returns zebra's selected routes, and a host route for each neighbour on a connected
+        prefix.
+        """
         routes: dict[Prefix, RouteTarget] = {}
         macs = self._neighbors()
         connected: list[tuple[str, Prefix]] = []
@@ -96,7 +98,7 @@ class Tables:
         return route_target(shares) if shares else "no leg"
 
     def _neighbors(self) -> dict[tuple[str, str], str]:
-        """The MAC addresses of the kernel's resolved neighbours, by device and address."""
+        """Returns the MAC addresses of the kernel's resolved neighbours, by device and address."""
         shown = json.loads(self._place.run("ip", "-json", "neigh", "show").stdout)
         return {
             (entry["dev"], entry["dst"]): entry["lladdr"].replace(":", "")
@@ -121,7 +123,7 @@ class Tables:
         return routes
 
     def read(self) -> Any:
-        """The switch's tables, as `read_tables` prints them."""
+        """Returns the switch's tables as `read_tables` prints them."""
         done = self._place.run(
             *(sys.executable, str(READER), self._address),
             str(where.pipeline() / "router.p4info.txtpb"),
@@ -130,7 +132,7 @@ class Tables:
 
 
 def number(value: str) -> int:
-    """Parses a P4Runtime value in the form of `read_tables`."""
+    """Parses a value as `read_tables` prints it."""
     return int(value or "0", 16)
 
 
@@ -166,7 +168,7 @@ def _found(entry: dict[str, Any], legs: Mapping[int, Leg | str], groups: Any) ->
 
 
 def show(one: RouteTarget | None) -> str:
-    """A target as text."""
+    """Returns a target as text."""
     if one is None:
         return "nothing"
     if isinstance(one, str):

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controller, zebra, bgpd, switch and FPM's connection break, over and over, under traffic.
+"""Tests repeated failures of controller, zebra, bgpd, switch and FPM connection under traffic.
 
-Some thousand routes of both IP versions, half of them over two next hops, and packets to addresses
-behind every kind of them. After each restart the switch, read by a separate P4Runtime client,
-equals zebra's RIB prefix by prefix, and every packet that was sent has arrived. There are two
-exceptions. Packets are lost from the switch's death until the controller reports that the new one
-holds everything, and where zebra itself has no route; none before or after.
+There are some thousand routes of both IP versions, half of them with two next hops. Packets go to
+addresses behind routes of every kind. After each restart, the switch, read by a separate P4Runtime
+client, must equal zebra's RIB prefix by prefix, and every packet must have arrived. There are two
+exceptions, in which packets may be lost:
 
-SLUICE_RESTART_PROOFS is the number of each (`make prove`): "controller=100 zebra=20 switch=50".
-Seconds and losses are printed, and written to the file in SLUICE_RESTART_RECORD.
+- from the switch's death until the controller reports that the new switch holds everything
+- while zebra itself has no route
+
+SLUICE_RESTART_PROOFS has the number of rounds of each part (`make prove`): "controller=100 zebra=20
+switch=50". Seconds and losses are printed, and written to the file in SLUICE_RESTART_RECORD.
 """
 
 import json
@@ -36,9 +38,9 @@ COUNTS = dict(
 )
 SEED = 13
 MORE = 200
-"""Packets of each IP version between one event and the next."""
+"""Packets of each IP version between two events."""
 Change = Callable[[int, list[UdpFlows]], None]
-"""Makes the change of a round, given its number and the running flows."""
+"""Makes the change of a round. Its arguments are the round's number and the running flows."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 @dataclass
 class Record:
-    """The outcome of all restarts of one part."""
+    """The results of all restarts of one part."""
 
     part: str
     restarts: int = 0
@@ -68,17 +70,17 @@ class Record:
         self.longest_gap = round(max(self.longest_gap, outcome.longest_gap), 3)
 
     def worst(self, name: str, value: float) -> None:
-        """Keeps the largest of a note's values."""
+        """Keeps the largest value of a note."""
         self.notes[name] = round(max(value, self.notes.get(name, 0.0)), 3)
 
 
 def restarts(part: str) -> range:
-    """The rounds for a part."""
+    """Returns the rounds of a part."""
     return range(int(COUNTS.get(part, FEW)))
 
 
 def keep(record: Record) -> None:
-    """Prints a record, and adds it to the file if one is named."""
+    """Prints a record, and adds it to the file in SLUICE_RESTART_RECORD."""
     print(json.dumps(asdict(record)))
     path = os.environ.get("SLUICE_RESTART_RECORD")
     if path:
@@ -88,15 +90,15 @@ def keep(record: Record) -> None:
 
 
 def more(flows: list[UdpFlows]) -> None:
-    """Waits until each of the flows has passed more packets."""
+    """Waits until each of the flows has delivered MORE packets."""
     for one in flows:
         one.wait_for_more(MORE)
 
 
 def survive(network: Restarts, record: Record, change: Change) -> None:
-    """Makes `change` once for each restart of the part, under traffic.
+    """Makes `change` in every round of the part, under traffic.
 
-    No packet may be lost, and the tables must be equal after each.
+    No packet may be lost, and the tables must be equal after each change.
     """
     for turn in restarts(record.part):
         with ExitStack() as stack:
@@ -115,7 +117,7 @@ def survive(network: Restarts, record: Record, change: Change) -> None:
 
 
 def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
-    """A route that zebra gets while there is no controller to write it into the switch."""
+    """The comparison reports a route that zebra has received while there was no controller."""
     prefix, place = changing(4)[0], network.router.namespace
     rib = partial(network.router.frr.vtysh, "show ip route kernel")
     network.controller.kill()
@@ -146,8 +148,11 @@ def test_a_killed_controller_loses_nothing(network: Restarts) -> None:
 
 
 def test_a_killed_zebra_that_keeps_the_kernels_routes_loses_nothing(network: Restarts) -> None:
-    """zebra -K 20: for 20 s it adopts the routes that it finds in the kernel; then it removes those
-    that were not announced again."""
+    """No packet is lost if zebra is killed and started again with -K 20.
+
+    For 20 s, the new zebra keeps the routes that it finds in the kernel. Then it removes those that
+    were not announced again.
+    """
     record = Record("zebra")
 
     def kill(_: int, flows: list[UdpFlows]) -> None:
@@ -162,7 +167,7 @@ def test_a_killed_zebra_that_keeps_the_kernels_routes_loses_nothing(network: Res
 def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
     network: Restarts,
 ) -> None:
-    """This router's bgpd keeps the neighbour's routes meanwhile."""
+    """No packet is lost, because this router's bgpd keeps the neighbour's routes meanwhile."""
     record = Record("neighbor")
 
     def kill(_: int, __: list[UdpFlows]) -> None:
@@ -174,8 +179,11 @@ def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
 
 
 def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None:
-    """zebra keeps its routes while it is gone. bgpd 8.4.4 then reports that it has announced all of
-    them before it has learned any, so zebra drops them until then, in its RIB too."""
+    """No packet is lost while bgpd is gone, because zebra keeps bgpd's routes.
+
+    A new bgpd 8.4.4 reports that it has announced all routes before it has learned any. So zebra
+    drops them from its RIB until it learns them again.
+    """
     record = Record("bgpd")
     for _ in restarts("bgpd"):
         with ExitStack() as stack:
@@ -187,7 +195,7 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
             more(flows)
             started = time.monotonic()
             network.start_daemon("bgpd")
-            # zebra has all of them before it drops them, too.
+            # zebra also has all routes before it drops them.
             given = partial(network.complete, started)
             wait_until(given, 60, "zebra to be given all routes again", interval=0.2)
             network.wait_until_equal()
@@ -205,7 +213,9 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
 
 
 def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> None:
-    """While routes are added or deleted, and once more during the replay that follows."""
+    """No packet is lost if FPM is cut while routes change, and again during the replay that
+    follows.
+    """
     record, dice = Record("fpm"), random.Random(SEED)
 
     def cut(turn: int, _: list[UdpFlows]) -> None:
@@ -220,8 +230,7 @@ def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> 
 
 
 def test_a_killed_switch_forwards_again_once_it_is_programmed(network: Restarts) -> None:
-    """Packets are lost only between the switch's death and the controller's report that the switch
-    holds everything (`synced`)."""
+    """Packets are lost only from the switch's death until the controller reports `synced`."""
     record = Record("switch")
     for _ in restarts("switch"):
         with ExitStack() as stack:

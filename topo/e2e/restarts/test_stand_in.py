@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller is killed and stays away for a while: a stand-in answers for the router.
+"""Tests the stand-in, which answers for the router while the controller is gone.
 
-ARP, neighbour discovery and pings of its own addresses are answered, BFD of three times 100 ms and
-BGP stay up, over several kills; when the controller is back, the stand-in has ended.
+ARP, neighbour discovery and pings of the router's addresses are answered. BFD of three times 100 ms
+and BGP stay up over several kills. When the controller is back, the stand-in has ended.
 """
 
 import sys
@@ -24,7 +24,9 @@ from .network import Restarts
 
 KILLS = 3
 SECONDS_WITHOUT = 4
-"""Minimum time; counted in packets of BFD, of which each side sends one in 100 ms or less."""
+"""Shortest time without controller. BFD packets measure it: each end sends one per 100 ms or
+faster.
+"""
 SESSIONS = (
     Session("t1", "eth2", "10.0.1.1", "10.0.1.2", 100, 3),
     Session("t1", "eth2", "2001:db8:0:1::1", "2001:db8:0:1::2", 100, 3),
@@ -47,7 +49,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 
 def stand_in(network: Restarts) -> int | None:
-    """The process that stands in at all TAPs, or None."""
+    """Returns the PID of the process that stands in at all TAPs, or None."""
     argv = (sys.executable, "-c", STANDS_IN, "eth1", "eth2", "eth3")
     said = network.router.namespace.run(*argv).stdout.split()
     assert len(said) == 1, said
@@ -55,12 +57,12 @@ def stand_in(network: Restarts) -> int | None:
 
 
 def is_from(address: str, frame: Frame) -> bool:
-    """Whether a frame has this source address."""
+    """Returns whether a frame has this source address."""
     return frame.source == address
 
 
 def sessions_lost(network: Restarts) -> list[int]:
-    """The number of times that each BGP session of r1 was lost, by neighbour."""
+    """Returns how often each BGP session of r1 was lost, ordered by neighbour."""
     neighbors = network.router.frr.json("show bgp neighbors json")
     return [one["connectionsDropped"] for _, one in sorted(neighbors.items())]
 
@@ -104,7 +106,7 @@ def test_nobody_stands_in_for_a_controller_that_ends_by_itself(network: Restarts
 
 
 def runs(pid: int) -> bool:
-    """Whether the process of this number runs."""
+    """Returns whether the process with this PID runs."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -113,5 +115,5 @@ def runs(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """A process's children."""
+    """Returns the PIDs of a process's children."""
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local API: one JSON object per line over a Unix socket of mode 0660.
+"""Implements the local API: one JSON object per line over a Unix socket of mode 0660.
 
 A request is ``{"command": "show", "what": "routes", ...}``. An answer is ``{"ok": true, "data":
 ...}`` or ``{"ok": false, "error": "what was wrong and what to do"}``. A page of a longer answer
@@ -21,11 +21,11 @@ also has ``next``. A connection may carry any number of requests, which are answ
   flow-cache    an item for each list: its cache's occupancy; ``spd`` selects         list
   ============  ====================================================================  ==============
 
-Other commands are ``spd check``, ``spd diff`` and ``spd commit`` with ``files``, a list of
-``{"name": ..., "text": ...}``, one for each SPD; and ``flow-cache on``, ``flow-cache off`` and
-``flow-cache clear`` with ``spd`` or for all SPDs, answered like ``show flow-cache``.
+The commands ``spd check``, ``spd diff`` and ``spd commit`` have ``files``: a list of ``{"name":
+..., "text": ...}``, one for each SPD. The commands ``flow-cache on``, ``flow-cache off`` and
+``flow-cache clear`` apply to ``spd``, or to all SPDs without it. They are answered like ``show
+flow-cache``.
 
-`views` and `requests` make the data, with long lists as `rows`. `server` and `client` are the two
-sides of the socket. Addresses, prefixes and MAC addresses are text in the usual notation; times are
-in seconds.
+`views` and `requests` make the data, with long lists as `rows`. `server` and `client` use the
+socket. Addresses, prefixes and MAC addresses are text in the usual notation; times are in seconds.
 """

@@ -15,11 +15,11 @@ COUNTED = {
     "reason": ("to_cpu", "metered_away", "queue_full", "handled"),
     "interface": ("received", "sent"),
 }
-"""The keys of a view that are counts or contain only counts."""
+"""Keys of a view whose values are counts, or contain only counts."""
 
 
 class ClearedCounters:
-    """Holds the values of the views at the last clearing; empty before the first."""
+    """Holds the values of the views at the last clearing. Empty before the first clearing."""
 
     def __init__(self) -> None:
         self.at: float | None = None
@@ -65,7 +65,8 @@ def _since(
 
 
 def _less(now: Any, before: Any) -> Any:
-    """Subtracts earlier counts. A lower count is returned as it is: its switch has restarted."""
+    """Subtracts earlier counts. A count that is lower than before is returned as it is: the switch
+    has restarted."""
     if isinstance(now, dict) and isinstance(before, dict):
         return {name: _less(count, before.get(name)) for name, count in now.items()}
     if isinstance(now, int) and isinstance(before, int) and now >= before:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client of the daemon's API, for the `sluice` command and other programs.
+"""Sends requests to the daemon's API, for the `sluice` command and other programs.
 
 Depends on the standard library and on limits.
 """
@@ -16,26 +16,31 @@ from sluice.api.limits import REQUEST_BYTES
 
 TIMEOUT = 30.0
 BYTES_A_SECOND = 100_000
-"""Prolongs the timeout of large requests, since the controller checks rules before a commit."""
+"""Request bytes for which the timeout grows by one second. The controller checks rules before a
+commit, so large requests take longer."""
 
 
 class DaemonAbsentError(Exception):
-    """No daemon listens on the socket."""
+    """Tells that no daemon listens on the socket."""
 
 
 class RequestError(Exception):
-    """The daemon refused the request, or its answer is invalid."""
+    """Tells that the daemon refused the request, or that its answer is invalid."""
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
-    """Returns the answer's data. Raises like `answer`."""
+    """Sends a request to the daemon and returns `data` of its answer.
+
+    Raises DaemonAbsentError or RequestError.
+    """
     return answer(path, request).get("data")
 
 
 def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the answer, with `next` if it is a page and another one follows.
+    """Sends a request to the daemon and returns its answer.
 
-    Raises DaemonAbsentError or RequestError with a sentence for people.
+    An answer that is a page has `next` if another page follows. Raises DaemonAbsentError or
+    RequestError with a sentence for people.
     """
     line = json.dumps(request).encode() + b"\n"
     if len(line) - 1 > REQUEST_BYTES:
@@ -48,7 +53,8 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused: read the reason
+            # if the server refused it, read the reason
+            with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(line)
             found = json.loads(_line(connection))
     except (FileNotFoundError, ConnectionRefusedError) as error:

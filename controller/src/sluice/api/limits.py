@@ -13,10 +13,11 @@ REQUEST_BYTES = 32 << 20
 
 
 class ServerLimits(NamedTuple):
-    """Bounds on the memory and the work that a server spends on its clients.
+    """Holds limits of the memory and the work that a server spends on its clients.
 
-    Requests larger than `small_bytes` are received and answered `large_at_once` at a time, so all
-    of them together hold `large_at_once` x `request_bytes` + `connections` x `small_bytes`.
+    Requests larger than `small_bytes` are received and answered `large_at_once` at a time. So all
+    requests together hold at most `large_at_once` x `request_bytes` + `connections` x
+    `small_bytes`.
     """
 
     request_bytes: int = REQUEST_BYTES
@@ -25,4 +26,5 @@ class ServerLimits(NamedTuple):
     connections: int = 64
     answered_at_once: int = 8
     patience: float = 30.0
-    """Seconds for a client to send the rest of a large request, or to receive an answer."""
+    """Time for a client to send the rest of a large request, or to receive an answer, in
+    seconds."""

@@ -2,9 +2,9 @@
 """Serves `GET /metrics` over HTTP/1.1, for Prometheus, on a Unix socket or a loopback address.
 
 The server supports the part of HTTP (RFC 9112) that a scraper needs: one request for each
-connection, GET and HEAD of one path. Requests are bounded in size and time, connections in number,
-and texts are made one at a time. Every client that can connect may read; only the Unix socket has
-permissions.
+connection, GET and HEAD of one path. Requests are bounded in size and time, and connections in
+number. Only one text is made at a time. Every client that can connect may read. Only the Unix
+socket has permissions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HEAD_BYTES = 8192
 PATIENCE = 10.0
-"""Seconds for a client to send its request, and again to receive the answer."""
+"""Time for a client to send its request, and again to receive the answer, in seconds."""
 LINGERING = 1.0
 CONNECTIONS = 8
 CHUNK = 1 << 16
@@ -32,14 +32,15 @@ Text = Callable[[], Awaitable[str]]
 
 
 class MetricsServer:
-    """Serves `text` within its context. Raises OSError with a sentence if it cannot listen."""
+    """Serves `text` while its context is active. Raises OSError with a sentence if it cannot
+    listen."""
 
     def __init__(self, address: SwitchAddress, text: Text) -> None:
         self._address = address
         self._text = text
         self._server: asyncio.Server | None = None
         self.port: int | None = None
-        """The server's TCP port; None on a Unix socket."""
+        """The server's TCP port, or None on a Unix socket."""
         self._connections: set[asyncio.Task[None]] = set()
         self._making = asyncio.Lock()
 

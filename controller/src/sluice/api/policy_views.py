@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of IPsec policy: SPDs with their rules and counts, flows, flow caches.
+"""Makes the views of IPsec policy: SPDs with their rules and counts, flows, flow caches.
 
-Part of `views`. Depends on controller.
+`views` uses this module. Depends on controller.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DEFAULT_FLOW_LIMIT = 1000
 
 View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
-"""Reads counters from the switch and decodes them; returns None without a switch."""
+"""Reads counters from the switch and decodes them. Returns None without a switch."""
 
 
 class PolicyViews:
-    """Answers `show spd`, `show flows` and `show flow-cache`, and computes `spd diff`'s flows."""
+    """Answers `show spd`, `show flows` and `show flow-cache`; finds the flows for `spd diff`."""
 
     def __init__(self, controller: Controller, read: Reader) -> None:
         self._controller = controller
@@ -62,7 +62,7 @@ class PolicyViews:
         return answer
 
     def lists(self, request: dict[str, Any]) -> list[PolicyList]:
-        """Returns the lists of the SPD that a request names, or all."""
+        """Returns the lists of the SPD that a request names, or all lists."""
         policy = self._controller.policy
         wanted = request.get("spd")
         if wanted is not None:
@@ -83,7 +83,7 @@ class PolicyViews:
         return [await self._list(state, _rule) for state in self.lists(request)]
 
     async def counts(self) -> list[dict[str, Any]]:
-        """Returns one item for each list, with the names and counts of its rules only."""
+        """Returns one item for each list, with only the names and counts of its rules."""
         return [await self._list(state, _rule_name) for state in self.lists({})]
 
     async def _list(
@@ -118,7 +118,7 @@ class PolicyViews:
     async def _hits(
         self, state: PolicyList, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
-        """Returns the switch's counts of these rules; None without a switch."""
+        """Returns the switch's counts of these rules, or None without a switch."""
         codec = self._controller.flow_codec
         requests = codec.rule_requests(state.direction, rule_ids)
         read: dict[int, tuple[int, int]] | None = await self._read(
@@ -158,7 +158,8 @@ class PolicyViews:
     async def _flow_slices(
         self, states: list[PolicyList], limit: int
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yields flows in the order at the start, each with its state when its slice is made."""
+        """Yields flows in their order at the start. Each has its state at the time its slice is
+        made."""
         codec = self._controller.flow_codec
         for state in states:
             known = self._controller.policy.flows.caches.get(state.list_id)
@@ -185,8 +186,10 @@ class PolicyViews:
     async def flow_changes(
         self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
     ) -> dict[str, Any]:
-        """Returns the number of a list's cached flows that change with these operator's rules, and
-        the first `limit` of these flows. Raises PolicyError, TooManyRulesError."""
+        """Returns how many of a list's cached flows these operator's rules would change.
+
+        Also returns the first `limit` of these flows. Raises PolicyError, TooManyRulesError.
+        """
         policy = self._controller.policy
         before = policy.table.list_of(spd, direction)
         known = None if before is None else policy.flows.caches.get(before.list_id)
@@ -227,7 +230,7 @@ class PolicyViews:
             "fragment": key.fragment.name.lower(),
             "local": key.is_local,
             "carried_by": self._bundle_names().get(key.bundle),
-            # In a stale flow, the rule may be gone and its number reused.
+            # A stale flow's rule may be gone, and its number reused.
             **self._outcome(verdict, {} if stale else rules),
             "stale": stale,
         }
@@ -253,7 +256,7 @@ def _names(state: PolicyList) -> dict[int, str]:
 
 
 def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:
-    """Returns each rule's position in the operator's file; None for generated rules."""
+    """Returns each rule's position in the operator's file. None for generated rules."""
     operators = count(1)
     return (None if rule.generated else next(operators) for rule in rules)
 

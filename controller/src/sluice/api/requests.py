@@ -65,7 +65,10 @@ class Requests:
     # -- rules
 
     async def _texts(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """Returns the request's SPDs, each once. Errors list every problem of every file."""
+        """Returns the rules of each SPD that a request contains or names.
+
+        An error lists every problem of every file.
+        """
         if request.get("configured") is not None:
             return await self._configured(request)
         files = request.get("files")
@@ -90,7 +93,7 @@ class Requests:
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
         """Reads the SPDs that a request names from the files that the configuration names.
 
-        Rules in the configuration itself are those of the controller's start.
+        Rules in the configuration itself are not read again.
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):
@@ -173,7 +176,7 @@ class Requests:
         }
 
     async def _export(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Returns the active rules as a document for `spd commit`."""
+        """Returns the rules in force as a document for `spd commit`."""
         name = self._policy.checked_spd_name(str(request.get("spd"))).name
         rules = {direction: self._policy.rules.by_list[name, direction] for direction in Direction}
         return spd_document(name, rules)
@@ -181,7 +184,7 @@ class Requests:
     # -- flow caches
 
     def _named(self, request: dict[str, Any]) -> list[str]:
-        """Returns the SPD that a request names, or all."""
+        """Returns the SPD that a request names, or all SPDs."""
         name = request.get("spd")
         return list(self._policy.spds) if name is None else [str(name)]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view `routes`: the prefixes by which the switch forwards, in order, in slices and pages.
+"""Makes the view `routes`: the prefixes by which the switch forwards, in slices and pages.
 
-Part of `views`. Each route is looked up when its slice is made. It is shown once, with its state at
-that time, if it exists then. Depends on controller.
+`views` uses this module. The prefixes are in order. Each route is looked up when its slice is made.
+If it exists then, it is shown once, with its state at that time. Depends on controller.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
 
 
 class _Filter(NamedTuple):
-    """Selects routes by VRF and protocol; None for all."""
+    """Selects routes by VRF and protocol. None selects all."""
 
     vrf: int | None
     protocol: str | None
@@ -55,8 +55,10 @@ class RouteView:
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns the routes behind `after`, at most `limit`. If the request names a VRF or a
-        protocol, returns only its routes. Raises BadRequestError."""
+        """Returns at most `limit` routes after `after`. Raises BadRequestError.
+
+        If the request names a VRF or a protocol, returns only its routes.
+        """
         wanted, after = _prefix(request, "prefix"), _prefix(request, "after")
         limit, vrf = _number(request, "limit"), _number(request, "after_vrf")
         start = None if after is None else RouteSlot(vrf or 0, after)
@@ -72,7 +74,7 @@ class RouteView:
         return Rows(self._slices(slots, limit or None, more, only), more)
 
     def _vrf(self, name: Any) -> int | None:
-        """Returns the number of the VRF of this name; None without a name."""
+        """Returns the number of the VRF with this name, or None without a name."""
         if name is None:
             return None
         for number, known in self._vrf_names.items():
@@ -99,7 +101,7 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                # By target: the routes of a slice share few targets.
+                # by target, since the routes of a slice share few targets
                 legs: dict[EntityValue | None, list[dict[str, Any]]] = {}
                 for slot in part:
                     if only.vrf not in (None, slot.vrf):
@@ -199,7 +201,7 @@ def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
 
 
 def _sort_key(slot: RouteSlot) -> tuple[int, int, Prefix]:
-    """Returns a sort key for the order of `RouteOrder`."""
+    """Returns a sort key for prefixes in the order of `RouteOrder`."""
     return slot.vrf, len(slot.prefix.address), slot.prefix
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes, encodes and sends long answers in slices of bounded size.
 
-`Rows` is the answer of a view whose length grows with the network; its slices are made while it is
-sent. `pieces` splits the JSON text of any other answer. Code that makes a long answer awaits `turn`
-between two slices, to yield to the loop. Otherwise pure. Standard library only.
+`Rows` is the answer of a view whose length grows with the network. Its slices are made while the
+answer is sent. `pieces` splits the JSON text of any other answer. Code that makes a long answer
+awaits `turn` between two slices, to yield to the loop. Otherwise pure. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 SLICE = 64
-"""Items that are made or encoded before a yield to the loop: about a millisecond."""
+"""Number of items that are made or encoded before a yield to the loop: about a millisecond."""
 TEXT = 1 << 14
-"""Characters of one string that are encoded at once."""
+"""Number of characters of one string that are encoded at once."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -25,8 +25,10 @@ WaitForTurn: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Rows:
-    """A list that is made slice by slice, and can be read once. `more` has the answer's other
-    fields; it is complete after the last slice."""
+    """Holds a list that is made slice by slice, and can be read once.
+
+    `more` has the answer's other fields. It is complete after the last slice.
+    """
 
     def __init__(self, slices: AsyncGenerator[list[Any], None], more: dict[str, Any]) -> None:
         self.slices = slices
@@ -45,7 +47,7 @@ def sliced(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
 
 
 async def made(items: Iterable[T], make: Callable[[T], U], turn: WaitForTurn) -> list[U]:
-    """Applies `make` to each item and returns the results; yields to the loop after each slice."""
+    """Applies `make` to each item and returns the results. Yields to the loop after each slice."""
     result: list[U] = []
     for part in sliced(items):
         result += map(make, part)

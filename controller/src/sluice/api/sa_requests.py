@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's requests about security associations. No answer contains a key or a file's contents.
+"""Handles the API's requests about security associations.
 
-Depends on the controller's associations.
+No answer contains a key or a file's contents. Depends on the controller's associations.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SaRequests:
         }
 
     def _path_mtu(self, sa: SecurityAssociation) -> dict[str, Any] | None:
-        """Returns the path MTU of an outbound SA and its cause; None for an inbound SA."""
+        """Returns the path MTU of an outbound SA and its cause, or None for an inbound SA."""
         found = self._associations.path_mtu_of(sa)
         if found is None:
             return None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local API's server, which reads requests and sends the handler's answers.
+"""Runs the local API's server: reads requests and sends the handler's answers.
 
 Long answers are encoded and sent in slices. After each slice the server yields to the loop by
-`turn`, and waits until the client has received it.
+`turn`, and waits until the client has received the slice.
 
 `ApiServer` listens within its context (``async with``). It replaces the socket file of a dead
-daemon. If another daemon answers there, the start fails with a sentence. `limits` bounds
-connections, concurrent requests and their bytes; a refused client gets the reason.
+daemon. If another daemon answers there, the start fails with an explanation. `limits` bounds
+connections, concurrent requests and their bytes. A refused client gets the reason.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ async def _yield() -> None:
 
 
 class BadRequestError(Exception):
-    """The request cannot be answered. The text has the reason and the alternatives."""
+    """Tells that a request cannot be answered. The text has the reason and the alternatives."""
 
 
 class _TooLongError(Exception):
-    """A request exceeds the size limit, so that the connection must be closed."""
+    """Tells that a request exceeds the size limit, so that the connection must be closed."""
 
 
 class ApiServer:
-    """A Unix socket whose requests `handler` answers, with plain data or with `Rows`.
+    """Serves a Unix socket. `handler` answers the requests, with plain data or with `Rows`.
 
-    `turn` is awaited between two slices of an answer; `measured` times the work on each request.
+    `turn` is awaited between two slices of an answer. `measured` times the work on each request.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class ApiServer:
                     await self._measured("API", self._answer(line, writer))
 
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
-        """Sends an answer; returns when the client has received nearly all. Raises TimeoutError."""
+        """Sends an answer. Returns when the client has received nearly all of it. Raises
+        TimeoutError."""
         text: list[str] = []
         size = 0
         for piece in pieces(answer):
@@ -176,7 +177,7 @@ class ApiServer:
 async def _with_failure(
     rows: Rows, line: bytes
 ) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
-    """Yields the slices. If making one fails, yields the error's answer as the last item."""
+    """Yields the slices. If a slice cannot be made, the last item is the answer for the error."""
     async with aclosing(rows.slices) as slices:
         try:
             async for part in slices:
@@ -196,7 +197,7 @@ def _failure(error: Exception, line: bytes) -> dict[str, Any]:
 
 
 class _Lines:
-    """The requests of one connection, one per line. The last may lack its line feed."""
+    """Reads the requests of one connection, one per line. The last line may lack its line feed."""
 
     def __init__(
         self, reader: asyncio.StreamReader, limits: ServerLimits, large: asyncio.Semaphore
@@ -207,8 +208,10 @@ class _Lines:
         self._buffer = bytearray()
 
     async def next(self, permits: AsyncExitStack) -> bytes:
-        """Returns the next request; empty at the end. A large request takes a permit, which
-        `permits` then holds. Raises _TooLongError, TimeoutError."""
+        """Returns the next request, or an empty one at the end. Raises _TooLongError, TimeoutError.
+
+        A large request takes a permit, which `permits` then holds.
+        """
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:
             deadline = await reading.enter_async_context(asyncio.timeout(None))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of the API: the controller's state as plain data or `Rows`.
+"""Makes the views of the API: the controller's state as plain data or `Rows`.
 
 `Views(controller).answer(request)` answers `show`. Data that grows with the network is made in
-slices, with a yield to the loop after each. Counters are read from the switch on request; without a
+slices, with a yield to the loop after each. Counters are read from the switch on request. Without a
 switch they are null. Depends on controller and its parts.
 """
 
@@ -40,11 +40,11 @@ from sluice.state.nexthops import Path
 
 SHOWN_FAILURES = 20
 LINES = 512
-"""Lines of metrics that are made before a yield to the loop."""
+"""Number of metrics lines that are made before a yield to the loop."""
 
 
 class Views:
-    """Answers `show`."""
+    """Answers `show` requests."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -242,7 +242,7 @@ class Views:
         ]
 
     def _selected(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
-        """Returns the interfaces of a `name` or a `vrf`, by number; all if neither is given."""
+        """Returns the interfaces of a `name` or a `vrf`, by number. Without these, returns all."""
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
         if name is not None:
@@ -325,8 +325,10 @@ class Views:
         return Rows(self._neighbor_slices(), {})
 
     async def _neighbor_slices(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yields neighbours in order by interface and address, each with its state when its slice
-        is made."""
+        """Yields neighbours in order of interface and address.
+
+        Each has its state at the time its slice is made.
+        """
         controller = self._controller
         runs = []
         for part in sliced(controller.fib.neighbors.paths()):
@@ -411,7 +413,7 @@ class Views:
             "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
-        if sources.fast_path is not None:  # its packets count in these groups, too
+        if sources.fast_path is not None:  # its packets also count in these groups
             for name, passed in sources.fast_path.counters().items():
                 group = counts.setdefault(name, {})
                 for what, count in passed.items():
@@ -419,7 +421,8 @@ class Views:
         return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        """Returns the metrics text, made in slices of lines, since each rule has some."""
+        """Returns the metrics text. It is made in slices of lines, since each rule has several
+        lines."""
         text: list[str] = []
         made_of = lines(
             router=self._controller.config.router,
@@ -437,7 +440,7 @@ class Views:
         return "\n".join(text) + "\n"
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
-        """Reads and decodes counters of the switch; returns None without a switch."""
+        """Reads and decodes counters of the switch. Returns None without a switch."""
         session = self._controller.connection.primary
         if session is None:
             return None

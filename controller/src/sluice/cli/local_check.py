@@ -18,8 +18,10 @@ Files = list[dict[str, str]]
 def check_files(
     path: Path | None, configured: list[str], files: Files | None, frr: Files | None
 ) -> list[dict[str, Any]]:
-    """Returns the report of `spd check`. Raises CommandFailedError with every problem of every
-    file."""
+    """Returns the report of `spd check`.
+
+    Raises CommandFailedError with every problem of every file.
+    """
     problems: list[str] = []
     config = None
     if path is not None:

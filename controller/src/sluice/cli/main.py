@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines the commands. They print tables for people, or with --json the API's JSON."""
+"""Defines the commands. They print tables for people. With --json, they print the API's JSON."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def show_route(
 def _flow(
     source: str | None, protocol: str | None, ports: str | None, label: int | None
 ) -> dict[str, Any] | None:
-    """Returns the flow of these options; None without any."""
+    """Returns the flow that these options describe, or None without any of them."""
     if source is None and protocol is None and ports is None and label is None:
         return None
     if source is None or protocol is None:
@@ -338,9 +338,9 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """Runs the command line; exits with one of the exit codes."""
+    """Runs the command line. Exits with one of the exit codes."""
     try:
         cli.main(prog_name="sluice", standalone_mode=True)
-    except BrokenPipeError:  # `sluice show routes | head`
+    except BrokenPipeError:  # the reader has gone, as in `sluice show routes | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)

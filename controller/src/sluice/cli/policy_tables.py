@@ -48,7 +48,7 @@ def _all_rules(console: Console, data: list[dict[str, Any]]) -> None:
 
 
 def _folded(generated: list[dict[str, Any]]) -> list[Row]:
-    """Returns one row for all generated rules; none without any."""
+    """Returns one row for all generated rules, or no row if there are none."""
     if not generated:
         return []
     hits = [rule["hits"] for rule in generated]

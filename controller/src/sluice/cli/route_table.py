@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints routes for people as they arrive.
 
-A column is as wide as its widest cell so far, so that a table of any length needs the memory of one
+A column is as wide as its widest cell so far. So a table of any length needs the memory of one
 page. On a terminal, a row that is too wide is folded: a long prefix gets its own line, and text
 that does not fit its column continues below. Depends on click.
 """

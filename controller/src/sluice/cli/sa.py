@@ -19,7 +19,7 @@ _BUNDLE = click.option(
 
 
 class SpiType(click.ParamType[int]):
-    """An SPI, in decimal or with 0x."""
+    """Parses an SPI, in decimal or with 0x."""
 
     name = "SPI"
 
@@ -49,7 +49,7 @@ def _print(what: str, data: Any, as_json: bool) -> None:
 
 
 def list_sas(bundle: str | None, socket: Path | None, as_json: bool) -> None:
-    """Prints all SAs, or a bundle's."""
+    """Prints all SAs, or those of a bundle."""
     body = {"command": "show", "what": "sas"} | ({} if bundle is None else {"bundle": bundle})
     _print("sas", request(socket, body), as_json)
 

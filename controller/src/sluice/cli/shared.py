@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts shared by commands that use the API: the socket, errors, exit codes, options."""
+"""Provides the parts that commands with the API share: the socket, errors, exit codes, options."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SWITCH_SOCKET_END = "-p4rt.sock"
 """Suffix of switches' P4Runtime sockets, which are in the same directory; see connection_config."""
 
 PAGE = 1000
-"""Rows in one request."""
+"""Number of rows in one request."""
 EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
 
 
 class CommandFailedError(click.ClickException):
-    """A failure, whose message is printed on standard error."""
+    """Reports a failure. Its message is printed on standard error."""
 
     exit_code = FAILED
 
@@ -32,13 +32,13 @@ class CommandFailedError(click.ClickException):
 
 
 class WrongUsageError(CommandFailedError):
-    """The command line is ambiguous."""
+    """Tells that the command line is ambiguous."""
 
     exit_code = USAGE
 
 
 class NoDaemonError(CommandFailedError):
-    """No controller answers."""
+    """Tells that no controller answers."""
 
     exit_code = NO_DAEMON
 

@@ -12,7 +12,7 @@ Row = list[str | Text]
 
 
 def print_table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
-    """Prints a table; prints `empty` if it has no rows."""
+    """Prints a table, or `empty` if it has no rows."""
     if not rows:
         if empty:
             console.print(empty)
@@ -37,7 +37,7 @@ def good_or_bad(good: bool, yes: str, no: str) -> Text:
 
 
 def number_text(value: int | None) -> str:
-    """Returns a count; a dash if it is unknown."""
+    """Returns a count as text, or a dash if it is unknown."""
     return "-" if value is None else f"{value:,}"
 
 

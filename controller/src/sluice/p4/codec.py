@@ -17,8 +17,8 @@ from sluice.p4runtime.messages import UpdateType
 
 
 class Codec:
-    """Encodes and decodes entities of one pipeline. Raises SchemaError if the pipeline is another
-    one."""
+    """Encodes and decodes entities of one pipeline. Raises SchemaError if the pipeline does not
+    fit."""
 
     def __init__(self, schema: Schema) -> None:
         tables = PipelineTables(schema)
@@ -28,7 +28,7 @@ class Codec:
         self.route_head = self._encoder.route_head
         self.route_tail = self._encoder.route_tail
         self.group_size = tables.group_size
-        """The largest sum of a next-hop group's weights that the pipeline accepts."""
+        """Largest sum of a next-hop group's weights that the pipeline accepts."""
         self._routes = frozenset(table.id for table in tables.fibs.values())
         self._reader = RouteReader(
             self._decoder.decode,
@@ -37,23 +37,27 @@ class Codec:
         )
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns the entities to read to learn everything that is installed."""
+        """Returns requests that together read everything that is installed."""
         return self._decoder.read_requests()
 
     def is_route(self, request: p4r.Entity) -> bool:
-        """Whether one of `read_requests` reads routes, of which there may be very many."""
+        """Returns whether one of `read_requests` reads routes. There may be a million of them."""
         return request.table_entry.table_id in self._routes
 
     def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:
-        """Returns the entity to read to learn the value of one key."""
+        """Returns the request that reads the value of one key."""
         request = p4r.WriteRequest.FromString(self.update(UpdateType.DELETE, kind, key, None))
         return request.updates[0].entity
 
     def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
-        """Stores the routes of an encoded ReadResponse, of which there may be very many, in
-        `table`. Decodes all other entities and yields them slice by slice. Raises DecodeError."""
+        """Stores the routes of an encoded ReadResponse in `table`; yields its other entities
+        decoded.
+
+        A response may have very many routes. The other entities are yielded slice by slice. Raises
+        DecodeError.
+        """
         return self._reader.read(part, table)
 
     def decode(self, entity: p4r.Entity) -> DecodedEntity | None:
-        """Returns the entity's (kind, key, value); None if the controller does not manage it."""
+        """Returns (kind, key, value) of an entity, or None if the controller does not manage it."""
         return self._decoder.decode(entity)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds requests for the pipeline's counters, and returns counter values by name.
 
-A target that cannot read all counters at once (BMv2) needs one request for each, so every request
-here has a single index or entry.
+Some targets (BMv2) cannot read all counters at once. So every request here has a single index or
+entry.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from sluice.p4.schema import Schema
 from sluice.p4messages import p4r
 
 Request: TypeAlias = p4r.Entity
-"""An entity to read, or one that was read."""
+"""An entity to read, or an entity that was read."""
 
 
 class Count(NamedTuple):
-    """Packets and bytes."""
+    """Holds a number of packets and of bytes."""
 
     packets: int
     bytes: int
 
 
 class CounterSchema:
-    """The counters that the controller shows. Raises SchemaError."""
+    """Holds the counters that the controller shows. Raises SchemaError."""
 
     def __init__(self, schema: Schema) -> None:
         reasons, drops = schema.enum("punt_reason_t"), schema.enum("drop_reason_t")
@@ -78,7 +78,7 @@ class CounterSchema:
         }
 
     def admission_request(self, port: int, vlan: int) -> Request:
-        """Returns the request for the packets received on an attachment."""
+        """Returns the request for the packets received on a port and VLAN."""
         fields = self._admission.fields
         return _direct(self._admission.id, {fields["ingress_port"]: port, fields["vlan_id"]: vlan})
 
@@ -87,7 +87,8 @@ class CounterSchema:
         return _direct(self._nexthop.id, {self._nexthop.fields["nexthop_id"]: identifier})
 
     def direct(self, entities: Iterable[Request]) -> dict[tuple[int, ...], Count]:
-        """Returns the results of direct requests by the values of the entry's match fields."""
+        """Returns the results of requests for direct counters, by the values of the match
+        fields."""
         found = {}
         for entity in entities:
             entry = entity.direct_counter_entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists what to read from the switch, and decodes it to entities.
+"""Lists what to read from the switch, and decodes the results to entities.
 
-An entry that the controller could not have written decodes to the value `UNKNOWN` under its key, so
-that the reconciler corrects or removes it.
+If the controller could not have written an entry, its value decodes to `UNKNOWN` under its key. So
+the reconciler corrects or removes the entry.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Decoder:
         }
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns the entities to read to learn everything that is installed. `decode` decodes
-        them.
+        """Returns requests that together read everything that is installed. `decode` decodes the
+        results.
 
-        Meters and the hash seed are not read, since they are written at every start, without side
+        Meters and the hash seed are not read. They are written at every start, which has no side
         effects.
         """
         tables = [
@@ -94,9 +94,11 @@ class Decoder:
         ]
 
     def decode(self, entity: p4r.Entity) -> DecodedEntity | None:
-        """Returns the entity's (kind, key, value); None if the controller does not manage it.
+        """Returns (kind, key, value) of an entity, or None if the controller does not manage it.
 
-        Raises DecodeError if a field is too wide for the pipeline, or a prefix for its field."""
+        Raises DecodeError if a field is too wide for the pipeline, or a prefix is too long for its
+        field.
+        """
         try:
             return self._decode(entity)
         except OverflowError as error:
@@ -206,7 +208,8 @@ class Decoder:
         return EntityKind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
 
     def _decode_group(self, group: p4r.ActionProfileGroup) -> DecodedEntity:
-        """Decodes a group. A group of another size is UNKNOWN: P4Runtime cannot change sizes."""
+        """Decodes a group. A group of another size is UNKNOWN, since P4Runtime cannot change the
+        size."""
         members = sorted((member.member_id, member.weight) for member in group.members)
         same = group.max_size == self._tables.group_size
         return EntityKind.GROUP, group.group_id, NexthopGroup(tuple(members)) if same else UNKNOWN

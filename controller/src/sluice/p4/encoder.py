@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes entities as P4Runtime updates.
 
-Routes are encoded by hand. Table and VRF are a constant head, the action is a constant tail of all
-routes to a target, and only value and length of the LPM field in between differ (about 0.6 µs for a
-route instead of 10). tests/p4/test_codec.py compares the result with protobuf's own encoding. For
-many routes, `sluice._native.RouteTable` does the same with `route_head` and `route_tail`.
+Routes are encoded by hand, which takes about 0.6 µs for a route instead of 10. The head (table,
+VRF) and the tail (action) are the same for all routes of a VRF to a target. Only value and length
+of the LPM field differ. tests/p4/test_codec.py compares the result with protobuf's own encoding.
+For many routes, `sluice._native.RouteTable` does the same with `route_head` and `route_tail`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,10 @@ class Encoder:
         return update(operation, entity.SerializeToString())
 
     def route_head(self, size: int, vrf: int) -> tuple[bytes, bytes]:
-        """Returns the encoded start of a route's TableEntry for this address size and VRF, and the
-        field number of its LPM match."""
+        """Returns the encoded start of a route's TableEntry, and the encoded id of its LPM field.
+
+        The start depends on address size and VRF.
+        """
         return self._route_head(size, vrf), self._lpm_ids[size]
 
     def route_tail(self, target: RouteTarget) -> bytes:
@@ -75,8 +77,8 @@ class Encoder:
     def _route_update(
         self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None
     ) -> bytes:
-        """Encodes a route. Updates that differ only in their prefix differ at two positions. The
-        other bytes are cached by the size of the prefix's value."""
+        """Encodes a route. If two updates differ only in their prefix, their bytes differ at two
+        positions. The other bytes are cached, by the size of the prefix's value."""
         vrf, (address, length) = slot
         if not 0 < length < 0x80:
             return update(operation, self._route(slot, target))
@@ -89,7 +91,7 @@ class Encoder:
     def _route_frame(
         self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None, value: bytes
     ) -> tuple[bytes, bytes]:
-        """Encodes and caches the parts before the prefix's value and behind its length."""
+        """Encodes and caches the bytes before the prefix's value and those after its length."""
         vrf, (address, length) = slot
         tail = b"" if target is None else self._route_tail(target)
         whole = update(operation, self._route(slot, target))
@@ -215,7 +217,7 @@ class Encoder:
         return _entry(table, [_exact(table, "l3_if", l3_if)], action)
 
     def _nexthop_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
-        """Encodes a next hop, with interface and address as metadata for reading it back."""
+        """Encodes a next hop. Its metadata hold interface and address, for reading it back."""
         table = self._tables.nexthop
         action, metadata = None, b""
         if isinstance(value, Nexthop):
@@ -239,7 +241,7 @@ class Encoder:
         return self._group_entry_entity(key, value)
 
     def _member_entity(self, nexthop: int) -> p4r.Entity:
-        """Encodes a member, whose id is the id of its next hop."""
+        """Encodes a member. Its id is the id of its next hop."""
         action = _action(self._tables.group.actions["set_group_nexthop"], nexthop_id=nexthop)
         member = p4r.ActionProfileMember(
             action_profile_id=self._tables.selector, member_id=nexthop, action=action.action

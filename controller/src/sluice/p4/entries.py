@@ -33,7 +33,7 @@ def entry(
     action: p4r.TableAction | None,
     metadata: bytes = b"",
 ) -> p4r.Entity:
-    """Builds a table entry. Without an action, it suffices to delete or read the entry."""
+    """Builds a table entry. An entry without an action is enough to delete or read the entry."""
     made = p4r.TableEntry(table_id=table.id, match=matches, action=action, metadata=metadata)
     return p4r.Entity(table_entry=made)
 

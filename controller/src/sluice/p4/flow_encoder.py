@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes a flow as a P4Runtime update without protobuf, since encoding dominates a new flow's
-cost.
+"""Encodes flows as P4Runtime updates without protobuf.
 
-The parts that most flows of a list share, its number and its verdicts, are encoded once and cached.
-A protobuf message may have its fields in any order, so the parts are concatenated.
-tests/p4/test_flows.py compares the result with protobuf's own encoding. Depends on entries, schema
-and state.flow_cache.
+protobuf's encoder would be the largest part of a new flow's cost. Most flows of a list share its
+number and its verdicts; these parts are encoded once and cached. The parts are concatenated, since
+a protobuf message may have its fields in any order. tests/p4/test_flows.py compares the result with
+protobuf's own encoding. Depends on entries, schema and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from sluice.state.flow_cache import FlowVerdict, FlowWrite
 LIST_FIELDS = ("list_id", "fragment", "is_local", "bundle")
 FLOW_FIELDS = ("src_addr", "dst_addr", "protocol", "src_port", "dst_port")
 PARAMS = ("epoch", "rule", "verdict", "sa_bundle")
-"""The action's parameters, in the order of FlowVerdict's fields."""
+"""Parameters of the action, in the order of FlowVerdict's fields."""
 ENTITY_TABLE_ENTRY: Final = 2
 KEPT = 4096
-"""Limit of cached heads, and of cached verdicts. A list's numbers change with every commit."""
+"""Limit of cached heads, and of cached verdicts. Lists change their numbers with every commit."""
 
 _OPERATIONS = {
     flow_cache.FlowOperation.INSERT: UpdateType.INSERT,
@@ -75,7 +74,8 @@ class FlowEncoder:
         return update(_OPERATIONS[write.operation], field(ENTITY_TABLE_ENTRY, flow))
 
     def _keep_head(self, of_list: tuple[int, FragmentClass, bool, int]) -> bytes:
-        """Encodes TableEntry.table_id and the matches that a list's flows share; caches both."""
+        """Encodes TableEntry.table_id and the matches that a list's flows share. Caches the
+        result."""
         head = b"\x08" + varint(self._table.id)
         for name, number in zip(LIST_FIELDS, of_list, strict=True):
             value = canonical(int(number))

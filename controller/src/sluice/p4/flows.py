@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes flows and rule counters as P4Runtime entities.
 
-Flows are not part of the desired state. `state.flow_cache` requests their writes, the start of a
-session reads them back, and their counters show which flows are idle. Depends on entries, schema,
+Flows are not part of the desired state: `state.flow_cache` decides their writes. They are read back
+at the start of a session. Their counters show which flows are idle. Depends on entries, schema,
 policy.model and state.flow_cache.
 """
 
@@ -24,7 +24,7 @@ _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
 
 
 class FlowSlot(NamedTuple):
-    """A flow's key and the list that decided it."""
+    """Identifies a flow: its list and its key."""
 
     direction: Direction
     list_id: int
@@ -35,12 +35,12 @@ class _FlowTable(NamedTuple):
     table: TableSchema
     action: ActionSchema
     direction: Direction
-    size: int  # octets of an address
+    size: int  # address size in octets
     encoder: FlowEncoder
 
 
 class FlowCodec:
-    """The flow tables and rule counters of one pipeline. Raises SchemaError."""
+    """Encodes and decodes the flows and rule counters of one pipeline. Raises SchemaError."""
 
     def __init__(self, schema: Schema) -> None:
         self._tables: dict[tuple[Direction, int], _FlowTable] = {}
@@ -63,12 +63,12 @@ class FlowCodec:
             for what in ("hit", "claim")
         )
         self.rules = min(counted) - 1
-        """The highest possible rule number."""
+        """Highest possible rule number."""
         self.flows = {
             direction: min(self._tables[direction, size].table.size for size in (4, 16))
             for direction in Direction
         }
-        """Capacity of flows for each family, by direction."""
+        """Capacity of each direction in flows, for IPv4 and for IPv6 alike."""
         self.lists = (
             min(
                 schema.table(f"{direction.value}.list_state", ("list_id",), {}).size
@@ -76,7 +76,7 @@ class FlowCodec:
             )
             - 1
         )
-        """The highest possible list number."""
+        """Highest possible list number."""
         verdicts = {verdict: schema.member("verdict_t", verdict.name) for verdict in Verdict}
         if any(int(verdict) != number for verdict, number in verdicts.items()):
             schema.lack("verdict_t with the numbers of policy_model.Action")
@@ -108,14 +108,14 @@ class FlowCodec:
     # -- reading
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns the entities to read to learn all flows."""
+        """Returns requests that together read all flows."""
         return [
             p4r.Entity(table_entry=p4r.TableEntry(table_id=one.table.id))
             for one in self._tables.values()
         ]
 
     def request(self, slot: FlowSlot) -> p4r.Entity:
-        """Returns the entity to read to learn one flow."""
+        """Returns the request that reads one flow."""
         return self._entry(slot, None)
 
     def decode(self, entity: p4r.Entity) -> tuple[FlowSlot, FlowVerdict] | None:
@@ -131,7 +131,7 @@ class FlowCodec:
         try:
             kind = Verdict(verdict)
         except ValueError:
-            kind = Verdict.DISCARD  # arbitrary verdict: epoch 0 makes the flow stale
+            kind = Verdict.DISCARD  # any verdict would do: epoch 0 makes the flow stale
             epoch = 0
         return self._slot(known, found), FlowVerdict(epoch, rule, kind, bundle)
 
@@ -161,7 +161,7 @@ class FlowCodec:
         return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=flow))
 
     def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, int]:
-        """Returns the results of `count_request`s: packets by flow."""
+        """Returns the results of `count_request`s, as packets by flow."""
         counts = {}
         for entity in entities:
             counter = entity.direct_counter_entry
@@ -172,7 +172,8 @@ class FlowCodec:
         return counts
 
     def rule_requests(self, direction: Direction, rules: Iterable[int]) -> list[p4r.Entity]:
-        """Returns requests for rules' counters: of cache hits, and of verdicts of the CPU."""
+        """Returns requests for the counters of rules: packets served by flows, and packets with a
+        claim."""
         return [
             _rule(self._rule_counters[direction, what], rule)
             for rule in rules
@@ -182,7 +183,7 @@ class FlowCodec:
     def rule_counts(
         self, direction: Direction, entities: Iterable[p4r.Entity]
     ) -> dict[int, tuple[int, int]]:
-        """Returns the results of `rule_requests`: rule -> (hits, claims) in packets."""
+        """Returns the results of `rule_requests`: rule -> (hits, claims), in packets."""
         hits, claims = (self._rule_counters[direction, what] for what in ("hit", "claim"))
         counts = {
             (one.counter_entry.counter_id, one.counter_entry.index.index): (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata of packet-ins and packet-outs, in P4Info's order.
+"""Describes the metadata of packet-ins and packet-outs, in P4Info's order.
 
 `PacketSchema` reads the layouts and enums once. Its methods return the metadata of the three kinds
-of packet-out (DESIGN.md). Fields that a kind does not use are 0.
+of packet-out (`packet_out_kind_t`). Fields that a kind does not use are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKET_OUT = (
 
 
 class PuntReason(Enum):
-    """The pipeline's reason to punt a packet (punt_reason_t, by name)."""
+    """Reasons of the pipeline to punt a packet. The names are those of punt_reason_t."""
 
     ARP = "ARP"
     LINK_PROTOCOL = "LINK_PROTOCOL"
@@ -60,7 +60,8 @@ class PuntReason(Enum):
 
 
 class PolicyAnswer(NamedTuple):
-    """A list's verdict on a packet, and the list's generation for which it is valid."""
+    """Holds a list's verdict on a packet, and the list's generation for which the verdict is
+    valid."""
 
     list_id: int
     generation: int
@@ -70,7 +71,7 @@ class PolicyAnswer(NamedTuple):
 
 
 class PacketSchema:
-    """Layouts and numbers of packets to and from the CPU. Raises SchemaError."""
+    """Holds layouts and numbers of packets to and from the CPU. Raises SchemaError."""
 
     def __init__(self, schema: Schema) -> None:
         self.packet_in = schema.metadata("packet_in", PACKET_IN)
@@ -95,14 +96,15 @@ class PacketSchema:
         schema.check()
 
     def to_port(self, egress_l3_if: int) -> Metadata:
-        """Returns metadata that send a listed non-IP frame unchanged out of an interface."""
+        """Returns metadata that send a non-IP frame unchanged out of an interface."""
         return _metadata(kind=self._to_port, egress_l3_if=egress_l3_if)
 
     def local_origin(self, egress_l3_if: int, vrf: int, bundle: int = 0) -> Metadata:
-        """Returns metadata for an IP packet of this router. It leaves by the given interface with
-        its MAC addresses unchanged, or is routed if the interface is 0.
+        """Returns metadata for an IP packet of this router.
 
-        `bundle` is set for an ICMP error about a packet that this bundle carried.
+        The packet leaves by the given interface with its MAC addresses unchanged. If the interface
+        is 0, the packet is routed. `bundle` is set for an ICMP error about a packet that this
+        bundle carried.
         """
         return _metadata(
             kind=self._local_origin,
@@ -113,7 +115,7 @@ class PacketSchema:
         )
 
     def to_bytes(self, metadata: Metadata) -> bytes:
-        """Returns the packet-out header for the CPU port: these metadata without padding."""
+        """Returns the packet-out header for the CPU port: the metadata without padding."""
         value, bits = 0, 0
         for (_, width), field in zip(self.packet_out, metadata, strict=True):
             value, bits = value << width | field, bits + width
@@ -124,12 +126,12 @@ class PacketSchema:
         return self._again(packet, self._routing, 0)
 
     def reinject_at_rewrite(self, packet: PuntedPacket, nexthop_id: int) -> Metadata:
-        """Returns metadata that rewrite and send a punted packet with a known next hop."""
+        """Returns metadata that rewrite a punted packet for a known next hop, and send it."""
         return self._again(packet, self._rewrite, nexthop_id)
 
     def reinject_with(self, packet: PuntedPacket, answer: PolicyAnswer) -> Metadata:
-        """Returns metadata that give the list's verdict to a packet that missed, and continue at
-        the stage that punted it."""
+        """Returns metadata that return a punted packet with the list's verdict to the stage that
+        missed."""
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
     def _again(
@@ -139,11 +141,13 @@ class PacketSchema:
         nexthop_id: int,
         answer: PolicyAnswer | None = None,
     ) -> Metadata:
-        """Returns metadata of a re-injection, which repeats the punt's metadata with its verdict.
+        """Returns metadata of a re-injection: the metadata of the punt, with a verdict.
 
         The pipeline looks up the route again where needed. An egress interface without a next hop
-        was chosen by this router's host, and stays. The tuple is built in the order of PACKET_OUT.
-        Building it by name would take as long as the policy lookup of a first packet.
+        was chosen by this router's host, and stays.
+
+        The tuple is built in the order of PACKET_OUT. Building it by name would take as long as the
+        policy lookup of a first packet.
         """
         verdict = answer or packet
         return (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes the entities of IPsec policy, except flows (`p4.flows`).
 
-Part of encoder and decoder. Depends on entries and tables.
+Encoder and decoder use this module. Depends on entries and tables.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def policy_entity(
 
 
 def _single(written: SingleAction, key: dict[str, int], value: EntityValue | None) -> p4r.Entity:
-    """Encodes an entry whose action parameters are the value's fields, by name."""
+    """Encodes an entry. The action's parameters are the fields of the value, by name."""
     table, action = written
     matches = [exact(table, name, number) for name, number in key.items()]
     if value is None:
@@ -134,7 +134,7 @@ class PolicyDecoder:
 
 
 _ReadKey = Callable[..., EntityKey]
-"""Makes a key of match field values in the order of the table's fields."""
+"""Makes a key from match field values, which are in the order of the table's fields."""
 
 
 def _number(value: int) -> EntityKey:
@@ -146,7 +146,7 @@ def _esp_source(size: int, vrf: int, bundle: int, address: int) -> EntityKey:
 
 
 def _values(table: TableSchema, found: p4r.TableEntry) -> list[int]:
-    """Returns an entry's match field values in the table's order; 0 for an omitted field."""
+    """Returns an entry's match field values in the table's order. An omitted field is 0."""
     fields = read_fields(found)
     return [fields.get(identifier, 0) for identifier in table.fields.values()]
 

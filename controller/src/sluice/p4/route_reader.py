@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes a full routing table that was read from the switch.
 
-A million entries differ mostly in their prefix.
-
-A route's entry is encoded as a head (table, VRF), the LPM match, and a tail (the action). There are
-few heads and tails. protobuf and `Decoder` decode the first entry of each combination, and the
-native table decodes the others like it. protobuf and `Decoder` also decode all
-entries of another form, so the result is always the same as without the native table.
+A million entries differ mostly in their prefix. The entry of a route consists of a head (table,
+VRF), the LPM match, and a tail (the action). There are few different heads and tails. protobuf and
+`Decoder` decode the first entry of each combination. The native table decodes all others of the
+same form. protobuf and `Decoder` also decode all entries of an unknown form. So the result is
+always the same as without the native table.
 """
 
 from __future__ import annotations
@@ -23,13 +22,16 @@ STEP = 4096
 """Routes in one slice of the native table, about 2 ms."""
 SLICE = 2000
 """Entities in one slice of `Decoder`."""
-_ENTITIES = 0x0A  # ReadResponse.entities
-_LONG = 0x80  # a varint from here on has several octets
+_ENTITIES = 0x0A  # tag of ReadResponse.entities
+_LONG = 0x80  # least octet that starts a varint of several octets
 
 
 class RouteReader:
-    """Decodes encoded ReadResponses. `decode` is the slow path. By the table ids of routes,
-    `families` has the address sizes and `fields` the ids of the LPM fields."""
+    """Decodes encoded ReadResponses.
+
+    `decode` is the slow path. `families` has the address size and `fields` the id of the LPM field,
+    by the id of the route table.
+    """
 
     def __init__(
         self,
@@ -42,8 +44,10 @@ class RouteReader:
         self._fields = fields
 
     def read(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
-        """Stores the routes of a response in `table` as installed. Yields the other entities that
-        the controller manages, slice by slice. Raises DecodeError."""
+        """Stores the routes of a response in `table` as installed. Yields the other entities.
+
+        Entities are yielded slice by slice, if the controller manages them. Raises DecodeError.
+        """
         at, end = 0, len(part)
         found: list[DecodedEntity] = []
         while at < end:
@@ -72,7 +76,7 @@ class RouteReader:
     def _decode_one(
         self, entity: p4r.Entity, table: RouteTable, others: list[DecodedEntity]
     ) -> tuple[RouteSlot, EntityValue] | None:
-        """Decodes one entity. Stores and returns a route; appends another entity to `others`."""
+        """Decodes one entity. Stores and returns a route. Appends any other entity to `others`."""
         found = self._decode(entity)
         if found is None:
             return None
@@ -84,7 +88,8 @@ class RouteReader:
         return key, value
 
     def _learn(self, encoded: bytes, table: RouteTable, others: list[DecodedEntity]) -> None:
-        """Decodes one entity, and teaches its form to the table, which then reads similar ones."""
+        """Decodes one entity, and teaches its form to the table. The table then reads similar
+        entities."""
         entity = p4r.Entity.FromString(encoded)
         route = self._decode_one(entity, table, others)
         entry = entity.table_entry

@@ -2,8 +2,8 @@
 """Reads the pipeline's P4Info by the names of the P4 source.
 
 `Schema` finds tables, actions, match fields, enums and packet metadata by alias, so that no id is
-written by hand. A pipeline that lacks a name the controller needs is refused as a whole;
-`SchemaError` lists every missing name.
+written by hand. The controller refuses a pipeline that lacks a needed name. `SchemaError` lists all
+missing names.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ P4INFO_FILE = "router.p4info.txtpb"
 
 
 class SchemaError(Exception):
-    """The pipeline's files are missing, unreadable, or of another pipeline."""
+    """Tells that the pipeline's files are missing, unreadable, or of another pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionSchema:
-    """An action: its id and its parameters' ids by name."""
+    """Describes an action: its id, and its parameters' ids by name."""
 
     id: int
     params: dict[str, int]
@@ -40,7 +40,7 @@ NO_ACTION = ActionSchema(0, {})
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table: its id, its match fields' ids by name, its actions by alias, its size."""
+    """Describes a table: its id, its match fields' ids by name, its actions by alias, its size."""
 
     id: int
     fields: dict[str, int]
@@ -49,7 +49,7 @@ class TableSchema:
 
 
 class Schema:
-    """The contents of P4Info by name. Methods record missing names; `check` reports them."""
+    """Holds the contents of P4Info by name. Methods record missing names; `check` reports them."""
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self.p4info = p4info
@@ -120,8 +120,10 @@ class Schema:
         return self._need(self._counters, alias, "counter", (0, 0))
 
     def action_profile(self, alias: str) -> tuple[int, int, int]:
-        """Returns an action profile's id, its size, and the largest sum of a group's weights. 0
-        means no limit."""
+        """Returns an action profile's id, its size, and the largest sum of a group's weights.
+
+        0 means no limit.
+        """
         return self._need(self._profiles, alias, "action profile", (0, 0, 0))
 
     def enum(self, name: str) -> dict[str, int]:
@@ -133,7 +135,10 @@ class Schema:
         return self._need(self.enum(enum), name, f"member of {enum}", 0)
 
     def metadata(self, alias: str, names: tuple[str, ...]) -> list[tuple[int, int]]:
-        """Returns (id, width) of a packet header's fields, which must be `names` in this order."""
+        """Returns (id, width in bits) of a packet header's fields.
+
+        The fields must be `names` in this order.
+        """
         fields = self._metadata.get(alias, [])
         found = tuple(name for _, name, _ in fields)
         if found != names:
@@ -167,7 +172,7 @@ def _blank_actions(actions: dict[str, tuple[str, ...]]) -> dict[str, ActionSchem
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A compiled pipeline: P4Info and the target's device config."""
+    """Holds a compiled pipeline: P4Info and the target's device config."""
 
     p4info: p4i.P4Info
     device_config: bytes

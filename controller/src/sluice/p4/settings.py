@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes a switch's state other than entries, for the auditor: meters, a default action, and
-replication groups.
+"""Decodes a switch's settings for the auditor: meters, a default action, and replication groups.
 
 The controller sets meters and the default action without reading them first. It never creates
-replication groups.
-Depends on schema and tables.
+replication groups. Depends on schema and tables.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ SwitchSetting = tuple[EntityKind, str, EntityValue]
 
 
 class SettingsCodec:
-    """The settings of one pipeline. Raises SchemaError."""
+    """Decodes the settings of one pipeline. Raises SchemaError."""
 
     def __init__(self, schema: Schema) -> None:
         tables = PipelineTables(schema)
@@ -32,8 +30,10 @@ class SettingsCodec:
         self._seed_action = tables.hash_seed.actions["set_hash_seed"].id
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns the entities to read to learn all settings. Read them one by one, since a target
-        may not support all."""
+        """Returns requests that together read all settings.
+
+        Send them one by one: a target may not support all of them.
+        """
         seed = p4r.TableEntry(table_id=self._seed_table, is_default_action=True)
         copies = p4r.PacketReplicationEngineEntry
         return [
@@ -70,7 +70,7 @@ class SettingsCodec:
         return EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(params[0]) if known else UNKNOWN
 
     def copies(self, entities: Sequence[p4r.Entity]) -> list[tuple[str, bytes]]:
-        """Returns the foreign replication groups: the name of each, and the update to remove it."""
+        """Returns each foreign replication group's name, and the update that removes it."""
         found = []
         for entity in entities:
             copy = entity.packet_replication_engine_entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables, actions and enums that the controller writes, by their P4 names.
+"""Lists the tables, actions and enums that the controller writes, by their P4 names.
 
-This is the only list of those names; `encoder` and `decoder` use its results. A pipeline that lacks
-one is refused; SchemaError lists all missing names.
+No other module lists these names. `encoder` and `decoder` use the results. A pipeline that lacks
+one of the names is refused; SchemaError lists all missing names.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
 
 
 class SingleAction(NamedTuple):
-    """A table for which the controller uses one action."""
+    """Holds a table and the only action that the controller uses in it."""
 
     table: TableSchema
     action: ActionSchema
 
 
 class BindingTable(NamedTuple):
-    """A table that binds a list by `check`, or binds no list by `none` where that is possible."""
+    """Holds a table that binds a list by action `check`, or no list by action `none`.
+
+    `none` is None if every entry must bind a list.
+    """
 
     table: TableSchema
     check: ActionSchema
@@ -37,7 +40,7 @@ class BindingTable(NamedTuple):
 
 
 class EngineTable(NamedTuple):
-    """Names the table of engines and its actions: `up` if the engine's port is up, else `down`."""
+    """Holds the table of engines and its actions: `up` if the engine's port is up, else `down`."""
 
     table: TableSchema
     up: ActionSchema
@@ -45,7 +48,7 @@ class EngineTable(NamedTuple):
 
 
 class PolicyTables:
-    """The tables of IPsec policy that the controller writes, except flows."""
+    """Holds the tables of IPsec policy that the controller writes, except flows."""
 
     def __init__(self, schema: Schema) -> None:
         sa = ("engine", "sa", "path_mtu", "overhead")
@@ -111,8 +114,10 @@ def _binding(
 
 
 class PipelineTables:
-    """All tables that the controller writes. `fibs`, `locals` and `own_sources` are by address size
-    in octets, 4 or 16."""
+    """Holds all tables that the controller writes.
+
+    `fibs`, `locals` and `own_sources` are by address size in octets, 4 or 16.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self.fibs = {
@@ -151,7 +156,7 @@ class PipelineTables:
         self.hash_seed = schema.table("hash_seed", (), {"set_hash_seed": ("value",)})
         self.selector, *sizes = schema.action_profile("nexthop_selector")
         self.group_size = min(size for size in (*sizes, MAX_GROUP_WEIGHT) if size > 0)
-        """The largest sum of a next-hop group's weights."""
+        """Largest sum of a next-hop group's weights."""
         self.punt_meter = schema.meter("punt_meter")
         self.reasons = schema.enum("punt_reason_t")
         self.roles = {role: schema.member("role_t", role.name) for role in PortRole}

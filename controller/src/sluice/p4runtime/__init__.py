@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implements a P4Runtime session: arbitration, pipeline, batched writes with per-update errors,
-reads.
+"""Implements a P4Runtime session: arbitration, pipeline, reads, writes with per-update errors.
 
-`messages` encodes requests, `session` exchanges messages through `sluice._native`. The package is
+`messages` encodes requests. `session` exchanges messages through `sluice._native`. The package is
 independent of the pipeline's names.
 """

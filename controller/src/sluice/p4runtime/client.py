@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from sluice._native import P4RuntimeEvent
 
 Metadata = tuple[int, ...]
-"""The metadata values of one packet, in P4Info's order."""
+"""Metadata values of one packet, in P4Info's order."""
 
 
 class Client(Protocol):
-    """A P4Runtime client whose events are polled."""
+    """Describes a P4Runtime client whose events are polled."""
 
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]: ...

@@ -4,10 +4,11 @@
 Some switches authorize a Write only by comparing its election id with the primary's. So the low
 half is random. The high half has these values:
 
-- 0: a question. It wins if there has been no primary yet, and loses to every primary.
+- 0: the id is a question. A question wins if there has been no primary yet. It loses to every
+  primary.
 - 1: the next id of a session whose question has won. Questions of other sessions stay below it.
-- more: one above the highest id that the switch has seen and that no session has now (`above`), so
-  that a restarted controller takes over from its previous process.
+- more: one above the highest id that the switch has seen and that no session has now (`above`). So
+  a restarted controller takes over from its previous process.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def question() -> ElectionId:
 
 
 def is_question(election_id: ElectionId) -> bool:
-    """Whether an id is a question. A session whose question wins replaces the id."""
+    """Returns whether an id is a question. A session whose question wins replaces the id."""
     return election_id[0] == 0
 
 
 def above(seen: ElectionId) -> ElectionId | None:
-    """Returns an id above `seen`; None if `seen` is the largest."""
+    """Returns an id above `seen`, or None if `seen` is the largest id."""
     high, low = seen
     if high < HALF:
         return (high + 1, _random_after(0))

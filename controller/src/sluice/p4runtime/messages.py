@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes P4Runtime requests.
 
-Write requests are assembled from encoded updates. Since protobuf's fields can be concatenated, a
-batch is its header followed by its updates. This allows updates that were encoded by hand (the
-FIB's, see `sluice.p4.codec`).
+Write requests are assembled from encoded updates. protobuf fields can be concatenated, so a batch
+is its header followed by its updates. Updates may also be encoded by hand (those of routes, see
+`sluice.p4.encoder`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def field(number: int, payload: bytes) -> bytes:
 def update(operation: UpdateType, entity: bytes) -> bytes:
     """Encodes an update of a serialized Entity as a field of a write request."""
     size = len(entity)
-    if size < 0x7B:  # both lengths fit one octet, as for every route
+    if size < 0x7B:  # each of the two lengths fits one octet, as for every route
         return b"%b%c%b%b%c%b" % (
             _WRITE_REQUEST_UPDATES,
             size + 4,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One P4Runtime session: becomes primary, sets the switch's pipeline, writes and reads.
+"""Runs one P4Runtime session: becomes primary, sets the switch's pipeline, writes and reads.
 
-`Session` maps the native client's polled events to awaitable answers, a callback for packet-ins,
-and the future `closed` for its end. It never reconnects; its owner makes a new session.
-Depends on messages, client and election.
+`Session` maps the native client's polled events to awaitable answers, and to a callback for
+packet-ins. The future `closed` tells that the session has ended. A session never reconnects; its
+owner makes a new session. Depends on messages, client and election.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ CODE_NAMES = (
     "UNAUTHENTICATED",
 )
 
-# The client refuses every request once its session has ended, while the event of the end may still
-# be queued. That event also fails all pending answers, so the refusal itself is ignored.
+# The client refuses every request once its session has ended. The event that tells this end may
+# still be queued then. It fails all pending answers, so the refusal itself is ignored.
 ended = suppress(ConnectionError)
 
 PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]
@@ -72,15 +72,18 @@ class Status(tuple[int, str]):
 
 
 class SwitchPorts(NamedTuple):
-    """A switch's ports: whether the link is up, by number of the port; and its CPU port, if any."""
+    """Holds the link state of a switch's ports by port number, and the CPU port, if any."""
 
     links: dict[int, bool]
     cpu_port: int | None
 
 
 class TraceStep(NamedTuple):
-    """One step of a packet in the switch: kind ("table", "fate", ...), name of the table or other
-    object, and details by name. Numbers of the P4 program are hexadecimal."""
+    """Describes one step of a packet in the switch.
+
+    `kind` is "table", "fate", ...; `name` names the table or other object; `details` are by name.
+    Numbers of the P4 program are hexadecimal.
+    """
 
     kind: str
     name: str
@@ -88,7 +91,7 @@ class TraceStep(NamedTuple):
 
 
 class P4RuntimeError(Exception):
-    """The switch refused a request, or the session has ended."""
+    """Tells that the switch refused a request, or that the session has ended."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code_name(code)}: {message}" if message else code_name(code))
@@ -96,7 +99,8 @@ class P4RuntimeError(Exception):
 
 
 WriteOutcome: TypeAlias = list[Status] | P4RuntimeError
-"""[] if all updates were applied, else one status for each. An error if the batch got no answer."""
+"""[] if all updates were applied, else one status for each update. An error if the batch as a whole
+got no answer."""
 
 
 def code_name(code: int) -> str:
@@ -105,9 +109,10 @@ def code_name(code: int) -> str:
 
 
 class Session:
-    """A session over one connection. Call all methods from the event loop's thread.
+    """Represents a session over one connection. Call all methods from the event loop's thread.
 
-    `election_id` is the id of the client's first arbitration."""
+    `election_id` is the id of the client's first arbitration.
+    """
 
     def __init__(
         self,
@@ -144,7 +149,7 @@ class Session:
         await self._or_closed(self._primary.wait())
 
     def close(self) -> None:
-        """Ends the session; `closed` follows."""
+        """Ends the session. `closed` is set soon after."""
         self._client.close()
 
     @property
@@ -158,7 +163,7 @@ class Session:
         return self._primary.is_set() and not self.closed.done()
 
     async def ensure_pipeline(self, p4info: p4i.P4Info, device_config: bytes) -> bool:
-        """Sets this pipeline unless the switch runs it already. Returns whether it was set.
+        """Sets this pipeline unless the switch already runs it. Returns whether it was set.
 
         Raises P4RuntimeError.
         """
@@ -185,7 +190,7 @@ class Session:
                 response = p4r.GetForwardingPipelineConfigResponse.FromString(await answer)
             except P4RuntimeError as error:
                 if error.code in (NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED):
-                    return False  # no pipeline yet, or unknown: set this one
+                    return False  # no pipeline, or support unknown: set this one
                 raise
             if response.config.cookie.cookie == cookie:
                 return True
@@ -197,7 +202,10 @@ class Session:
         )
 
     async def pipeline_cookie(self) -> int | None:
-        """Returns the cookie of the switch's pipeline; None without one. Raises P4RuntimeError."""
+        """Returns the cookie of the switch's pipeline, or None without a pipeline.
+
+        Raises P4RuntimeError.
+        """
         token, answer = self._expect()
         with ended:
             self._client.get_pipeline(token, self._requests.get_pipeline(True))
@@ -210,8 +218,10 @@ class Session:
         return response.config.cookie.cookie
 
     async def ports(self) -> SwitchPorts | None:
-        """Reads the switch's ports; returns None if the switch does not support this. Raises
-        P4RuntimeError."""
+        """Reads the switch's ports. Returns None if the switch does not support this.
+
+        Raises P4RuntimeError.
+        """
         token, answer = self._expect()
         with ended:
             self._client.ports(token)
@@ -224,8 +234,11 @@ class Session:
         return SwitchPorts(links, cpu_port)
 
     async def rehearse(self, port: int, packet: bytes) -> list[TraceStep] | None:
-        """Simulates a packet that arrives on `port`. Returns its steps, or None if the switch does
-        not support this. No packet is sent or counted. Raises P4RuntimeError."""
+        """Simulates a packet that arrives on `port`. No packet is sent or counted.
+
+        Returns the packet's steps, or None if the switch does not support this. Raises
+        P4RuntimeError.
+        """
         token, answer = self._expect()
         with ended:
             self._client.rehearse(token, port, packet)
@@ -239,10 +252,13 @@ class Session:
     # -- requests
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Sends one batch (fields made by `messages.update`). Returns [] if all were applied, else
-        one status for each update. Raises P4RuntimeError if the batch as a whole got no answer.
+        """Sends one batch of fields that `messages.update` made.
 
-        `atomic` requests all or nothing, between two packets; not every target supports it.
+        Returns [] if all updates were applied, else one status for each update. Raises
+        P4RuntimeError if the batch as a whole got no answer.
+
+        `atomic` requests that all updates or none are applied, between two packets. Not every
+        target supports it.
         """
         token, answer = self._expect()
         with ended:
@@ -255,8 +271,8 @@ class Session:
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
         """Sends one batch like `write`, and returns at once. The loop calls `done` with the result.
 
-        For writes triggered by packets, for which a task would cost more than the write itself.
-        Raises P4RuntimeError if the session has ended. If it ends later, `done` gets the error.
+        Serves writes that packets trigger: a task for them would cost more than the write. Raises
+        P4RuntimeError if the session has ended. If the session ends later, `done` gets the error.
         """
         if self.closed.done():
             raise self.closed.result()
@@ -277,12 +293,13 @@ class Session:
         return [Status((code, message))] * number
 
     async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Yields all matching entities, in the switch's parts. Raises P4RuntimeError."""
+        """Yields all matching entities, in the parts that the switch sends. Raises
+        P4RuntimeError."""
         async for part in self.read_parts(entities):
             yield _entities_of(part)
 
     async def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
-        """Yields the same as encoded ReadResponses."""
+        """Yields the same entities as `read`, as encoded ReadResponses."""
         token, answer = self._expect()
         parts = self._parts[token] = asyncio.Queue()
         answer.add_done_callback(lambda _: parts.put_nowait(None))
@@ -298,14 +315,14 @@ class Session:
     def set_packet_metadata(
         self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
     ) -> None:
-        """Sets the layout of packet metadata; packet-ins arrive from then on."""
+        """Sets the layout of packet metadata. Packet-ins arrive from then on."""
         self._client.set_packet_metadata(packet_in, packet_out)
         self._takes_packets = True
 
     def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
-        """Sends packets in order. Returns how many the bounded queue accepted.
+        """Sends packets in order. Returns how many of them the bounded queue accepted.
 
-        It accepts none before `set_packet_metadata` and after the session's end.
+        Before `set_packet_metadata` and after the session's end, no packet is accepted.
         """
         if not self._takes_packets or self.closed.done():
             return 0
@@ -401,7 +418,7 @@ class Session:
                 )
             )
         elif code == NOT_FOUND and highest >= self._election_id:
-            self._arbitrate_above(highest)  # the controller with the highest id has disconnected
+            self._arbitrate_above(highest)  # the controller with the highest id has gone
         elif highest == LARGEST:
             self.is_standby = True
             self.arbitration = (
@@ -413,8 +430,8 @@ class Session:
             self.arbitration = f"another controller is primary (election id {highest})"
 
     def _arbitrate_above(self, seen: ElectionId) -> None:
-        """Arbitrates again on the same stream with a higher id; ends the session if there is
-        none."""
+        """Arbitrates again on the same stream with a higher id. Without a higher id, ends the
+        session."""
         wanted = above(seen)
         if wanted is None:
             self._end(
@@ -453,7 +470,7 @@ class Session:
 
 
 def pipeline_cookie(p4info: p4i.P4Info, device_config: bytes) -> int:
-    """Returns a number that identifies a pipeline: the digest of its two files."""
+    """Returns a number that identifies a pipeline: the start of the digest of its two files."""
     digest = hashlib.sha256(p4info.SerializeToString(deterministic=True))
     digest.update(device_config)
     return int.from_bytes(digest.digest()[:8], "big") or 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the keys for a connection to the switch, and checks the owner of the switch's socket.
 
-Files are read for every connection, so that renewed certificates need no restart. A bad file fails
-that connection, which is retried like any other. Depends on connection_config.
+The files are read for every connection, so renewed certificates need no restart. If a file is bad,
+the connection fails and is retried like any other. Depends on connection_config.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from sluice.p4runtime.session import FAILED_PRECONDITION, PERMISSION_DENIED, P4R
 MAXIMUM_PEM = 1 << 20
 
 TlsCredentials = tuple[bytes, bytes, bytes]
-"""CA certificate, own certificate with its chain, own key; all PEM."""
+"""CA certificate, own certificate with its chain, own key. All are PEM."""
 
 
 def prepare(switch: SwitchConfig) -> TlsCredentials | None:
-    """Returns the keys for the next connection; None without TLS. Raises P4RuntimeError."""
+    """Returns the keys for the next connection, or None without TLS. Raises P4RuntimeError."""
     if isinstance(switch.address, UnixAddress):
         _check_owner(switch.address.path)
     return None if switch.tls is None else _read_keys(switch.tls)
 
 
 def _check_owner(path: Path) -> None:
-    """Raises P4RuntimeError for another user's socket. The client reports a missing socket."""
+    """Raises P4RuntimeError if the socket is another user's. The client reports a missing
+    socket."""
     try:
         found = path.stat()
     except OSError:

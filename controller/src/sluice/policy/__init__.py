@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SPDs: their rules, their commits, and the flow caches of their verdicts.
+"""Holds the SPDs: their rules, their commits and the flow caches of their verdicts.
 
 A commit passes these modules, from the operator's file to the switch:
 
-    spdfile, spdtext    files of rules, read and written       } spell rules
-    config              the configuration's SPDs and bundles   }
+    spdfile, spdtext    read and write files of rules
+    config              reads the SPDs and bundles of the configuration
     check               refuses rules that cannot be in force
-    warnings            reports rules that are never met, or leak; uses fragments and coverage
+    warnings            reports rules that have unwanted effects or match no packet; uses
+                        fragments and coverage
     review              shows what a commit would change
     operator_rules      appends the operator's rules to the generated ones (generated_rules)
-    enforcement         one commit at a time: plans it (state.spd), deletes the flows it changes
-                        (flow_invalidation), saves it (spdstore), writes it, puts it into force
+    enforcement         runs one commit at a time: plans it (state.spd), deletes the flows that it
+                        changes (flow_invalidation), saves it (spdstore), writes it, puts it into
+                        force
 
 A packet without a cached flow passes these modules:
 
-    first_packets       selectors, the list's search, the verdict; decides what the packet becomes
-    flow_tables         installs the flow, evicts others
+    first_packets       reads the packet's selectors, searches the list, applies the verdict
+    flow_tables         installs the flow and evicts others
 
-`model` has the types of rules that all of them share. `start` gives the rules that a start begins
-with, `entities` the switch's entities that bind interfaces and bundles to lists.
+`model` has the types of rules that all modules share. `start` selects the rules that an SPD starts
+with. `entities` makes the switch's entities that bind interfaces and bundles to lists.
 """

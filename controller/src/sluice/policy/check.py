@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sluice spd check`: validates files of rules, in the controller or without one.
+"""Implements `sluice spd check`: validates files of rules, with or without a controller.
 
-Reports all problems of all files at once. If there are none, it reports warnings. Depends on
+Reports all problems of all files at once. If there are no problems, it reports warnings. Depends on
 config, spdfile, warnings, coverage, fragments and generated_rules.
 """
 
@@ -25,9 +25,10 @@ from sluice.yamlreader import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """Context of a check: a configuration, or none.
+    """Checks files of rules against a configuration, or without one.
 
-    `own` returns this router's addresses for an SPD. None: the configured addresses are used.
+    `own` returns this router's addresses for an SPD. If it is None, the configured addresses are
+    used.
     """
 
     config: Config | None = None
@@ -59,7 +60,8 @@ class Checker:
         return texts
 
     def report(self, texts: Mapping[str, SpdText]) -> list[dict[str, Any]]:
-        """Returns a report on each SPD, whose rules are valid, for the API and the command."""
+        """Returns a report on each SPD for the API and for `sluice spd check`. The rules must be
+        valid."""
         return [
             {
                 "spd": name,
@@ -94,7 +96,7 @@ class Checker:
         return warnings(rules, context, text.name) + unreached
 
     def _why_sessions_are_unchecked(self, spd: str) -> str | None:
-        """Returns the reason, or None if FRR's sessions were checked."""
+        """Returns why FRR's sessions were not checked, or None if they were."""
         if self.routing is None:
             return "name FRR's configuration by --frr"
         if not self.routing.has_sessions:
@@ -117,7 +119,7 @@ class Checker:
         ]
 
     def _fragments_per_second(self) -> int | None:
-        """Returns the limit of fragments that the switch punts, or None if it is unknown."""
+        """Returns the largest rate of punted fragments per second, or None if it is unknown."""
         rates = DEFAULT_PUNT_RATES if self.config is None else self.config.punt_rates
         rate = rates.get("FRAGMENT")
         return None if rate is None else rate.rate

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out a planned commit: on disk, in the switch, in force, in this order.
+"""Carries out a planned commit: saves it on disk, writes it to the switch, puts it into force.
 
-When `apply` returns, the old rules apply to no later lookup. A failure on the way leaves the old
-rules or drops packets: an epoch or generation that switch and controller do not share matches no
-packet. Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
+When `apply` returns, the old rules apply to no later lookup. If a step fails, the switch applies
+the old rules or drops packets: it accepts no verdict whose epoch or generation differs from its
+own. Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ from sluice.state.invalidation import wrapped_lists
 from sluice.state.spd import Commit, PolicyList, SpdTable
 
 CLOSED_LIST = ListEntity(0, 0)
-"""Entity of a closed list. The switch drops the packets of a list without an epoch."""
+"""Entity of a closed list: epoch 0. The switch drops the packets that it looks up in such a
+list."""
 
 EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 
 
 def entities_of(lists: Iterable[PolicyList]) -> list[tuple[EntityKind, int, ListEntity]]:
-    """Returns the switch's entities of lists."""
+    """Returns the switch's entity of each list: kind, list id and version."""
     return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.version)) for one in lists]
 
 
 class CommitWriter:
-    """Writes commits of `table`. `atomic`: the target takes a write of several lists between two
-    packets."""
+    """Writes commits of `table`.
+
+    `atomic`: the target applies a write of several lists atomically, between two packets.
+    """
 
     def __init__(
         self,
@@ -59,14 +62,15 @@ class CommitWriter:
         self._unacknowledged: dict[int, PolicyList] = {}
         """New lists of a write that the switch has not acknowledged yet."""
         self.searched: Counter[tuple[int, int]] = Counter()
-        """Packets that the CPU searched, by list id and the id of the rule that they met."""
+        """Packets that the controller searched rules for, by list id and the id of the rule that
+        matched."""
         self.counters: Counter[str] = Counter()
 
     def list_by_id(self, list_id: int) -> PolicyList | None:
         """Returns the list that a packet was punted for.
 
-        A new list serves packets from when the switch has taken the write that binds interfaces to
-        it, and the first of them may come before the acknowledgement does.
+        New lists of a write in flight are included. The switch may punt packets for such a list
+        before its acknowledgement arrives.
         """
         return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
 
@@ -78,10 +82,10 @@ class CommitWriter:
         *,
         together: bool = False,
     ) -> None:
-        """Saves a commit, writes it and puts it into force. SpdStoreError, P4RuntimeError.
+        """Saves a commit, writes it and puts it into force. Raises SpdStoreError or P4RuntimeError.
 
-        `bindings` change in the same write. `together`: no packet meets some of the lists in their
-        old and some in their new state; a target that is not atomic drops all packets meanwhile.
+        `bindings` change in the same write. `together`: no packet meets old and new lists at the
+        same time. A target that is not atomic then drops all packets during the change.
         """
         entries = [*entities_of(commit.lists), *bindings]
         if not entries:
@@ -101,8 +105,10 @@ class CommitWriter:
                 self._unacknowledged = {}
 
     async def _reset_counters(self, session: Session, commit: Commit) -> None:
-        """Resets the counters of rule numbers that other rules had before. It precedes the write,
-        since packets may meet the new rules before the acknowledgement."""
+        """Resets the counters of rule ids that belonged to other rules before.
+
+        Order: before the write, since packets may meet the new rules before the acknowledgement.
+        """
         fresh = set(commit.rule_ids.fresh)
         for state in commit.lists:
             for rule_id in fresh:

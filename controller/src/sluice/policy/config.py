@@ -9,15 +9,16 @@
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
       - {name: wan, source: kernel, path_mtu: 1500}
 
-`config` reads the rest of the file. Without any of these sections there is no policy, and an
-interface's `spd` stays None. The rules of an SPD are in one of three places:
+`config` reads the rest of the file. Without these sections there is no policy, and the `spd` of
+every interface is None. The rules of an SPD are in one of three places:
 
-- a file of their own, relative to the configuration's directory;
-- here, under `inbound` and `outbound`. Both are validated with the rest;
-- with `source: kernel`, the policies of the kernel's XFRM. Their templates are the SPD's bundles.
+- in a file, whose path is relative to the configuration's directory;
+- in the SPD's keys `inbound` and `outbound`;
+- with `source: kernel`, in the kernel's XFRM policies. The templates of these policies are the
+  SPD's bundles.
 
-The controller gives SAs to engines that have an `admin` socket (`sa_config`). An operator sets the
-SAs of an engine without one by hand; the bundles that it serves then name their SAs:
+The controller gives SAs to engines that have an `admin` socket (`sa_config`). In an engine without
+`admin`, an operator sets the SAs by hand. The bundles of such an engine name these SAs:
 
     bundles:
       - name: branch
@@ -69,10 +70,10 @@ class FlowCacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpdConfig:
-    """An SPD as configured.
+    """Holds an SPD as configured.
 
-    `file` is None unless its rules come from a file. If `is_mirrored`, its rules come from the
-    kernel's IPsec policies, and `path_mtu` (bytes of IP packet) is that of its bundles.
+    `file` is None unless its rules come from a file. `is_mirrored`: its rules come from the
+    kernel's IPsec policies. `path_mtu` then holds for its bundles, in bytes of IP packet.
     """
 
     name: str
@@ -80,19 +81,20 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """True: the quoted packet decides on an inbound ICMP error in clear that matches no rule."""
+    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet it
+    quotes."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """An ESP engine and its switch port; `l3_if` is that port's number in the pipeline.
+    """An ESP engine and its switch port; `l3_if` is the port's interface number in the pipeline.
 
     `device` names the port's network device if this host can see it. While the device is down or
     absent, or the switch reports the port down, the engine's packets are dropped as NO_ENGINE.
-    `admin` is the Unix socket on which the controller gives the engine its SAs; None: an operator
-    sets them by hand.
+    `admin` is the Unix socket on which the controller gives the engine its SAs. None: an operator
+    sets the SAs by hand.
     """
 
     id: int
@@ -132,9 +134,9 @@ class BundleConfig:
     """A bundle of SAs that protect the same traffic of one VRF.
 
     Rules name the bundle; rekeys do not change it. `outbound` and `inbound` are SAs that an
-    operator sets in the engines by hand. Otherwise `engines` get the SAs of
-    `security_associations`, the preferred engine first, and `path_mtu` (bytes of IP packet) holds
-    for the bundle.
+    operator sets in the engines by hand. If they are empty, the controller gives the SAs of
+    `security_associations` to `engines` (the preferred one first). `path_mtu` then holds for the
+    bundle, in bytes of IP packet.
     """
 
     name: str
@@ -154,7 +156,7 @@ class BundleConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """All IPsec sections; empty if the configuration has none."""
+    """Holds all IPsec sections of the configuration. Empty if it has none."""
 
     spds: tuple[SpdConfig, ...] = ()
     engines: tuple[EngineConfig, ...] = ()
@@ -199,7 +201,7 @@ _CACHE = FlowCacheConfig()
 
 
 class FlowCacheKeys(ConfigSection, title="spds.flow_cache"):
-    """The cache of each of an SPD's lists."""
+    """Keys of the flow cache that each list of an SPD has."""
 
     enabled = defaulted(
         scalars.boolean,
@@ -219,7 +221,7 @@ class FlowCacheKeys(ConfigSection, title="spds.flow_cache"):
 
 
 class SpdKeys(ConfigSection, title="spds"):
-    """A security policy database."""
+    """Keys of a security policy database."""
 
     name = required(scalars.name, "The SPD's name, which interfaces and bundles use.")
     file = optional(
@@ -248,7 +250,7 @@ class SpdKeys(ConfigSection, title="spds"):
 
 
 class OutboundKeys(ConfigSection, title="bundles.outbound"):
-    """An encrypting SA that an operator sets in its engine by hand."""
+    """Keys of an encrypting SA that an operator sets in its engine by hand."""
 
     engine = required(_AN_ENGINE, "The engine that encrypts.")
     sa = required(_SA_NUMBER, "The SA's number in the engine.")
@@ -259,7 +261,7 @@ class OutboundKeys(ConfigSection, title="bundles.outbound"):
 
 
 class InboundKeys(ConfigSection, title="bundles.inbound"):
-    """A decrypting SA that an operator sets in its engine by hand."""
+    """Keys of a decrypting SA that an operator sets in its engine by hand."""
 
     spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
     engine = required(_AN_ENGINE, "The engine that decrypts.")
@@ -267,7 +269,7 @@ class InboundKeys(ConfigSection, title="bundles.inbound"):
 
 
 class BundleKeys(ConfigSection, title="bundles"):
-    """SAs that protect the same traffic."""
+    """Keys of a bundle: SAs that protect the same traffic."""
 
     name = required(scalars.name, "The bundle's name, which rules use.")
     id = required(scalars.integer(1, 0xFFFF), "The bundle's number in the pipeline.")
@@ -293,7 +295,7 @@ class BundleKeys(ConfigSection, title="bundles"):
 
 
 class EngineKeys(ConfigSection, title="engines"):
-    """An ESP engine."""
+    """Keys of an ESP engine."""
 
     id = required(scalars.integer(1, 255), "The engine's number.")
     port = required(scalars.integer(0, 509), "The switch port that it is on; no interface has it.")
@@ -324,8 +326,8 @@ def read_policy(
 ) -> PolicyConfig:
     """Reads the sections `spds`, `bundles`, `engines` and `security_associations`.
 
-    `ports` are taken by interfaces (port: name). The engines' l3_if count from `first_l3_if`.
-    `vrfs` maps each VRF to its number in the pipeline.
+    `ports` maps each port that an interface uses to the interface's name. The engines get interface
+    numbers from `first_l3_if` on. `vrfs` maps each VRF to its number in the pipeline.
     """
     known = _read_engines(engines, ports, first_l3_if)
     policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), known, tuple(vrfs)))
@@ -354,7 +356,7 @@ def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, Bun
 
 
 def spd_names(spds: list[YamlValue]) -> frozenset[str]:
-    """Returns the names under `spds`, also if other parts are invalid."""
+    """Returns the names under `spds`, even if other keys are invalid."""
     names = (value.peek(SpdKeys.name.name) for value in spds)
     return frozenset(name for name in names if name is not None)
 
@@ -362,7 +364,8 @@ def spd_names(spds: list[YamlValue]) -> frozenset[str]:
 def read_interface_spd(
     section: YamlMapping, key: ScalarKey[str], spds: frozenset[str]
 ) -> str | None:
-    """Reads an interface's SPD: a name, or None for `none`. Required if there is any SPD."""
+    """Reads an interface's SPD: its name, or None for `none`. The key is required if any SPD
+    exists."""
     value = section.value(key)
     if value is None or value.is_null():
         if spds:
@@ -529,7 +532,7 @@ def _read_engines_of_bundle(
 ) -> tuple[int, ...]:
     """Returns the engines that get a bundle's SAs, the preferred one first.
 
-    Without a list, all engines that have `admin`.
+    If the bundle has no list of engines, returns all engines that have `admin`.
     """
     engine_ids = tuple(engine.id for engine in engines if engine.admin is not None)
     if section.value(BundleKeys.engines) is None:

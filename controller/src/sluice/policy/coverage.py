@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds shadowed rules: one earlier rule matches all their packets.
+"""Finds shadowed rules. One earlier rule matches all packets of a shadowed rule.
 
-The test of one rule against another is exact. A rule can only cover rules inside its own blocks of
-addresses and ports, so an index of blocks finds the earlier rules to test. The time for a long
-list of rules for different hosts or ports is linear. Pure; depends on model.
+The test of one rule against another is exact. A rule can cover only rules inside its own blocks of
+addresses and ports. So an index of blocks finds the earlier rules to test. If the rules are for
+different hosts or ports, the time is linear in the number of rules. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from sluice.policy.model import (
 )
 
 TESTS = 1_000_000
-"""Limit of pairs of rules that are tested. A million tests take about a second."""
+"""Limit of tested pairs of rules. A million tests take about a second."""
 NAMED = 4
-"""Limit of items in a warning's list of rules; the last item may be the count of the rest."""
+"""Largest number of items in a warning's list of rules. The last item may be the count of the
+rest."""
 
 _LEVELS = {2: (8, 16), 4: (8, 16, 24, 32), 16: (16, 32, 48, 64, 128)}
 _ANY = (0, 0, 0)
@@ -48,7 +49,7 @@ class Coverage(NamedTuple):
 def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[str]:
     """Yields a warning for each rule that covers others, in the order of the list.
 
-    Further warnings name rules that match nothing, and tell that the search was incomplete.
+    Further warnings name the rules that match nothing, or say that the search was incomplete.
     """
     operators = [rule for rule in rules if not rule.generated]
     coverage = find_covered(operators)
@@ -71,7 +72,7 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
 
 
 def quoted_names(names: Sequence[str]) -> str:
-    """Returns the names in quotes: all, or the first ones and the count of the rest."""
+    """Returns the names in quotes: all of them, or the first ones and the count of the rest."""
     quoted = [repr(name) for name in names[:NAMED]]
     if len(names) > NAMED:
         quoted[NAMED - 1] = f"{len(names) - NAMED + 1} more"
@@ -96,7 +97,7 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
         if by is not None:
             by_rule.setdefault(by, []).append(at)
         else:
-            # Coverage is transitive: a covered rule need not be tested as a covering one.
+            # Coverage is transitive: later rules need not be tested against a covered rule.
             earlier.setdefault(blocks, []).append(at)
             for known, one in zip(used, blocks, strict=True):
                 known.add(one)
@@ -141,7 +142,7 @@ def _covers_protocols(
 def _shown(rule: Rule, numbers: Numbers, protocols: frozenset[int]) -> Numbers:
     """Returns the port or ICMP numbers that a rule's packets may have.
 
-    OPAQUE if none of the rule's protocols has such numbers.
+    Returns OPAQUE if none of the rule's protocols has such numbers.
     """
     if numbers is not None or rule.protocol is None:
         return numbers
@@ -190,7 +191,8 @@ def _covers_ranges(
 
 
 def _blocks(rule: Rule) -> tuple[_Block, _Block, _Block]:
-    """Returns the smallest blocks that contain a rule's sources, destinations and dest. ports."""
+    """Returns the smallest blocks that contain a rule's sources, destinations and destination
+    ports."""
     ports = rule.destination_port if isinstance(rule.destination_port, tuple) else ()
     return (
         _address_block(rule.source),

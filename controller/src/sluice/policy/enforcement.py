@@ -2,20 +2,20 @@
 """Enforces the SPDs of a running router: starts them, commits rules, enables flow caches.
 
 `Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict it changes
-(`flow_invalidation`) and applies it (`commit`): the commit is saved, written by the reconciler
-ahead of everything else, and in force once the switch has acknowledged it. A failed commit is
-repaired. Changes queue and run one at a time.
+(`flow_invalidation`) and applies it (`commit`). To apply a commit is to save it and to write it
+ahead of all other updates. The commit is in force once the switch has acknowledged the write. If a
+commit fails, `Policy` repairs the switch. Changes queue and run one at a time.
 
 A session (`run`) begins once the kernel has reported this router's addresses, which the generated
 rules name. The session compares the switch with the desired state and corrects it. A restart with
-another configuration is one change, never a mix of both:
+another configuration is one change. No packet meets a mix of the old and the new configuration:
 
 - entities that differ are closed before anything is written (`plan_closing`);
-- the lists are replaced, all in one write or while they are closed;
+- the lists are replaced, either all in one write or while the lists are closed;
 - only then are interfaces bound and opened (`Reconciler.open`).
 
-Numbers are never guessed: an unreadable record on disk ends the program. A restart resumes with
-the last committed rules and the last on/off state of each cache (`start`).
+Numbers of lists, epochs and rules are never guessed: an unreadable record on disk ends the program.
+A restart resumes with the last committed rules and the last on/off state of each cache (`start`).
 
 Depends on state.spd, commit, record, start, operator_rules, reconciler, flow_tables and entities.
 """
@@ -80,7 +80,7 @@ RuleLists = Mapping[Direction, Sequence[Rule]]
 
 
 class MirroredSpd(NamedTuple):
-    """Rules of a mirrored SPD, and the names of the bundles that they may name."""
+    """Holds the rules of a mirrored SPD, and the names of the bundles that these rules may use."""
 
     rules: RuleLists
     bundles: tuple[str, ...]
@@ -110,7 +110,7 @@ class Policy:
         self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
         store = SpdStore(config.state_dir)
-        # A removed SPD that is configured again later starts with its configuration of that time.
+        # An SPD that was removed and is configured again starts with its configured rules.
         loaded = store.forget_committed(keep=self.spds)
         self.check_capacity(config)
         mirrored = mirrored or {}
@@ -143,7 +143,8 @@ class Policy:
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
-        """Called after each change takes effect, with its description, the SPDs and their lists."""
+        """Called after each change takes effect, with the change's description, the SPDs and their
+        lists."""
         self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
         """Returns the entities of the SAs that the controller gives to engines."""
         self._session: Session | None = None
@@ -160,7 +161,8 @@ class Policy:
         check_capacity(config, Capacity(self._codec.flows, self._codec.rules, self._codec.lists))
 
     def set_configured(self, config: Config) -> None:
-        """Updates the configured SPDs, with their files' rules; the rules in force stay."""
+        """Updates the configuration of the SPDs, including the rules in files. The rules in force
+        stay."""
         self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
     def is_cache_on(self, spd: str) -> bool:
@@ -233,7 +235,7 @@ class Policy:
             self.flows.close()
 
     async def _synchronize(self, session: Session) -> None:
-        """Brings lists, bindings and caches to the desired state after a read-back."""
+        """Brings the switch's lists, bindings and flows to the desired state after a read-back."""
         flows = await self.flows.read(session)
         lists = self._installed()
         for list_id, version in lists.items():
@@ -274,7 +276,7 @@ class Policy:
     async def _without_wrapped(
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
     ) -> list[tuple[FlowSlot, FlowVerdict]]:
-        """Deletes the flows of lists whose epochs start anew; returns the other flows."""
+        """Deletes the flows of lists whose epoch numbers wrap around; returns the other flows."""
         wrapped = wrapped_lists(commit, highest_epochs(flows))
         await self.flows.delete_found(
             session, [slot for slot, _ in flows if slot.list_id in wrapped]
@@ -284,8 +286,8 @@ class Policy:
     def _changed_bindings(self, commit: Commit) -> list[EntityEntry]:
         """Returns the interface bindings to change in the same write as the lists.
 
-        So an interface that gets another SPD need not be closed. On targets without atomic writes
-        it is closed, and the result is empty.
+        So an interface that gets another SPD need not be closed. A target without atomic writes
+        needs the interface closed, so the result is empty.
         """
         if not self._atomic:
             return []
@@ -341,7 +343,8 @@ class Policy:
     def _with_lost(
         self, commit: Commit, spds: Iterable[str], installed: Mapping[int, ListVersion]
     ) -> Commit:
-        """Extends a commit by new numbers for lists of these SPDs that differ in the switch."""
+        """Adds to a commit the lists of these SPDs that differ in the switch, with new version
+        numbers."""
         known = {state.list_id for state in commit.lists}
         lost = [
             list_id
@@ -353,10 +356,11 @@ class Policy:
         return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
 
     def _retiring(self, epochs: Mapping[int, int]) -> Commit:
-        """Plans new numbers for lists whose cache is off but whose flows (`epochs`) are current.
+        """Plans new version numbers for lists whose cache is off although the switch has current
+        flows.
 
-        Either the cache was turned off in the configuration since, or the program ended before the
-        flows were retired.
+        `epochs` has the highest epoch of each list's flows. The cache was turned off in the
+        configuration, or the program ended before it retired the flows.
         """
         return self.table.plan_bump(
             [
@@ -411,7 +415,10 @@ class Policy:
         return list(commit.lists)
 
     def _plan(self, spds: set[str]) -> Commit:
-        """Plans the proposed rules of SPDs: which lists change, and their new numbers."""
+        """Plans a commit of the proposed rules: the lists that change, and their new numbers.
+
+        Raises PolicyError if the target cannot change all these SPDs in one write.
+        """
         wanted = self.rules.wanted(spds)
         commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
         if len(commit.spds) > 1 and not self._atomic:
@@ -437,7 +444,7 @@ class Policy:
         return self.table.with_new_epochs(commit, retired)
 
     async def _apply_or_repair(self, session: Session, commit: Commit, change: str) -> None:
-        """Applies a commit; repairs the switch if it fails, and raises the failure."""
+        """Applies a commit. If that fails, repairs the switch and raises the error."""
         before = self.table.lists
         lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
         try:
@@ -453,8 +460,8 @@ class Policy:
     async def repair(self, read: Callable[[], Awaitable[None]]) -> None:
         """Repairs lists that differ from the desired state, while no other change runs.
 
-        `read` reads the switch's lists. Wrong lists get new numbers, so that verdicts given on them
-        in the meantime do not apply. Raises PolicyError.
+        `read` reads the switch's lists. Wrong lists get new version numbers, so that verdicts from
+        the time of the error do not apply. Raises PolicyError.
         """
 
         async def change() -> None:
@@ -466,9 +473,11 @@ class Policy:
         await self._exclusively(change)
 
     async def _repair(self, session: Session) -> None:
-        """Rewrites the lists that differ in the switch: the rules in force, with new numbers.
+        """Rewrites the lists that differ in the switch. The rules stay; their version numbers are
+        new.
 
-        If the switch refuses the repair of an SPD, its packets are dropped until its next commit.
+        If the switch refuses the repair of an SPD, the SPD's packets are dropped until its next
+        commit.
         """
         for spd in self.spds:
             lost = self._with_lost(Commit(()), [spd], self._installed())
@@ -482,7 +491,8 @@ class Policy:
     async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         """Sets the rules and bundles of a mirrored SPD.
 
-        While no switch is connected, they apply from the next session on. Raises PolicyError.
+        While no switch is connected, the change takes effect in the next session. Raises
+        PolicyError.
         """
         await self._exclusively(partial(self._mirror, spd, mirrored))
 
@@ -496,7 +506,7 @@ class Policy:
         if self._session is None or not self.started:
             self.rules.by_list.update(rules)
         else:
-            self.record.bundle_names = self.numbers.names  # on disk with the commit
+            self.record.bundle_names = self.numbers.names  # saved with the commit
             await self._commit(rules, "mirrored from the kernel")
         self._mirrored[spd] = mirrored.bundles
         others = [name for names in self._mirrored.values() for name in names]
@@ -505,16 +515,16 @@ class Policy:
         for name, number in self.numbers.retain(others):
             if name in before:
                 changes.set(EntityKind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
-        if self.standing.is_set():  # else they follow their lists
+        if self.standing.is_set():  # otherwise `_synchronize` binds them
             self._bind_bundles(spd, mirrored.bundles, changes)
         self._reconciler.submit(changes)
 
     # -- flow caches
 
     async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
-        """Turns flow caches on or off; without a cache every packet is searched.
+        """Turns the flow caches of these SPDs on or off.
 
-        Raises PolicyError.
+        Without a cache, the controller searches the rules for every packet. Raises PolicyError.
         """
         for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._set_cache, spd.name, enabled))
@@ -560,7 +570,8 @@ class Policy:
         return self._session
 
     async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Runs a change alone, and to its end even if the caller is cancelled.
+        """Runs a change while no other change runs. The change ends even if the caller is
+        cancelled.
 
         Raises PolicyError.
         """
@@ -636,6 +647,7 @@ class Policy:
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:
-    """Retrieves a task's exception, which asyncio would report if its caller was cancelled."""
+    """Retrieves a task's exception, which asyncio would otherwise log if the caller was
+    cancelled."""
     if not task.cancelled():
         task.exception()

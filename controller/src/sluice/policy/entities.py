@@ -2,8 +2,9 @@
 """Translates the policy configuration into entities of the switch.
 
 Every layer-3 interface has a binding in both directions, since packets of an unbound interface are
-dropped. The binding is "none" for an interface that no SPD guards. An interface of an SPD is bound
-only once its lists are in the switch (`bindings`). Pure; depends on config and entities.
+dropped. The binding is "none" for an interface that no SPD guards. An interface that an SPD guards
+is bound only once the SPD's lists are in the switch (`bindings`). Pure; depends on config and
+entities.
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ LIST_KINDS = {
 
 
 def without_lists(config: Config) -> EntityChanges:
-    """Returns the entities that need no list: engine ports and, without any SPD, the bindings."""
+    """Returns the entities that need no list: the engine ports. Without any SPD, also the
+    bindings."""
     changes = EntityChanges()
     for engine in config.policy.engines:
-        # A decrypted packet carries its own ingress; the engine's port belongs to no VRF.
+        # The engine's port belongs to no VRF: each decrypted packet names its own ingress
+        # interface.
         interface = L3Interface(engine.l3_if, 0, PortRole.ENGINE)
         changes.set(EntityKind.L3_INTERFACE, Attachment(engine.port, 0), interface)
     if not config.policy.spds:
@@ -70,12 +73,13 @@ def bindings(
 ) -> EntityChanges:
     """Returns the entities that are valid only once the lists are in the switch.
 
-    - Interfaces. "None" bindings too, since a packet passes the policy of two interfaces.
-    - Bundles and SAs. Outbound SAs too: flows name bundles by number, and only now no flow is left
-      whose number stands for another bundle.
+    - Bindings of interfaces. Those to no list are among them, since a packet passes the policies of
+      its ingress and its egress interface.
+    - Bindings of bundles, and SAs. Outbound SAs are among them, since flows name bundles by number.
+      Only now no flow is left whose number stood for another bundle.
 
-    Entities that refer to a list without a number (`list_id` returns None) are left out.
-    `associations` holds the entities of the SAs that the controller gives to engines.
+    Omits entities of a list without a number (`list_id` returns None). `associations` holds the
+    entities of the SAs that the controller gives to engines.
     """
     changes = EntityChanges()
     _bind_interfaces(config, list_id, changes)
@@ -117,10 +121,13 @@ def _bind_bundle(
 
 
 def vrf_of(config: Config, spd: str) -> int:
-    """Returns the VRF of the interfaces that an SPD guards; they must share one."""
+    """Returns the VRF of the interfaces that an SPD guards. All of them must be in one VRF."""
     return next(one.vrf.id for one in config.interfaces if one.spd == spd)
 
 
 def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
-    """Returns the numbers that stood for another bundle. `bundle_names` are those in the switch."""
+    """Returns the numbers that stood for another bundle.
+
+    `bundle_names` maps the numbers in the switch to names of bundles.
+    """
     return frozenset(number for name, number in numbers.items() if bundle_names.get(number) != name)

@@ -2,17 +2,19 @@
 """Handles flow cache misses: searches the list and re-injects the packet with the verdict.
 
 The order is search, insert, re-inject. Insertion and re-injection do not wait for each other: the
-packet carries its verdict, and the flow serves later packets. A discarded packet ends here, but its
-flow is installed too.
+packet carries its own verdict, and the flow serves later packets only. A discarded packet ends
+here, but its flow is installed too.
 
 Fragments (RFC 4301, section 7) get the verdict of their datagram. They are cached like other
 packets if all rules that could match a later fragment have the same verdict. Otherwise each
 fragment is punted, and `state.fragments` tracks the datagrams.
 
 An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
-an error can forge the quote. So the result is protection by the rule found, or a drop. A bypass is
-possible only inbound, if the SPD has `icmp_errors: checked`. The verdict of such an error is not
-cached, nor that of a packet whose headers the pipeline could not walk.
+an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
+or dropped. It can be bypassed only inbound, if the SPD has `icmp_errors: checked`.
+
+Two verdicts are not cached: that of an ICMP error judged by its quote, and that of a packet whose
+headers the pipeline could not parse to the end.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.
@@ -151,7 +153,10 @@ class FirstPackets:
     def _search(
         self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket
     ) -> tuple[Verdict, FlowKey | None]:
-        """Returns the verdict and its cache key, None if it is not cacheable. Raises WireError."""
+        """Returns the verdict and its cache key. The key is None if the verdict is not cacheable.
+
+        Raises WireError.
+        """
         verdict = state.search(seen.selectors)
         if verdict.rule_id == state.final_id:
             quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
@@ -177,10 +182,12 @@ class FirstPackets:
         return verdict if is_accepted else state.final()
 
     def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """Returns the verdict of an ICMP error that came in clear, whose sender may be forged.
+        """Returns the verdict of an ICMP error that came in clear. Its quote may be forged.
 
-        It passes only if the SPD has `icmp_errors: checked` and the error is about a flow that is
-        bypassed in both directions, or is to this router and about ESP that an SA of this SPD sent.
+        The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
+
+        - The quoted packet belongs to a flow that is bypassed in both directions.
+        - The error is for this router and about ESP that an SA of this SPD sent.
         """
         if self._policy.spds[state.spd].icmp_errors_checked:
             if verdict.action is Action.BYPASS:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Invalidates cached flows for a commit: those whose verdict it changes, or a list's whole cache.
+"""Invalidates cached flows for a commit: the flows whose verdict changes, or a list's whole cache.
 
 A list that keeps its epoch keeps its flows. Invariant: the switch then holds no flow whose verdict
 the commit changes. So these flows are deleted first (`FlowInvalidation.withdraw`), while nothing
-else writes flows of the list (`FlowTables.held`). A packet of a deleted flow is searched, by the
-old rules until the commit is in force and by the new ones after that. The list's generation retires
-verdicts in flight at the change.
+else writes flows of the list (`FlowTables.held`). For a packet of a deleted flow, the controller
+searches the old rules until the commit is in force, and the new rules after that. A verdict that is
+in flight at the change carries the old generation, so the switch rejects it.
 
 If too many flows would have to be tested or deleted, or the switch does not delete one, the list
 gets a new epoch, which retires all its flows in one write.
@@ -36,15 +36,15 @@ TESTS_PER_TURN = 4096
 WITHDRAWN_AT_MOST = 16_384
 """Limit of flows that are deleted for one list."""
 WITHDRAWN_SHARE = 0.25
-"""Limit as a share of the list's flows. Beyond it, a new epoch, which makes all flows be searched
-again, costs no more than the deletions."""
+"""The same limit as a share of the list's flows. Beyond this share, a new epoch is not more
+expensive than the deletions, although all flows must then be searched again."""
 
 
 class FlowChange(NamedTuple):
     """A cached flow whose verdict changes with the rules.
 
-    `after` is None for a fragment: its verdict depends on more than its key, so it must be searched
-    again.
+    `after` is None for a fragment: its verdict depends on more than its key, so the rules must be
+    searched again for its packets.
     """
 
     key: FlowKey
@@ -60,19 +60,20 @@ class FlowInvalidation:
         self.counters: Counter[str] = Counter()
 
     def may_keep_epoch(self, list_id: int) -> bool:
-        """Returns whether a list has flows that could outlive a commit, and all are known."""
+        """Returns whether a commit may keep a list's epoch: it has live flows, and all are
+        known."""
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
 
     async def changes(self, before: PolicyList, after: PolicyList) -> list[FlowChange] | None:
-        """Returns the flows whose verdict `after` changes; None if that needs too many tests.
+        """Returns the flows whose verdicts differ between the lists `before` and `after`.
 
-        `after` has the future ids of the rules.
+        Returns None if that needs too many tests. `after` has the ids that its rules will have.
         """
         known = self._flows.caches.get(before.list_id)
         if known is None:
             return []
-        changed = await asyncio.to_thread(changed_rules, before, after)  # lists may be long
+        changed = await asyncio.to_thread(changed_rules, before, after)  # slow for long lists
         tests = [RuleTest.of(rule) for rule in changed]
         if not tests:
             return []

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the flow caches of all lists, and is the only writer of flows to the switch.
 
-Packets offer flows (`offer`). Their writes are queued and sent in order, one batch at a time, so
-that a full cache never exceeds its bound; `flush` sends at once if no batch is in flight. A session
-begins with `rebuild`, which adopts the flows found in the switch. It ends with `close`; from then
-on nothing is offered until the next session.
+`offer` takes the flow of a packet whose verdict was searched. Writes of flows are queued and sent
+in order, one batch at a time. So a full cache never exceeds its bound. `flush` sends at once if no
+batch is in flight. A session begins with `rebuild`, which adopts the flows found in the switch. It
+ends with `close`. After that, no flow is installed until the next session.
 
 Ageing: only the counters in the switch tell whether a flow is in use. Each round reads the counters
 of the flows that are idle according to the record, and deletes a flow if its packet count has not
-increased. While a cache is nearly full, the next eviction candidates are read too, in each round
-and after every `EVICTIONS` evictions; a busy one moves to the end of the eviction order (second
-chance). A wrong estimate costs a search, never a wrong verdict.
+increased. While a cache is nearly full, each round also reads the counters of the next eviction
+candidates. A busy candidate moves to the end of the eviction order (second chance). After
+`EVICTIONS` evictions the next round starts early. A wrongly evicted flow costs a search, never a
+wrong verdict.
 
 A commit that keeps a list's epoch first holds the list (`held`). Invariant: only `withdraw` changes
 the flows of a held list. Otherwise a verdict of the old rules could be written after the commit.
@@ -61,7 +62,7 @@ keep busy flows from eviction."""
 EVICTIONS = NEXT_TO_GO // 4
 """Evictions after which the next ageing round starts early."""
 LOOKS_APART = 1.0
-"""Minimum seconds until an early ageing round. One round costs as much as many new flows."""
+"""Minimum time until an early ageing round, in seconds. A round costs as much as many new flows."""
 
 _RESULTS = {
     OK: FlowWriteResult.DONE,
@@ -93,7 +94,7 @@ class FlowDeleter(Protocol):
 
 
 class ListCache(NamedTuple):
-    """One list's cache; `idle_timeout` in seconds."""
+    """Holds the cache of one list. `idle_timeout` is in seconds."""
 
     direction: Direction
     cache: FlowCache
@@ -118,7 +119,7 @@ class FlowTables:
         self._failed: asyncio.Future[None]
         self._evictions = 0
         self._pressed = asyncio.Event()
-        self._held: Counter[int] = Counter()  # how often, by list id
+        self._held: Counter[int] = Counter()  # number of holders, by list id
         self._pending: Counter[int] = Counter()  # writes queued or under way, by list id
         self._answered = asyncio.Event()
 
@@ -136,7 +137,10 @@ class FlowTables:
     def rebuild(
         self, caches: Mapping[int, ListCache], found: Sequence[tuple[FlowSlot, FlowVerdict]]
     ) -> None:
-        """Takes the current lists and all flows found in the switch; queues strays for deletion."""
+        """Rebuilds the caches from the current lists and all flows found in the switch.
+
+        Flows of unknown lists (strays) are queued for deletion.
+        """
         now = self._clock()
         self._forget()
         self.caches = dict(caches)
@@ -166,7 +170,7 @@ class FlowTables:
     # -- audits of the switch
 
     def agrees(self, slot: FlowSlot, found: FlowVerdict | None) -> bool:
-        """Returns whether the record allows this verdict, or no entry, for a flow in the switch."""
+        """Returns whether the record agrees with the switch's entry for a flow. None: no entry."""
         known = self._cache_of(slot)
         if known is None:
             return found is None or slot in self._strays
@@ -191,7 +195,8 @@ class FlowTables:
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
         """Checks a found flow against the rules' verdict; returns False if it was wrong.
 
-        Deletes a wrong flow, and one whose verdict the rules alone do not determine (None).
+        Deletes a wrong flow. Also deletes a flow whose verdict the rules alone do not determine
+        (`verdict` is None).
         """
         if self._held[slot.list_id]:
             return True  # the next round checks the flow again
@@ -211,7 +216,7 @@ class FlowTables:
     # -- packets and commits
 
     def offer(self, list_id: int, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
-        """Offers a flow for the cache, after a search for one of its packets."""
+        """Offers a flow to the cache, after the rules were searched for one of its packets."""
         known = self.caches.get(list_id)
         if known is None:
             self.counters["flow not installed: the switch is being read"] += 1
@@ -243,7 +248,8 @@ class FlowTables:
     async def held(self, list_ids: Iterable[int]) -> AsyncIterator[None]:
         """Holds the flows of lists unchanged.
 
-        Entered once the switch has answered all their writes, or the session is over.
+        The block is entered once the switch has answered all writes of these lists, or the session
+        is over.
         """
         lists = frozenset(list_ids)
         self._held.update(lists)
@@ -256,7 +262,8 @@ class FlowTables:
     async def withdraw(self, list_id: int, keys: Sequence[FlowKey]) -> bool:
         """Deletes flows of a held list.
 
-        Returns False if the switch may still hold one, since it refused or the session is over.
+        Returns False if the switch may still hold a flow, since it refused a delete or the session
+        is over.
         """
         known = self.caches.get(list_id)
         if known is None:
@@ -287,9 +294,11 @@ class FlowTables:
             await self._answered.wait()
 
     def flush(self) -> None:
-        """Sends a batch of queued writes. If a batch is in flight, the next one follows it."""
+        """Sends a batch of queued writes. If a batch is in flight, the next one is sent after
+        it."""
         if not self._under_way and self._session is not None and (self._queue or self._strays):
-            # The owner of the session learns of its end anyway.
+            # An error here means that the session has ended. The session's owner learns of that
+            # anyway.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
 
@@ -341,12 +350,13 @@ class FlowTables:
         self._under_way = False
         try:
             if isinstance(outcome, P4RuntimeError):
-                # Unknown which updates the switch applied: `run` ends, and a read-back follows.
+                # It is unknown which updates the switch applied. `run` ends, and a read-back
+                # follows.
                 raise outcome
             self._take(batch, outcome)
             self.flush()
         except Exception as error:
-            # The event loop only logs exceptions of this callback, so `run` raises this one.
+            # The event loop would only log an exception of this callback. `run` raises it instead.
             if not self._failed.done():
                 self._failed.set_exception(error)
 
@@ -365,7 +375,7 @@ class FlowTables:
             self._enqueue(list_id, known.cache.written(write, result, now))
         self._answered.set()
 
-    # -- age
+    # -- ageing
 
     async def _age(self, session: FlowWriter) -> None:
         while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where fragments of each rule get their verdict: from the flow cache or the controller.
+"""Finds where fragments of each rule get their verdict: in the flow cache or from the controller.
 
 A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. Its verdict is
 that of its first fragment. For given addresses and protocol, let D be the first rule that certainly
@@ -56,7 +56,7 @@ class Expectation(NamedTuple):
 
 
 class _TooManyError(Exception):
-    """Tells that the limit of tests is reached."""
+    """Raised when the limit of tests is reached."""
 
 
 def expectations(
@@ -116,7 +116,7 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
 
 
 def _protocols(rule: Rule) -> int:
-    """Returns a rule's IPv4 protocols as bits. An IPv4 packet's protocol is never opaque."""
+    """Returns a rule's IPv4 protocols as bits. In IPv4 the protocol is never opaque."""
     if rule.protocol is None:
         return _ALL_PROTOCOLS
     if rule.protocol is OPAQUE:

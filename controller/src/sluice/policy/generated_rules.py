@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates the first rules of every list: bypass for ND and IKE.
 
-Without them an SPD would isolate its own router: no IPv6 neighbour is found, and no SA is
-negotiated (RFC 4301, 4.4.1 requires an explicit BYPASS for IKE). The rules name only this router's
-own addresses, link-local addresses and the groups of neighbour discovery. They match this router's
-own packets only, never transit. `sluice show spd` marks them. Their names have a colon, which an
-operator's rule cannot have. Pure; depends on model.
+Without these rules, an SPD would isolate its own router: the router could not find IPv6 neighbours
+or negotiate SAs. RFC 4301, 4.4.1 requires an explicit BYPASS for IKE. The rules name only this
+router's own addresses, link-local addresses and the groups of neighbour discovery. Generated rules
+match this router's own packets only, never transit packets. `sluice show spd` marks them. The names
+of generated rules have a colon, which is not allowed in operators' rules. Pure; depends on model.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Action(IntEnum):
 class Direction(Enum):
     """Selects one of an SPD's two lists."""
 
-    __hash__ = object.__hash__  # hashed for each first packet; faster than Enum's
+    __hash__ = object.__hash__  # faster than Enum's hash; used for each first packet
     INBOUND = "inbound"
     OUTBOUND = "outbound"
 
@@ -80,7 +80,7 @@ def icmp_text(numbers: NumberRange) -> str:
         return str(NumberRange(first, last))
     if first == last:
         return f"{first}/{NumberRange(low, high)}"
-    return f"{first}/{low}-{last}/{high}"  # never in a file
+    return f"{first}/{low}-{last}/{high}"  # never occurs in a file
 
 
 class NumberRange(NamedTuple):
@@ -94,26 +94,28 @@ class NumberRange(NamedTuple):
 
 
 class Opaque(Enum):
-    """Value of a selector that a packet does not show, as in later fragments."""
+    """Value of a selector that a packet does not show. Ports of later fragments are an example."""
 
     OPAQUE = "opaque"
 
 
 OPAQUE: Final = Opaque.OPAQUE
 Numbers: TypeAlias = tuple[NumberRange, ...] | Opaque | None
-"""Ranges; or OPAQUE, which matches only packets without such numbers; or None (ANY), which includes
-OPAQUE."""
+"""One of: ranges; OPAQUE, which matches only packets without such numbers; None (ANY), which also
+includes OPAQUE."""
 Protocols: TypeAlias = tuple[int, ...] | Opaque | None
-"""Protocol numbers; or OPAQUE, which matches only packets without a visible one; or None (ANY)."""
+"""One of: protocol numbers; OPAQUE, which matches only packets without a visible protocol; None
+(ANY)."""
 
 
 class Selectors(NamedTuple):
-    """Selectors of a packet (RFC 4301, 4.4.1.1).
+    """Holds the selectors of a packet (RFC 4301, 4.4.1.1).
 
     - `source_port` and `destination_port` are None for a later fragment, and for a protocol without
-      ports. `icmp` is type << 8 | code, or None likewise.
-    - `protocol` is the one after the extension headers that RFC 4301 skips. It is None for a later
-      fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
+      ports.
+    - `icmp` is type << 8 | code. It is None for a later fragment and for other protocols than ICMP.
+    - `protocol` is the protocol after the extension headers that RFC 4301 skips. It is None for a
+      later fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
     - `is_own`: the packet is for this router (inbound), or this router made it (outbound).
     """
 
@@ -139,7 +141,7 @@ class FlowKey(NamedTuple):
 
     It holds all fields that any rule tests, so the result of an ordered search may be cached under
     it. Ports are zero where `Selectors` has None; for ICMP the destination port is type << 8 |
-    code. `protocol` is the headers' value, for a later IPv6 fragment too. `is_local` is
+    code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local` is
     `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, zero outbound.
     """
 
@@ -155,7 +157,7 @@ class FlowKey(NamedTuple):
     def selectors(self) -> Selectors | None:
         """Returns the selectors of the packets with this key.
 
-        None for fragments, whose key does not determine their selectors.
+        Returns None for fragments, whose key does not determine their selectors.
         """
         if self.fragment is not FragmentClass.WHOLE:
             return None
@@ -172,7 +174,7 @@ class FlowKey(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One rule of an ordered list. A selector of None is ANY, in both address families.
+    """One rule of an ordered list. A selector that is None matches any value.
 
     A generated rule matches this router's own packets only (`Selectors.is_own`). A `protocol` of
     OPAQUE matches only packets without a visible protocol. `audit`: packets that the rule discards

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the searched rules of every list: the generated rules, then the operator's.
 
-The generated rules name this router's addresses, so a list changes with the addresses too. Depends
-on config and generated_rules.
+The generated rules name this router's addresses, so a list also changes when these addresses
+change. Depends on config and generated_rules.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OperatorRules:
 
     @contextmanager
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
-        """Applies rules for the block, and restores the earlier ones if the block raises."""
+        """Sets proposed rules for the block. Restores the earlier rules if the block raises."""
         before = {name: self.by_list[name] for name in rules}
         self.by_list.update(rules)
         try:

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saves the record that a restart loads.
 
-The record holds the rules, the lists' numbers, the flow caches that an operator turned on or off,
-and the bundle of each bundle number.
+The record holds four things:
+
+- the rules;
+- the numbers of the lists;
+- the flow caches that an operator turned on or off;
+- the bundle that each bundle number stands for.
 
 The record is saved before the switch receives a change, and again after a failed change. Depends on
 spdstore and state.spd.
@@ -20,7 +24,7 @@ from sluice.state.spd import Commit, SpdRecord, SpdTable
 log = logging.getLogger(__name__)
 
 DISK_RETRY = 10.0
-"""Seconds after which a record that could not be written is tried again."""
+"""Seconds until a failed write of the record is retried."""
 
 NO_CHANGE = Commit(())
 
@@ -43,7 +47,8 @@ class PolicyRecord:
         self._is_changing = is_changing
         self.path = store.path
         self.caches: dict[str, bool] = dict(loaded.caches)
-        """Flow caches that an operator turned on or off, by SPD; the others are as configured."""
+        """Flow caches that an operator turned on or off, by SPD. The others follow the
+        configuration."""
         self.bundle_names: dict[int, str] = loaded.bundles
         """The bundle that each number stands for in the switch, as far as it is known."""
 
@@ -53,7 +58,10 @@ class PolicyRecord:
 
     def save_again(self) -> None:
         """Saves the state in force after a failed change, so that a restart does not make the
-        change. A full disk is tried again every `DISK_RETRY` seconds."""
+        change.
+
+        If the disk is full, retries every `DISK_RETRY` seconds.
+        """
         try:
             self.save()
         except SpdStoreError as error:

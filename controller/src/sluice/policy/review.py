@@ -85,9 +85,11 @@ class RuleChange:
 
 
 def diff(before: Sequence[Rule], after: Sequence[Rule]) -> list[RuleChange]:
-    """Returns the differences between two lists: removed rules first, then in the new order.
+    """Returns the differences between two lists: removed rules first, then the rest in the new
+    order.
 
-    A rule is identified by its name. The rules reported as moved are a smallest possible set.
+    A rule is identified by its name. difflib finds the rules that kept their relative order; the
+    others are reported as moved.
     """
     old = {rule.name: (at, rule) for at, rule in enumerate(before, 1)}
     new = {rule.name: (at, rule) for at, rule in enumerate(after, 1)}

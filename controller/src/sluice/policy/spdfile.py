@@ -68,7 +68,7 @@ def to_action(value: object) -> Action:
 
 
 class RuleKeys(ConfigSection, title="Keys of a rule"):
-    """A rule as written; an absent selector matches everything."""
+    """Keys of a rule. An absent selector matches everything."""
 
     name = required(scalars.name, "The rule's name, shown by `sluice show spd`.")
     action = required(to_action, "What becomes of a packet that matches.")
@@ -95,7 +95,7 @@ class RuleKeys(ConfigSection, title="Keys of a rule"):
 
 
 class SpdFileKeys(ConfigSection, title="Keys of an SPD's file"):
-    """An SPD in a file of its own."""
+    """Keys of an SPD's file."""
 
     spd = required(scalars.name, "The SPD's name.")
     inbound = sections_of(RuleKeys, "Rules for packets that come in")
@@ -205,7 +205,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
         (RuleKeys.destination_ports, rule.destination_port, PORT_PROTOCOLS),
         (RuleKeys.icmp, rule.icmp, ICMP_PROTOCOLS),
     ):
-        # An empty tuple of protocols is a problem that was reported already.
+        # An empty tuple of protocols has already been reported as a problem.
         if isinstance(numbers, tuple) and not (
             isinstance(rule.protocol, tuple) and wanted.issuperset(rule.protocol)
         ):
@@ -213,7 +213,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
             text.problem(key, f"numbers need a `protocol:` of {names} and no other")
 
 
-# -- values: a scalar or a list of scalars; None for `any` and for a missing key
+# -- values: a scalar or a list of scalars. `any` and a missing key become None.
 
 
 def _addresses(text: YamlMapping, key: ConfigKey) -> tuple[AddressRange, ...] | None:

@@ -4,10 +4,9 @@
 The state is one JSON file, replaced as a whole (`durable`): a failed write leaves the old file.
 
 - Only the owner may read or write the file, since its rules tell which traffic is protected.
-- A checksum detects damage, which is a named error. Nothing is guessed: with wrong numbers a
-  retired flow could count as current again.
-- The file holds the rules too, in the language of SPD files. A restart loads the last committed
-  rules from it.
+- A checksum detects damage, which raises SpdStoreError. Numbers are never guessed: with wrong
+  numbers, a retired flow could become valid again.
+- The file also holds the last committed rules, in the language of SPD files. A restart loads them.
 
 Depends on state.spd for the record and on spdtext for the text of rules.
 """
@@ -34,13 +33,13 @@ DIRECTORY_MODE = 0o700
 
 
 class SpdStoreError(Exception):
-    """The file cannot be read or written, or its content is damaged."""
+    """Tells that the file cannot be read or written, or that its content is damaged."""
 
 
 def prepare(directory: Path) -> None:
-    """Creates the state directory, for its owner only; restricts an existing one likewise.
+    """Creates the state directory with access for its owner only. Restricts an existing directory.
 
-    Raises SpdStoreError if it belongs to another user, who could replace its files.
+    Raises SpdStoreError if the directory belongs to another user, who could replace its files.
     """
     try:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -73,7 +72,7 @@ class SpdStore:
         self.on_disk: SpdRecord | None = None
 
     def load(self) -> SpdRecord:
-        """Returns the last saved record, an empty one if there is no file, and sets `on_disk`.
+        """Loads the last saved record, or an empty one if there is no file. Sets `on_disk`.
 
         Raises SpdStoreError; `on_disk` is then None.
         """
@@ -127,7 +126,8 @@ class SpdStore:
         self.on_disk = record
 
     def _reset_on_disk(self) -> None:
-        """Resets `on_disk`: until the directory is synced, a restart may find either record."""
+        """Resets `on_disk`. Until the directory is synced, a restart may find the old or the new
+        record."""
         self.on_disk = None
 
 

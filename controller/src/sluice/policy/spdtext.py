@@ -2,7 +2,7 @@
 """Converts rules into the language of SPD files, for the record on disk and `sluice spd export`.
 
 `from_document(to_document(rule)) == rule` for every rule that a file can hold; generated rules are
-in no file. Depends on spdfile, which defines the language.
+never written to a file. Depends on spdfile, which defines the language.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """Reports an impossible policy or a failed change of policy; the text is a sentence."""
+    """Reports an impossible policy or a failed change of policy. Its text is a complete
+    sentence."""
 
 
 class Capacity(NamedTuple):
@@ -88,7 +89,7 @@ def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) 
 
 
 def check_capacity(config: Config, capacity: Capacity) -> None:
-    """Checks that all flow caches fit the pipeline's tables, for any mix of flows.
+    """Checks that the flow caches together fit the pipeline's tables, whatever flows they hold.
 
     Raises PolicyError.
     """

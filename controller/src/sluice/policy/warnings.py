@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings of `sluice spd check`: effects of an SPD that its author may not intend.
+"""Makes the warnings of `sluice spd check`: effects of an SPD that its author may not intend.
 
-The policy of an interface applies to the router's own packets too. Sessions of its routing daemons
-need rules like other traffic (DESIGN: only the rules for ND and IKE are generated). A discard rule
-that also matches the errors of path MTU discovery makes black holes. If FRR's configuration is
-known, its sessions are tested one by one; otherwise there are no warnings about sessions.
+The policy of an interface applies to the router's own packets too. Only the rules for ND and IKE
+are generated, so sessions of routing daemons need rules of the operator. A discard rule that also
+matches the ICMP errors of path MTU discovery makes black holes. If FRR's configuration is known,
+its sessions are tested one by one; otherwise there are no warnings about sessions.
 
 Pure; depends on policy.model, frr, sluice.model and state.rule_search.
 """
@@ -131,7 +131,8 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
             or any(_is_in(peer.address, net) for net in context.elsewhere)
         ):
             continue
-        # A multihop peer, by an unknown interface: it is enough that one source address passes.
+        # A multihop peer may be reached by any interface, so it is enough that one source address
+        # passes.
         tried = [
             (own, _bgp_obstacle(rules, own, peer.address, peer.port))
             for own in _sources(peer, context)
@@ -158,7 +159,7 @@ def _no_bgp(own: Address, far: Address, peer: BgpPeer, obstacle: str) -> str:
 
 
 def _on_link(peer: BgpPeer, context: RuleContext) -> Iterator[tuple[Address, Address]]:
-    """Yields our and the peer's address, if the peer is on the link of a guarded interface."""
+    """Yields (own address, peer address) if the peer is on the link of a guarded interface."""
     if peer.interface is not None:
         if any(one.name == peer.interface for one in context.guarded):
             yield LINK_LOCAL, LINK_LOCAL_PEER
@@ -215,7 +216,7 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    # Another address on the link: of two addresses (RFC 3021) the other one.
+    # Chooses another address on the link. If the link has two (RFC 3021), it is the other one.
     has_two = address.length == 8 * len(own) - 1
     peer = own[:-1] + bytes([own[-1] ^ 1 if has_two else own[-1] ^ 3 or 1])
     group = ALL_OSPF_ROUTERS[len(own)]
@@ -241,7 +242,8 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
 
 
 def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
-    """Warns of lists that discard all errors of path MTU discovery, by a rule or without a match.
+    """Warns of lists that discard all errors of path MTU discovery, by a rule or because no rule
+    matches.
 
     An error about a bypassed packet needs a rule of its own, or inbound `icmp_errors: checked`. An
     error about a protected packet is sent through the bundle (RFC 4301, section 6).

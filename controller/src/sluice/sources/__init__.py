@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of events: FPM, the kernel, the host's interfaces, punted packets.
+"""Provides the sources of events: FPM, the kernel, the host's interfaces, punted packets.
 
 All sources have the same interface. `fileno()` is readable while events may wait. `poll(limit)`
-returns about `limit` events and never blocks; an empty list means that none is left for now. So the
+returns about `limit` events and never blocks. It returns an empty list if no event waits. So the
 controller drains each source in bounded slices, while further events wait in a bounded queue of the
-kernel or the native module. `counters` counts refusals and errors by name.
+kernel or of the native module. `counters` counts refusals and errors by name.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network devices by name (netdevice(7)), and the controllers' claims on them.
+"""Creates and inspects network devices by name (netdevice(7)), and claims them for a controller.
 
 A claim is a locked file in a directory that only its owner may enter. The name of an abstract
-socket is no alternative: any local user could bind it and so keep a controller from starting.
+socket would not do: any local user could bind it, and so keep a controller from starting.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
 IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
 MAKINGS = 20
-"""Maximum number of attempts to create a TAP, if other users open it before its owner is set."""
+"""Maximum number of attempts to create a TAP that other users open before its owner is set."""
 CLOSING_SECONDS = 5.0
-"""Time limit until only the keeper has queues of TAPs that the last controller left."""
+"""Time in which only the keeper must have queues of the last controller's TAPs, in seconds."""
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 
 
 class Devices:
-    """The network devices of the process's namespace, by name."""
+    """Handles the network devices of the process's namespace, by name."""
 
     def __init__(self, claims: Path = CLAIMS) -> None:
         self._directory = claims
@@ -45,7 +45,8 @@ class Devices:
         """Claims a device for this process until `release`, `close` or the end of the process.
 
         Several processes may open one TAP, but two controllers must not. Raises OSError: EBUSY if
-        another controller has claimed it, EPERM if the directory would let other users claim it.
+        another controller has claimed it, EPERM if other users could claim devices in the
+        directory.
         """
         _make_private(self._directory)
         path = self._directory / f"{_namespace()}-{name}"
@@ -60,7 +61,7 @@ class Devices:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), path.stat()):
                     break
-            os.close(file)  # the previous owner removed the file meanwhile
+            os.close(file)  # the previous owner has removed the file
         self._claims[name] = path, file
 
     def release(self, name: str) -> None:
@@ -76,15 +77,17 @@ class Devices:
 
     @contextmanager
     def reserved(self, name: str) -> Iterator[int]:
-        """Creates the TAP or opens an existing one, and makes this user its owner, who alone may
-        open it. Yields the descriptor of one of its queues and closes it at the end. The TAP exists
-        at least until then. Raises OSError.
+        """Creates the TAP or opens an existing one. Makes this user its owner, who alone may open
+        it.
 
-        A TAP without an owner can be opened by every local user where /dev/net/tun is open to all.
-        A foreign queue reads what the host sends, and can send to the host in the switch's place,
-        for the TAP's lifetime. One system call creates the TAP and the next sets its owner. The
-        number of queues shows whether another user opened one in between; then the TAP is removed
-        and created again.
+        Yields the descriptor of one of the TAP's queues, and closes it at the end of the block. The
+        TAP exists at least until then. Raises OSError.
+
+        If /dev/net/tun is open to all, every local user can open a TAP without an owner. With a
+        queue, another user could read what the host sends, and could send to the host in the
+        switch's place, for the TAP's lifetime. One system call creates the TAP and the next sets
+        its owner. If another user has opened a queue in between, the number of queues shows that.
+        Then the TAP is removed and created again.
         """
         for _ in range(MAKINGS):
             was_there = _exists(name)
@@ -100,15 +103,15 @@ class Devices:
         raise OSError(errno.EBUSY, message, name)
 
     def configure_interface(self, name: str) -> None:
-        """See sources.configure_interface."""
+        """Applies `interface_settings.configure_interface`."""
         configure_interface(name)
 
     def has_carrier(self, name: str) -> bool:
-        """Whether a device of this name exists, is up, and has a carrier."""
+        """Returns whether a device of this name exists, is up, and has a carrier."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             try:
                 answer = fcntl.ioctl(control, SIOCGIFFLAGS, IFREQ.pack(name.encode(), 0))
-            except OSError:  # ENODEV: not there yet
+            except OSError:  # ENODEV: the device does not exist yet
                 return False
         flags: int = IFREQ.unpack(answer)[1]
         return flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
@@ -120,7 +123,7 @@ def _open_queue(name: str) -> int:
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
         fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
-        # Only if needed: the kernel walks its whole IPv6 FIB on every TUNSETOWNER.
+        # Only if needed, since the kernel walks its whole IPv6 FIB on every TUNSETOWNER.
         if owner_of(name) != os.geteuid():
             fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
     except OSError:
@@ -130,11 +133,11 @@ def _open_queue(name: str) -> int:
 
 
 def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
-    """Whether only this process and, if the TAP existed, its keepers have queues of it.
+    """Returns whether only this process and, if the TAP existed, its keepers have queues of it.
 
-    There is one keeper for each controller that ended within the grace. Only the keeper that stands
-    in, which holds the stand-in lock, may have an attached queue. A killed controller's keeper has
-    until `until` (monotonic) to detach its queue or to take the lock.
+    There is one keeper for each controller that ended within the grace period. Only a keeper that
+    stands in may have an attached queue; it holds the stand-in lock. A killed controller's keeper
+    has until `until` (monotonic) to detach its queue or to take the lock.
     """
     while True:
         attached, detached = queues_of(name)
@@ -156,14 +159,18 @@ def _exists(name: str) -> bool:
 
 
 def _namespace() -> int:
-    """Returns the inode number of the calling thread's network namespace, unique while the
-    namespace exists."""
+    """Returns the inode number of the calling thread's network namespace.
+
+    It is unique while the namespace exists.
+    """
     return Path("/proc/thread-self/ns/net").stat().st_ino
 
 
 def _make_private(directory: Path) -> None:
-    """Creates the directory, or checks that this user or root owns it; sets mode 0700. Raises
-    OSError."""
+    """Creates the directory, or checks that this user or root owns it. Sets mode 0700.
+
+    Raises OSError.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in (0, os.geteuid()):

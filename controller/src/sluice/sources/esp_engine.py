@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client of an ESP engine's admin socket: one line per request and per answer (`wire.esp_admin`).
+"""Talks to an ESP engine's admin socket: one line per request and per answer (`wire.esp_admin`).
 
-There is one request at a time. The listener receives keys, so it must run as this user or root. A
-line with keys is sent from its own buffer, which is overwritten afterwards. Time and size of an
-answer are bounded. Depends on wire.
+There is one request at a time. The engine receives keys, so its process must run as this user or
+root. A line with keys is sent from its own buffer, which is overwritten afterwards. Time and size
+of an answer are bounded. Depends on wire.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from sluice.wire.esp_admin import (
 )
 
 PATIENCE = 5.0
-"""Seconds until an answer is overdue."""
+"""Longest wait for an answer, in seconds."""
 LONGEST_ANSWER = 64 << 20
-"""Bytes; an SA takes about 600."""
+"""Longest answer, in bytes. An SA takes about 600 bytes."""
 CHUNK = 1 << 16
 CREDENTIALS = struct.Struct("3i")
 
 
 class EspEngine:
-    """A connection to one engine, opened on demand.
+    """Holds a connection to one engine, opened on demand.
 
     All calls raise EngineUnreachableError.
     """
@@ -51,7 +51,7 @@ class EspEngine:
         self._socket: socket.socket | None = None
 
     def close(self) -> None:
-        """Ends the connection; the next request opens another."""
+        """Closes the connection. The next request opens another one."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes from zebra over FPM: sessions and their events.
+"""Receives routes from zebra over FPM, as sessions and their events.
 
-Depends on `sluice._native.FpmServer` (or anything shaped like it) for frames and on wire.fpm to
-decode them. There is one session at a time: a newer connection ends the older, so that events of
-two sessions never mix. A connection counts only once `admit` has let it in; a refused one neither
-ends a session nor changes a route. Bytes that cannot be decoded end the session as well; zebra
-connects again and replays everything, and until then the routes stay as they are. Routes of other
-network namespaces than the session's, which a zebra with `-n` sends as its own, are left out
+Depends on `sluice._native.FpmServer` (or an object with its methods) for frames, and on wire.fpm to
+decode them.
+
+There is one session at a time. A newer connection ends the older one, so events of two sessions
+never mix. A connection counts only once `admit` has accepted it; a refused connection neither ends
+a session nor changes a route. Bytes that cannot be decoded also end the session. zebra then
+connects again and replays everything; until then the routes stay as they are.
+
+A zebra with `-n` sends routes of other network namespaces as its own. These routes are left out
 (`fpm_senders`).
 
-In a full table nearly all frames differ from earlier ones in the prefix only. With `runs` these
-arrive as a `RouteRun`: many routes in one event.
+In a full table, nearly all frames differ from earlier ones only in the prefix. With `runs`, these
+frames arrive as a `RouteRun`: many routes in one event.
 """
 
 from __future__ import annotations
@@ -35,36 +38,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Each holds the bytes of one socket read, 256 KiB at most; the rest waits in the server.
+# Number of server events taken at a time. Each holds the bytes of one socket read, 256 KiB at most.
+# The rest waits in the server.
 SERVER_EVENTS = 2
 RUN = 1024
-"""Approximate number of routes per run: some 2 ms until they are queued for the switch."""
+"""Approximate number of routes per run. It takes some 2 ms to queue them for the switch."""
 UNUSUAL_HEADS = (*range(224, 256), 169)
-"""First octets of prefixes that are never in a run: not all of them are routed."""
+"""First octets of prefixes that are never in a run: the pipeline does not route all of them."""
 REFUSALS_AT_ONCE = 8
-"""Connections refused per slice, so that constant connects do not delay packets."""
+"""Connections refused per slice, so that continual connects do not delay packets."""
 REFUSALS_TOLD_EVERY = 10.0
 """Seconds between logged refusals, so that repeated connects do not fill the log."""
 
 Admit = Callable[[str], str]
-"""The user who connected from an address, or Refused (`peer.AllowedUsers.admit`)."""
+"""Returns the user who connected from an address, or raises RefusedPeer."""
 
 
 class FrameServer(Protocol):
-    """The methods of `sluice._native.FpmServer` that are used."""
+    """Describes the methods of `sluice._native.FpmServer` that are used."""
 
     def fileno(self) -> int:
-        """Readable while `poll` has events."""
+        """Returns a descriptor that is readable while `poll` has events."""
 
     def poll(self, max_events: int) -> list[FpmEvent]:
         """Removes at most `max_events` events from the queue and returns them."""
 
     def disconnect(self, connection: int, reason: str) -> None:
-        """Closes a connection; "closed" follows."""
+        """Closes a connection. The event "closed" follows."""
 
 
 class FpmSource:
-    """The route events of the FPM peer."""
+    """Provides the route events of the FPM peer."""
 
     def __init__(
         self,
@@ -92,12 +96,16 @@ class FpmSource:
         self.counters: Counter[str] = Counter()
 
     def fileno(self) -> int:
-        """Readable while the server has events; call `poll` until it gives an empty list."""
+        """Returns a descriptor that is readable while the server has events.
+
+        Then call `poll` until it returns an empty list.
+        """
         return self._server.fileno()
 
     @property
     def problem(self) -> str | None:
-        """Why routes of the routing daemon are left out, as a sentence; None if none are."""
+        """Why some routes of the routing daemon are left out, as a sentence. None if none are left
+        out."""
         left_out = self._senders.left_out
         if not left_out or self.peer is None:
             return None
@@ -107,12 +115,16 @@ class FpmSource:
         )
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Must be called for every link event of the host: zebra's replay depends on the links."""
+        """Handles a link event of the host. Call it for every one: zebra's replay depends on the
+        links."""
         self._incomplete.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
-        """About `limit` events, or fewer and a run, in order; empty when there is nothing more for
-        now, or when `REFUSALS_AT_ONCE` connections were refused: then `fileno` stays readable."""
+        """Returns about `limit` events, or fewer and a run, in order.
+
+        Empty if no event waits. Also empty if `REFUSALS_AT_ONCE` connections were refused; then
+        `fileno` stays readable.
+        """
         events: list[RouteEvent | RouteRun] = []
         refused = self.counters["connections_refused"] + REFUSALS_AT_ONCE
         while len(events) < limit and self.counters["connections_refused"] < refused:
@@ -128,7 +140,8 @@ class FpmSource:
         return events
 
     def _read_run(self, events: list[RouteEvent | RouteRun]) -> bool:
-        """Reads the next frames as a run, or one as events; returns whether the slice is full."""
+        """Reads the next frames as one run, or one frame as events. Returns whether the slice is
+        full."""
         run, read = None, 0
         if self._runs is not None:
             run, read = self._runs.read(self._payloads, self._next, RUN)
@@ -157,7 +170,7 @@ class FpmSource:
                     self._end(reason, events)
 
     def _open(self, connection: int, peer: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Switches to the newest admitted connection: the earlier one may be dead but open."""
+        """Makes an admitted connection the session. An earlier one may be dead but still open."""
         try:
             name = f"{peer} (user {self._admit(peer)})"
         except RefusedPeer as refused:
@@ -184,8 +197,10 @@ class FpmSource:
     def _of_namespace(
         self, payloads: list[bytes], events: list[RouteEvent | RouteRun]
     ) -> list[bytes]:
-        """Returns the frames of the session's namespace. Ends the session where a frame shows that
-        the frames accepted so far were of another namespace."""
+        """Returns the frames of the session's namespace.
+
+        Ends the session if a frame shows that the frames accepted so far were of another namespace.
+        """
         if all(payload[SENDER] == self._sender for payload in payloads):
             return payloads
         taken = []
@@ -219,7 +234,7 @@ class FpmSource:
             self._hang_up("a new replay is needed: next-hop groups may lack a leg", events)
 
     def _hang_up(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Ends the session from this side; zebra connects again and replays everything."""
+        """Ends the session from this side. zebra connects again and replays everything."""
         if self._session is not None:
             self._server.disconnect(self._session, reason)
         self._end(reason, events)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells routes of the session's network namespace from routes of other namespaces.
+"""Distinguishes routes of the session's network namespace from those of other namespaces.
 
 A zebra with `-n` has a network namespace for each VRF. It sends the routes of all namespaces as
-routes of the main table, with interface indexes of their own namespace. If these were taken for the
-default VRF's, they would send its packets into another VRF. zebra uses one netlink socket for each
-namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The kernel lists
-the ports of a namespace's sockets in /proc/net/netlink.
+routes of the main table, with the interface indexes of their own namespace. If these routes were
+used for the default VRF, its packets would be sent into another VRF. zebra uses one netlink socket
+for each namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The kernel
+lists the ports of a namespace's sockets in /proc/net/netlink.
 
-All senders are accepted until one of them is found to have a socket in the session's namespace: a
-peer other than zebra may write any value to nlmsg_pid. Depends on nothing.
+A peer other than zebra may write any value to nlmsg_pid. So all senders are accepted until one of
+them is found to have a socket in the session's namespace. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ REMEMBERED = 64
 
 
 class SenderVerdict(Enum):
-    """Whether a message is accepted."""
+    """Tells whether a message is accepted."""
 
     TAKEN = 0
     FOREIGN = 1
     MISLED = 2
-    """The message is of the session's namespace, but earlier accepted messages were of another. The
-    caller must forget the routes of the earlier messages."""
+    """The message is of the session's namespace, but earlier accepted messages were of another one.
+    The caller must forget the routes of those messages."""
 
 
 def is_port_here(port: int) -> bool:
-    """Whether a program's NETLINK_ROUTE socket in the calling thread's namespace has this port.
-    False for port 0, the kernel's, and where /proc/net/netlink cannot be read."""
+    """Returns whether a program in the calling thread's namespace uses this NETLINK_ROUTE port.
+
+    False for port 0, which is the kernel's, and if /proc/net/netlink cannot be read.
+    """
     try:
         lines = SOCKETS.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -51,7 +53,7 @@ def is_port_here(port: int) -> bool:
 
 
 class Senders:
-    """The senders of one FPM source, session after session."""
+    """Tracks the senders of one FPM source, session after session."""
 
     def __init__(self, is_here: Callable[[int], bool] = is_port_here) -> None:
         self._is_here = is_here
@@ -63,7 +65,7 @@ class Senders:
         """Payloads of this session that were not accepted."""
 
     def begin(self) -> None:
-        """Starts a session. Senders that were found to be foreign stay foreign."""
+        """Starts a session. Senders that were found to be of another namespace stay refused."""
         self._taken, self._here = set(), False
         self.left_out = 0
 

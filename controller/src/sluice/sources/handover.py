@@ -2,13 +2,14 @@
 """Hands the fast path's tables to a stand-in, and finds the process that stands in at a TAP.
 
 `Handover` is memory that the controller shares with the keeper of the TAPs (`sources.tap_keeper`).
-While packets pass between switch and host, it contains the tables of the fast path. A controller
-that is killed leaves them there. A controller that ends by itself, or has no session with the
-switch, leaves nothing. A checksum detects tables that a killed controller has only partly written.
+While packets pass between switch and host, the memory contains the tables of the fast path. A
+controller that is killed leaves the tables there. A controller that ends by itself, or has no
+session with the switch, leaves no tables. A checksum detects tables that a killed controller has
+only partly written.
 
-A stand-in process holds a lock for each TAP, in the directory of `sources.device`'s claims. Its
-successor finds the process by this lock, and ends it. Linux only. Uses the standard library alone,
-so that the keeper stays small.
+A stand-in process holds a lock for each TAP, in the directory of `sources.device`'s claims. The
+next controller finds the process by this lock, and ends it. Linux only. Uses the standard library
+alone, so that the keeper stays small.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 CLAIMS = Path("/run/sluice/interfaces")
-"""One directory for the host. A claim's file name contains network namespace and interface."""
+"""Directory of claims and locks, one for the host. The file name of a claim contains network
+namespace and interface."""
 ENDING_SECONDS = 5.0
-# Length and checksum of the tables behind it.
+# Header: length and checksum of the tables that follow.
 HEADER = Struct("=QI")
 # struct flock: type, whence, start, length, process
 FLOCK = Struct("@hhqqi0q")
 
 Tables: TypeAlias = dict[str, Any]
-"""Made by `sluice.fast_path`, used by `sources.stand_in`."""
+"""Tables of the fast path. `sluice.fast_path` makes them, `sources.stand_in` uses them."""
 
 
 class Handover:
-    """The controller's side."""
+    """Represents the controller's side of the shared memory."""
 
     def __init__(self) -> None:
         self.file = os.memfd_create("sluice-handover", os.MFD_CLOEXEC)
@@ -51,7 +53,7 @@ class Handover:
         os.pwrite(self.file, HEADER.pack(len(body), zlib.crc32(body)) + body, 0)
 
     def withdraw(self) -> None:
-        """Removes the tables with their keys, so that no process stands in."""
+        """Removes the tables and the keys in them, so that no process stands in."""
         os.ftruncate(self.file, 0)
 
     def close(self) -> None:
@@ -61,8 +63,7 @@ class Handover:
 
 
 def tables_in(file: int) -> Tables | None:
-    """Returns the tables that the controller has left; None if there are none or they are
-    incomplete."""
+    """Returns the tables that the controller has left, or None if there are none or only a part."""
     header = os.pread(file, HEADER.size, 0)
     if len(header) < HEADER.size:
         return None
@@ -76,7 +77,7 @@ def tables_in(file: int) -> Tables | None:
 
 
 class StandInLocks:
-    """The locks of one stand-in for TAPs in the calling thread's network namespace."""
+    """Holds the locks of one stand-in, for TAPs in the calling thread's network namespace."""
 
     def __init__(self, names: Sequence[str], claims: Path = CLAIMS) -> None:
         self._paths = [_path(name, claims) for name in names]
@@ -94,8 +95,7 @@ class StandInLocks:
             raise
 
     def release(self) -> None:
-        """Releases all locks. The files stay, since removing one could remove the file that another
-        process has locked."""
+        """Releases all locks. The files stay: another process may have locked one of them."""
         for file in self._files:
             os.close(file)
         self._files.clear()
@@ -116,8 +116,11 @@ def holder(name: str, claims: Path = CLAIMS) -> int | None:
 
 
 def end_stand_ins(names: Sequence[str], claims: Path = CLAIMS) -> None:
-    """Kills each process that stands in at one of these TAPs. Returns when it has ended, and its
-    queues and sessions are closed. Raises OSError if it does not end."""
+    """Kills each process that stands in at one of these TAPs.
+
+    Returns when the process has ended, and its queues and sessions are closed. Raises OSError if it
+    does not end.
+    """
     for name in names:
         pid = holder(name, claims)
         while pid is not None:
@@ -142,5 +145,5 @@ def _end(name: str, pid: int, claims: Path) -> None:
 
 
 def _path(name: str, claims: Path) -> Path:
-    # Distinct from the claims of controllers, which begin with the namespace's number.
+    # The claims of controllers begin with the namespace's number, so the names differ.
     return claims / f"stand-in-{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}"

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host interfaces: one TAP for each layer-3 interface, through which FRR and the kernel use the
-switch.
+"""Manages the host interfaces: one TAP for each layer-3 interface.
 
-A TAP carries the interface's addresses, and its carrier follows the carrier of the port's device.
-Packets that the pipeline punts to the host are written to the TAP. Frames that the host sends are
-read from it as HostFrame.
+FRR and the kernel use the switch through the TAPs. A TAP carries the interface's addresses, and its
+carrier follows the carrier of the port's device. Packets that the pipeline punts to the host are
+written to the TAP. Frames that the host sends are read from the TAP as HostFrame.
 
-Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings). If
-another program switches it on, a frame is dropped and counted unless its IP source is an own
+Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings).
+Another program might switch it on. So a frame is dropped and counted unless its IP source is an own
 address of this router in the interface's VRF.
 
 Own addresses come from the kernel's events (`apply`). An address of an interface without a TAP
 belongs to the VRF that the kernel assigns to that interface. An address of a macvlan device on a
 TAP (VRRP's virtual router) is an own address only while the device works; at other times another
-router has it. A macvlan device gets the same kernel settings as the TAP below it, and its VRF.
+router has the address. A macvlan device has the same kernel settings and the same VRF as the TAP
+below it.
 
 A TAP is separated when the kernel keeps its VRF apart from the others. Either the TAP and all
 macvlan devices on it belong to the kernel's VRF device of its VRF, or the TAP is in a network
@@ -21,7 +21,8 @@ namespace of its own VRF. For all other TAPs, and until the kernel has reported 
 of `shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
 through the kernel, so they are dropped here.
 
-Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
+Depends on `sluice._native.TapSet` (or an object with its methods) and on the kernel monitor's
+requests.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ log = logging.getLogger(__name__)
 
 
 class Taps(Protocol):
-    """The methods of `sluice._native.TapSet` that are used."""
+    """Describes the methods of `sluice._native.TapSet` that are used."""
 
     def add(
         self,
@@ -86,7 +87,8 @@ class Taps(Protocol):
         base: int = 0,
         queue: int | None = None,
     ) -> int:
-        """Creates the TAP, down, or uses an open `queue` of it. Returns its ifindex plus `base`."""
+        """Creates a TAP that is down, or uses an open `queue` of it. Returns its ifindex plus
+        `base`."""
 
     def remove(self, index: int) -> None:
         """Removes a TAP from the set."""
@@ -98,17 +100,17 @@ class Taps(Protocol):
         """Sets the carrier."""
 
     def fileno(self) -> int:
-        """Readable while `read` has frames."""
+        """Returns a descriptor that is readable while `read` has frames."""
 
     def read(self, max_frames: int) -> list[tuple[int, bytes]]:
         """Returns (ifindex, frame) pairs in order of arrival."""
 
     def write(self, frames: list[tuple[int, bytes]]) -> int:
-        """Sends frames to the host. Returns how many it accepted."""
+        """Sends frames to the host. Returns how many of them were accepted."""
 
 
 class Addresses(Protocol):
-    """The methods of the kernel monitor that are used."""
+    """Describes the methods of the kernel monitor that are used."""
 
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
         """Adds an address to an interface."""
@@ -118,7 +120,7 @@ class Addresses(Protocol):
 
 
 class FrameFilterTap(NamedTuple):
-    """A TAP, with the source MAC addresses of the host's IP frames on it."""
+    """Describes a TAP, with the source MAC addresses of the host's IP frames on it."""
 
     ifindex: int
     l3_if: int
@@ -127,7 +129,7 @@ class FrameFilterTap(NamedTuple):
 
 
 class TapNamespace(NamedTuple):
-    """A network namespace that holds TAPs. `inside` calls a function in the namespace."""
+    """Describes a network namespace with TAPs. `inside` calls a function in the namespace."""
 
     inside: Callable[[Callable[[], Any]], Any]
     devices: Devices
@@ -135,15 +137,17 @@ class TapNamespace(NamedTuple):
 
 
 class FrameFilter(NamedTuple):
-    """The state that decides whether a frame passes: the TAPs, and for each VRF its source
-    addresses. These are own addresses in this VRF and in no other VRF of the same host stack."""
+    """Holds the state that decides whether a frame passes: the TAPs, and `sources` by VRF.
+
+    The sources are own addresses in this VRF, and in no other VRF of the same host stack.
+    """
 
     taps: list[FrameFilterTap]
     sources: dict[int, set[Address]]
 
 
 class HostInterfaces:
-    """The TAPs of all layer-3 interfaces."""
+    """Manages the TAPs of all layer-3 interfaces."""
 
     def __init__(
         self,
@@ -158,14 +162,14 @@ class HostInterfaces:
         on_change: Callable[[FrameFilter], None] | None = None,
         vrf_namespaces: Mapping[int, TapNamespace] | None = None,
     ) -> None:
-        """`devices` and `guard` belong to the namespace that the process runs in. `vrf_namespaces`
-        has those of the other namespaces, by number.
+        """`devices` and `guard` belong to the process's own namespace; `vrf_namespaces` has the
+        others.
 
-        `guard` is called with the name of each TAP before a frame can be read from it.
-        `join` is called with a TAP's name and VRF before the TAP is up.
-        `publish` calls `on_change` with the new `FrameFilter`.
-        `is_probe` tests each frame that the host sends, given the TAP's index.
-        `tables` maps kernel routing tables to VRFs.
+        - `guard` is called with the name of each TAP before a frame can be read from it.
+        - `join` is called with a TAP's name and VRF before the TAP is up.
+        - `publish` calls `on_change` with the new `FrameFilter`.
+        - `is_probe` tests each frame that the host sends; its first argument is the TAP's index.
+        - `tables` maps kernel routing tables to VRFs.
         """
         self._taps = taps
         self._kernel = kernel
@@ -180,21 +184,22 @@ class HostInterfaces:
         }
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
-        # VRFs of TAPs and of macvlan devices on them. For other interfaces the kernel's VRF counts.
+        # VRFs of TAPs, and of macvlan devices on them. Other interfaces have the kernel's VRF.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
         # TAPs whose VRF the kernel keeps apart from the others.
         self._separated: set[int] = set()
         # MAC addresses of TAPs and of macvlan devices on them.
         self._macs: dict[int, Mac] = {}
-        # Configured addresses by the TAP's ifindex.
+        # Configured addresses, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
-        # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
+        # For each port's device, the TAPs that follow its carrier, by name. And the device's name
+        # by its ifindex.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
         self._own: dict[Address, set[int]] = {}
-        # Macvlan devices, each with the TAP below it; and the macvlan devices that do not work.
+        # The TAP below each macvlan device; and the macvlan devices that do not work.
         self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
         # Macvlan devices that could not be configured.
@@ -206,9 +211,8 @@ class HostInterfaces:
 
     def add(self, interface: InterfaceConfig) -> int:
         """Creates the TAP of an interface, configures it, sets it up and adds its addresses.
-        Returns its ifindex.
 
-        Raises OSError with the failed step when the kernel refuses.
+        Returns the TAP's ifindex. Raises OSError with the failed step if the kernel refuses.
         """
         ifindex = self._make(interface)
         self._ifindex[interface.l3_if] = ifindex
@@ -218,7 +222,7 @@ class HostInterfaces:
         self._configured[ifindex] = frozenset(interface.addresses)
         self._is_published = False
         if interface.device is not None:
-            # Set the right carrier at once: a TAP that outlived the last controller must not flap.
+            # Set the right carrier at once, so that a TAP of the last controller does not flap.
             self._followers.setdefault(interface.device, []).append(ifindex)
             self._taps.set_carrier(ifindex, self._devices.has_carrier(interface.device))
         self._taps.set_up(ifindex, True)
@@ -227,7 +231,8 @@ class HostInterfaces:
         return ifindex
 
     def _make(self, interface: InterfaceConfig) -> int:
-        """Claims, creates and configures the TAP, which stays down. A failure undoes all of it."""
+        """Claims, creates and configures the TAP, which stays down. After a failure nothing is
+        left."""
         place = self._vrf_namespaces[interface.vrf.namespace_number]
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
@@ -272,7 +277,8 @@ class HostInterfaces:
         return self._l3_if.get(ifindex)
 
     def is_own(self, address: Address) -> bool:
-        """Whether an interface of this host has the address. A macvlan counts while it works."""
+        """Returns whether an interface of this host has the address. A macvlan counts while it
+        works."""
         return bool(self._holders(address))
 
     def _holders(self, address: Address) -> set[int]:
@@ -287,7 +293,7 @@ class HostInterfaces:
                 self._is_published = False
                 self._own.setdefault(address.address, set()).add(ifindex)
                 if ours and address not in self._configured.get(ifindex, {address}):
-                    # This TAP outlived a controller with another configuration.
+                    # The TAP is from a controller with another configuration.
                     self._kernel.remove_address(ifindex, address)
             case AddressRemoved(ifindex, address):
                 self._remove_own_address(address.address, ifindex)
@@ -308,7 +314,7 @@ class HostInterfaces:
                 self._device_changed(ifindex, None, False)
 
     def _separate(self) -> None:
-        """Recomputes, after a link change, which TAPs the kernel keeps apart."""
+        """Finds, after a link change, the TAPs whose VRF the kernel keeps apart."""
         self._separated = {
             tap
             for tap in self._l3_if
@@ -323,8 +329,10 @@ class HostInterfaces:
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
-        """Maps each VRF that has TAPs, but the default one, to the kernel's VRF device of all its
-        TAPs. None where there is no such device, or where it does not have all TAPs."""
+        """The kernel's VRF device of each VRF that has TAPs, except the default VRF.
+
+        None if there is no such device, or if not all TAPs of the VRF belong to it.
+        """
         devices: dict[int, str | None] = {}
         for tap in self._l3_if:
             vrf = self._vrf[tap]
@@ -368,7 +376,7 @@ class HostInterfaces:
                 del self._own[address]
 
     def _macvlan_changed(self, event: LinkChanged) -> None:
-        """Silences a macvlan device on a TAP when it is new, and notes whether it works."""
+        """Configures a macvlan device that is new on a TAP, and notes whether the device works."""
         ifindex, below = event.ifindex, event.macvlan_on
         if below is None or below not in self._l3_if:
             self._forget_macvlan(ifindex)
@@ -385,8 +393,11 @@ class HostInterfaces:
             self._resting.add(ifindex)
 
     def _configure_macvlan(self, ifindex: int, name: str) -> None:
-        """Silences a macvlan device. If that fails, the device does not count as working, and the
-        next change of it tries again."""
+        """Configures a macvlan device like a TAP.
+
+        If that fails, the device does not count as working. The next change of the device tries
+        again.
+        """
         place = self._vrf_namespaces[namespace_of(ifindex)]
         try:
             place.inside(lambda: place.devices.configure_interface(name))
@@ -422,11 +433,10 @@ class HostInterfaces:
     # --- packets ---------------------------------------------------------------------------------
 
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
-        """Sends (layer-3 interface, frame as the port received it) pairs to the host. Returns how
-        many the host accepted.
+        """Sends frames to the host, given as (layer-3 interface, frame as the port received it).
 
         Removes the VLAN tag that selected the interface. Drops and counts frames that the host
-        might answer in another VRF.
+        might answer in another VRF. Returns how many frames the host accepted.
         """
         batch: list[tuple[int, bytes]] = []
         for l3_if, frame in frames:
@@ -448,15 +458,20 @@ class HostInterfaces:
         return tap in self._separated and namespace_of(tap) == OWN_NAMESPACE
 
     def _is_shared(self, tap: int) -> bool:
-        """Whether a TAP of a VRF other than the default one is in the default VRF's stack."""
+        """Returns whether a TAP of another VRF than the default one is in the default VRF's
+        stack."""
         return self._vrf.get(tap, DEFAULT_VRF) != DEFAULT_VRF and tap not in self._separated
 
     def fileno(self) -> int:
-        """Readable while frames of the host wait; call `poll` until it returns an empty list."""
+        """Returns a descriptor that is readable while frames of the host wait.
+
+        Then call `poll` until it returns an empty list.
+        """
         return self._taps.fileno()
 
     def poll(self, limit: int) -> list[HostFrame]:
-        """Returns at most `limit` frames of the host that may leave; empty when none is left."""
+        """Returns at most `limit` frames of the host that may leave. Empty if no such frame
+        waits."""
         while frames := self._taps.read(limit):
             passed: list[HostFrame] = []
             for ifindex, frame in frames:
@@ -472,7 +487,8 @@ class HostInterfaces:
         return []
 
     def _refuse(self, ifindex: int, frame: bytes) -> str | None:
-        """Returns why a frame of the host must not leave, as a counter's name; None if it may."""
+        """Returns why a frame of the host must not leave, as a counter's name. None if it may
+        leave."""
         if self._is_probe(ifindex, frame):
             return "neighbor_probe"
         try:
@@ -482,7 +498,7 @@ class HostInterfaces:
             packet = frame[header.payload_offset :]
             is_ip = header.ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
             if is_ip and header.source not in self._own_macs(ifindex):
-                # From a macvlan device that was moved to another namespace.
+                # The frame is from a macvlan device that was moved to another namespace.
                 return "foreign_ethernet_source"
             if is_ip and self._kernel_esp.covers(packet):
                 return "esp_of_the_kernel"
@@ -507,7 +523,7 @@ class HostInterfaces:
         self, ifindex: int, frame: bytes, source: Address, destination: Address
     ) -> str | None:
         if is_unspecified(source):
-            # Duplicate address detection, DHCP, IGMP; the kernel forwards no such packet.
+            # Duplicate address detection, DHCP or IGMP. The kernel never forwards such a packet.
             return None
         holders = self._holders(source)
         if not holders:
@@ -530,7 +546,7 @@ class HostInterfaces:
         return self._kernel_vrfs.vrf_of(ifindex) if vrf is None else vrf
 
     def _is_isolated(self, ifindex: int) -> bool:
-        """Whether an interface's addresses are in a host stack that only its VRF uses."""
+        """Returns whether an interface's addresses are in a host stack that only its VRF uses."""
         tap = self._macvlans.get(ifindex, ifindex)
         if tap in self._l3_if:
             return tap in self._separated
@@ -538,7 +554,8 @@ class HostInterfaces:
 
 
 def is_link_protocol(ethertype: int, frame: bytes) -> bool:
-    """Whether a frame belongs to a non-IP protocol that a router speaks: ARP, LLDP, IS-IS."""
+    """Returns whether a frame belongs to a non-IP protocol that a router speaks: ARP, LLDP,
+    IS-IS."""
     if ethertype < ETHERTYPE_MINIMUM:
         return frame[14:17] == ISIS_LLC
     return ethertype in (ETHERTYPE_ARP, ETHERTYPE_LLDP)

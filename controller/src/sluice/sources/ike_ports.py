@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reserves the source ports of IKE for the users who may run it.
 
-The generated rules bypass packets that this router sends from UDP ports 500 and 4500, to any
-address. Port 4500 is not privileged on Linux: without a further check, every local user could
+The generated rules bypass packets that this router sends from UDP ports 500 and 4500 to any
+address. Port 4500 is not privileged on Linux. So without a further check, every local user could
 bypass the SPD. A netfilter rule checks the user of the socket when a packet leaves. A later lookup
 of the port's owner would be too late: SO_REUSEADDR lets two users bind one port, and the socket may
 be closed by then.
 
 The rule covers all interfaces of the network namespace but loopback, since a host interface may
 have other devices on top (macvlan, ipvlan). It is installed before the host interfaces exist. Each
-host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). This
-catches packets that had passed the first rule's hook before it existed and wait for neighbour
-resolution, and packets of a device that was moved to another namespace. Behind the egress hook is
-only the device's queueing discipline, which may hold earlier packets (fq up to 10 s, for
-SO_TXTIME). So the queueing discipline is removed.
+host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). There
+the rule catches two more kinds of packets: those of a device that was moved to another namespace,
+and those that passed the first hook before it had the rule, and then waited for neighbour
+resolution. After the egress hook there is only the device's queueing discipline. It may hold
+earlier packets (fq up to 10 s, for SO_TXTIME), so it is removed.
 
 The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` skips them.
 The owner is a netlink socket of this process, which the keeper of the TAPs inherits. So the tables
-exist as long as the TAPs, and during the keeper's grace beside those of the next controller.
+exist as long as the TAPs. During the keeper's grace period they exist beside those of the next
+controller.
 
 Calls libnftables (libnftables(3)), which has no Python package of its own.
 """
@@ -79,7 +80,7 @@ _PACKETS = re.compile(r"packets (\d+)")
 class IkePorts:
     """Installs the rules; `close` removes them.
 
-    Raises OSError, with instructions, where neither the rule nor the kernel protects the ports.
+    Raises OSError, with instructions, if neither the rule nor the kernel protects the ports.
     """
 
     def __init__(
@@ -88,7 +89,8 @@ class IkePorts:
         *,
         unprivileged_from: Path = UNPRIVILEGED_PORT_START,
     ) -> None:
-        # A unique name: keepers of earlier TAPs, even of this process, keep their tables a while.
+        # The name is unique: keepers of earlier TAPs, even of this process, keep their tables a
+        # while.
         self._table = f"sluice-ike-{os.getpid()}-{next(_numbers)}"
         self._netfilter: Netfilter | None = None
         self._guarded = 0
@@ -110,8 +112,11 @@ class IkePorts:
                 ) from error
 
     def guard(self, device: str) -> None:
-        """Installs the rule at the egress hook of a device, for the device's lifetime. Drops the
-        packets in its queueing discipline, which is behind that hook. Raises OSError."""
+        """Installs the rule at the egress hook of a device, for the device's lifetime.
+
+        Drops the packets in the device's queueing discipline, which is after that hook. Raises
+        OSError.
+        """
         if self._netfilter is not None:
             self._guard_exit(self._netfilter, device)
             remove_queueing(device)
@@ -128,7 +133,7 @@ class IkePorts:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Packets dropped because another user sent them."""
+        """Number of packets dropped because a user sent them who may not."""
         if self._netfilter is None:
             return {}
         dropped = 0
@@ -184,7 +189,7 @@ def _ports() -> str:
 
 
 class Netfilter:
-    """A context of libnftables: one netlink socket, which owns the tables that it creates."""
+    """Holds a context of libnftables: one netlink socket, which owns the tables that it creates."""
 
     def __init__(self) -> None:
         """Raises OSError if the library is missing."""

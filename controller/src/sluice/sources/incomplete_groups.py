@@ -3,8 +3,9 @@
 
 If the link of a group's next hop is down during the replay to a new FPM session, zebra sends the
 group without that leg. When the link is up again, zebra announces the next hop and the route again,
-but not the group. Then its RIB has both legs, but its FPM peer only one, for ever. Recorded in
-tests/goldens/fpm/link.fpm. (`no fpm use-next-hop-groups` in zebra's configuration avoids groups.)
+but not the group. Then zebra's RIB has both legs, but its FPM peer has only one for ever.
+tests/goldens/fpm/link.fpm is a record of this. (`no fpm use-next-hop-groups` in zebra's
+configuration avoids groups.)
 
 `IncompleteGroups` detects this pattern and reports that a new replay is due. Pure.
 """
@@ -53,7 +54,7 @@ class IncompleteGroups:
         return False
 
     def _has_recovered(self, event: NexthopObjectUpdated) -> bool:
-        """Whether a next hop's link was down when the session opened and is up now."""
+        """Returns whether a next hop's link was down when the session opened and is up now."""
         link = event.nexthop.ifindex if event.nexthop is not None else None
         gateway = event.nexthop.address if event.nexthop is not None else None
         if link is None or gateway is None or link not in self._down_at_open:

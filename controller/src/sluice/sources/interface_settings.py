@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel settings by which a host interface neither forwards nor learns routes.
+"""Applies kernel settings by which a host interface neither forwards nor learns routes.
 
-They are written before the interface is up, so that no other settings ever take effect. Depends on
+They are written before the interface is up, so no other settings ever take effect. Depends on
 /proc/sys of the process's network namespace.
 """
 
@@ -24,17 +24,18 @@ REQUIRED = (
     ("ipv6", "autoconf", "0"),
     ("ipv6", "accept_redirects", "0"),
     ("ipv6", "accept_source_route", "0"),
-    # An interface answers ARP for its own addresses only, and sends requests from one of them.
+    # An interface answers ARP only for its own addresses, and sends requests from one of them.
     ("ipv4", "arp_ignore", "1"),
     ("ipv4", "arp_announce", "2"),
     # For neighbours this host is a router: this sets the R flag in neighbour advertisements (RFC
     # 4861 section 7.2.4) and stops router solicitations. Forwarding itself depends on
     # `all.forwarding` and, since Linux 6.17, on `force_forwarding`.
     ("ipv6", "forwarding", "1"),
-    # Duplicate address detection runs (RFC 4862 section 5.4); a duplicate disables that address.
+    # Duplicate address detection runs (RFC 4862, section 5.4). A duplicate address is disabled.
     ("ipv6", "accept_dad", "1"),
-    # The router's policy protects packets that the host sends, and checks those that it receives.
-    # IPsec policies of the kernel only serve as the router's input. IPv6 has no `disable_xfrm`.
+    # The router's policy protects packets that the host sends, and checks packets that it receives.
+    # The kernel must not apply its own IPsec policies, which only serve as the router's input. IPv6
+    # has no `disable_xfrm`.
     ("ipv4", "disable_xfrm", "1"),
     ("ipv4", "disable_policy", "1"),
     # Addresses outlive the port's failures, so that routing daemons find them again.
@@ -49,7 +50,7 @@ OPTIONAL = (
 
 
 def configure_interface(interface: str) -> None:
-    """Applies the settings to a network interface. Raises OSError naming the one that failed."""
+    """Applies the settings to a network interface. Raises OSError that names the failed one."""
     for family, name, value in REQUIRED:
         _write(family, name, interface, value)
     for family, name, value in OPTIONAL:
@@ -59,8 +60,10 @@ def configure_interface(interface: str) -> None:
 
 
 def restore(interface: str) -> list[str]:
-    """Restores settings that another program has changed. Returns a description of each. Raises
-    OSError."""
+    """Restores settings that another program has changed.
+
+    Returns a description of each. Raises OSError.
+    """
     changed = []
     optional = [one for one in OPTIONAL if _path(*one[:2], interface).exists()]
     wanted = (*REQUIRED, *optional, ("ipv4", "rp_filter", _reverse_path_filter()))
@@ -72,11 +75,10 @@ def restore(interface: str) -> list[str]:
 
 
 def _reverse_path_filter() -> str:
-    """Returns "0" (off), since packets for the router may arrive on any interface, from sources
-    without a route.
+    """Returns "0" (off): packets for the router may arrive on any interface, from any source.
 
     The kernel uses the larger of this value and that of `all`. If `all` is strict (1), returns "2"
-    (loose), the weakest check that is possible then.
+    (loose), which is then the weakest possible check.
     """
     return "2" if _path("ipv4", "rp_filter", "all").read_text().strip() == "1" else "0"
 

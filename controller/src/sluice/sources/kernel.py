@@ -4,13 +4,13 @@
 `KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
 (ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that
 changed or disappeared meanwhile. A caller that applies all events in order has the kernel's state.
-Events that change nothing are left out, except for a neighbour's repeated failure. (The kernel does
-not announce that it starts to resolve a neighbour, so INCOMPLETE is seen at start only.)
+Events that change nothing are left out, except a neighbour's repeated failure. (The kernel does not
+announce that it starts to resolve a neighbour. So INCOMPLETE occurs only in the dump at start.)
 
 Dumps and notifications use one socket, so that they arrive in the order of the changes.
 
-Invariant: no request of this module changes a neighbour entry that exists. Checking the known state
-first is not enough, since it may be out of date when the request arrives.
+Invariant: no request of this module changes a neighbour entry that exists. To check the known state
+first is not enough: it may be out of date when the request arrives.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ NOT_ASKED_FOR = frozenset(
         NeighborState.PERMANENT,
     }
 )
-"""States that need no probe: the kernel knows the neighbour or is confirming it, or an operator has
+"""States that need no probe. The kernel knows the neighbour or is confirming it, or an operator has
 set it."""
 
 
@@ -86,8 +86,8 @@ class KernelMonitor:
         self._probe = NeighborProbe() if probe is None else probe
         # The last event of each existing object, by kind (LINKS...).
         self._known: tuple[KernelObjects, ...] = tuple({} for _ in DUMPS)
-        # The dump under way (an index into DUMPS), its sequence number, the objects that it has
-        # shown so far, and whether all dumps must be repeated after it.
+        # The dump in progress (an index into DUMPS), its sequence number, and the objects that it
+        # has shown so far. `_again`: all dumps must be repeated after it.
         self._dump: int | None = None
         self._dump_sequence = 0
         self._shown: set[KernelObjectKey] = set()
@@ -95,7 +95,7 @@ class KernelMonitor:
         self._again = False
         self._complete = False
         self._requests: dict[int, str] = {}
-        # Neighbours for which an entry was requested, by sequence number.
+        # The neighbour whose entry was requested, by sequence number of the request.
         self._resolving: dict[int, tuple[int, Address]] = {}
         self.counters: Counter[str] = Counter()
 
@@ -105,7 +105,10 @@ class KernelMonitor:
         return self._complete and self._dump is None
 
     def fileno(self) -> int:
-        """Readable while messages wait; call `poll` until it returns an empty list."""
+        """Returns a descriptor that is readable while messages wait.
+
+        Then call `poll` until it returns an empty list.
+        """
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -116,13 +119,13 @@ class KernelMonitor:
     def start(self) -> None:
         """Requests all dumps; `poll` returns their events."""
         if self._dump is not None:
-            # A socket has one dump at a time, which lasts until its NLMSG_DONE.
+            # A socket has only one dump at a time, which lasts until its NLMSG_DONE.
             self._again = True
         else:
             self._ask(LINKS)
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """Returns about `limit` events in order; empty when no more wait for now."""
+        """Returns about `limit` events in order. Empty if no more wait."""
         events: list[KernelEvent] = []
         while len(events) < limit:
             try:
@@ -143,10 +146,10 @@ class KernelMonitor:
     def use_neighbor(self, ifindex: int, address: Address) -> None:
         """Makes the kernel resolve or confirm a neighbour that traffic goes to.
 
-        Call it for an unresolved next hop, and again whenever a used one is reported STALE, FAILED
-        or NONE. The result arrives as a NeighborChanged. Entries that are permanent, NOARP or
-        managed by another program are left alone. Raises OSError where the socket's buffer is full
-        or the neighbour is unreachable.
+        Call it for an unresolved next hop, and again whenever a next hop in use is reported as
+        STALE, FAILED or NONE. The result arrives as a NeighborChanged. Entries that are permanent,
+        NOARP or managed by another program are left alone. Raises OSError if the socket's buffer is
+        full or the neighbour is unreachable.
         """
         known = self._known[NEIGHBORS].get((ifindex, address))
         if known is not None:
@@ -159,7 +162,8 @@ class KernelMonitor:
         self._resolving[sequence] = ifindex, address
 
     def _probe_neighbor(self, ifindex: int, address: Address) -> None:
-        """Probes a neighbour that has an entry: the kernel treats it as it does for any packet."""
+        """Probes a neighbour that has an entry, by a packet. The kernel then checks it as for any
+        packet."""
         known = self._known[NEIGHBORS].get((ifindex, address))
         if isinstance(known, NeighborChanged) and (known.foreign or known.state in NOT_ASKED_FOR):
             self.counters["neighbors_left_alone"] += 1
@@ -225,10 +229,11 @@ class KernelMonitor:
             self._dump = None  # refused: `synced` stays false
 
     def _probe_after_all(self, ifindex: int, address: Address) -> None:
-        """Probes a neighbour whose entry was created while this program requested one."""
+        """Probes a neighbour whose entry another program created while this program requested
+        one."""
         try:
             self._probe_neighbor(ifindex, address)
-        except OSError as error:  # the caller gets no event and tries again
+        except OSError as error:  # the caller gets no event, and so tries again
             self.counters[f"probe_failed_{errno.errorcode.get(error.errno or 0)}"] += 1
 
     def _learn(self, event: KernelEvent, events: list[KernelEvent]) -> None:
@@ -257,13 +262,14 @@ class KernelMonitor:
         if kind == self._dump:
             self._shown.add(key)
         # The kernel does not report that it retries a failed neighbour, so the next failure looks
-        # like the last one. Report it all the same: the caller of the retry waits for it.
+        # the same as the last one. Report it nevertheless, since the caller of the retry waits for
+        # it.
         if self._known[kind].get(key) != event or _is_failure(event):
             self._known[kind][key] = event
             events.append(event)
 
     def _forget_interface(self, ifindex: int) -> None:
-        """Forgets addresses and neighbours of a removed link: LinkRemoved covers these too."""
+        """Forgets addresses and neighbours of a removed link. LinkRemoved implies their removal."""
         for kind in (ADDRESSES, NEIGHBORS):
             known = self._known[kind]
             for key in [key for key in known if key[0] == ifindex]:
@@ -277,7 +283,7 @@ class KernelMonitor:
         self._socket.send(DUMPS[kind](self._dump_sequence))
 
     def _end_dump(self, events: list[KernelEvent]) -> None:
-        """Ends a dump: objects that it did not show are gone. Starts the next dump."""
+        """Ends a dump. Objects that the dump did not show are gone. Starts the next dump."""
         kind = self._dump
         if kind is None:
             return

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognizes ESP packets of the kernel. They must not leave, since an engine may use the same SA.
 
-Host interfaces have `disable_xfrm`, which IPv6 ignores: the kernel encrypts the router's own IPv6
-packets that match one of its policies, numbers them by its own counter, and may fragment them
-afterwards. A later fragment of ESP in UDP has no port, so the fragments of a packet are refused by
-the identification of the first. The kernel sends the first fragment first.
+Host interfaces have `disable_xfrm`, but IPv6 ignores it. So the kernel encrypts the router's own
+IPv6 packets that match one of its policies. It numbers them by its own counter, and may fragment
+them afterwards. A later fragment of ESP in UDP has no port. So the later fragments are refused by
+the identification of the first fragment, which the kernel sends first.
 
 Pure; depends on wire.packet.
 """
@@ -16,11 +16,12 @@ from collections import OrderedDict
 from sluice.wire.packet import ipv6_fragment_id, is_esp
 
 REMEMBERED = 1024
-"""Fragmented packets whose later fragments are refused; the oldest is forgotten first."""
+"""Number of fragmented packets whose later fragments are refused. The oldest packet is forgotten
+first."""
 
 
 class KernelEsp:
-    """Tests the IP packets of one host stack, in the order in which it sends them."""
+    """Tests the IP packets of one host stack, in the order in which the stack sends them."""
 
     def __init__(self) -> None:
         self._refused: OrderedDict[bytes, None] = OrderedDict()

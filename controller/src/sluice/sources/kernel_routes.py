@@ -2,9 +2,9 @@
 """Dumps the kernel's routes, which confirm zebra's routes after a replay (`sources.replay`).
 
 A dump arrives in slices. The caller selects the routes that it needs, so that a full table is not
-stored for a few of them. Of several routes for one prefix of a table the one with the lowest metric
-counts, as for the kernel. Routes that the controller itself added (sources.vrf_devices) are left
-out.
+stored for a few of them. If a table has several routes for one prefix, the one with the lowest
+metric counts, as in the kernel. Routes that the controller itself added (sources.vrf_devices) are
+left out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ class KernelRouteDump:
     """Dumps all unicast routes of the kernel at each `start`."""
 
     def __init__(self, tables: Mapping[int, int] | None = None) -> None:
-        """Opens a socket in the calling thread's namespace. `tables` limits the dump to its keys,
-        which are kernel tables, and maps each to the table number of the returned routes."""
+        """Opens a socket in the calling thread's namespace.
+
+        `tables` limits the dump to the kernel tables that are its keys. It maps each of them to the
+        table number of the returned routes.
+        """
         self._tables = tables
         self._socket = NetlinkSocket()
         self._families = iter(FAMILIES)
@@ -55,7 +58,7 @@ class KernelRouteDump:
         return self._running
 
     def fileno(self) -> int:
-        """Readable while a part of the dump waits."""
+        """Returns a descriptor that is readable while a part of the dump waits."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -73,7 +76,11 @@ class KernelRouteDump:
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
         """Reads at most `datagrams` datagrams of 32 KiB. Returns the routes when the dump has
-        ended, else None. The caller owns them, since freeing a million at once takes long."""
+        ended.
+
+        Until then returns None. The caller owns the routes, since freeing a million at once takes
+        long.
+        """
         for _ in range(datagrams):
             try:
                 datagram = self._socket.receive()

@@ -40,7 +40,7 @@ from sluice.wire.rtnetlink import (
 )
 
 IFLA_QDISC = 6
-# linux/if_link.h; a TAP has the numbers of queues if it has IFF_MULTI_QUEUE.
+# linux/if_link.h. Only a TAP with IFF_MULTI_QUEUE has the numbers of queues.
 IFLA_TUN_OWNER = 1
 IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES = 8, 9
 
@@ -53,14 +53,14 @@ NO_QUEUEING = b"noqueue\0"
 
 
 class Queues(NamedTuple):
-    """The numbers of a TAP's attached queues and of its open but detached queues."""
+    """Holds the numbers of a TAP's attached queues, and of its open but detached queues."""
 
     attached: int
     detached: int
 
 
 def queues_of(name: str) -> Queues:
-    """Returns the numbers of a TAP's queues. Raises OSError; ENODEV: there is no such TAP."""
+    """Returns the numbers of a TAP's queues. Raises OSError; ENODEV if there is no such TAP."""
     data = _kind_data(name)
     if IFLA_TUN_NUM_QUEUES not in data:
         raise OSError(errno.ENODEV, "is no TAP of several queues", name)
@@ -72,8 +72,10 @@ def queues_of(name: str) -> Queues:
 
 
 def owner_of(name: str) -> int | None:
-    """Returns the user who may open a TAP without CAP_NET_ADMIN; None where every user may. Raises
-    OSError."""
+    """Returns the user who may open a TAP without CAP_NET_ADMIN. None: every user may.
+
+    Raises OSError.
+    """
     owner = _kind_data(name).get(IFLA_TUN_OWNER)
     return None if owner is None else fixed(owner, "IFLA_TUN_OWNER", U32, 0)
 
@@ -84,10 +86,10 @@ def remove(name: str) -> None:
 
 
 def remove_queueing(name: str) -> None:
-    """Removes a network device's queueing discipline, with the packets that it holds.
+    """Removes a network device's queueing discipline and the packets in it.
 
-    The device stays up. A device without one is not touched, since a change loses packets that are
-    sent meanwhile. Raises OSError.
+    The device stays up. A device without a queueing discipline is not touched, since packets sent
+    during a change are lost. Raises OSError.
     """
     if _properties(name).get(IFLA_QDISC) != NO_QUEUEING:
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
@@ -111,8 +113,10 @@ def _link(name: str) -> bytes:
 
 
 def ask(kind: int, flags: int, body: bytes, what: str) -> list[Message]:
-    """Sends one request and returns the kernel's answer, or all messages of a dump. The kernel
-    answers before `send` returns. Raises OSError about `what`."""
+    """Sends one request and returns the kernel's answer, or all messages of a dump.
+
+    The kernel has answered when `send` returns. Raises OSError about `what`.
+    """
     answers: list[Message] = []
     opened = NetlinkSocket(receive_buffer=1 << 20)
     try:

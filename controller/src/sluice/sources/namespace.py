@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named network namespaces as of `ip netns`, each with a thread of this process inside.
+"""Enters named network namespaces of `ip netns`, each with a thread of this process.
 
-Entering a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves anything. So
-one thread for each namespace enters it at start, drops its privileges, and stays inside. `call`
-runs a function in that thread. The function's sockets, files of /dev/net/tun and /proc/sys/net, and
-child processes belong to the namespace. Linux only (setns(2), network_namespaces(7)).
+To enter a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves requests. So
+one thread for each namespace enters it at the start, drops its privileges, and stays inside. `call`
+runs a function in that thread. The function's sockets, its files of /dev/net/tun and /proc/sys/net,
+and its child processes belong to the namespace. Linux only (setns(2), network_namespaces(7)).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 1 << 20
 MNT_DETACH = 2
 SO_NETNS_COOKIE = 71
 LOOPBACK = 1
-"""The index of `lo` in each namespace."""
+"""Index of `lo` in each namespace."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,10 +40,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkNamespace:
-    """A named network namespace, until `close`. `made` is true if this object created it."""
+    """Represents a named network namespace until `close`. `made`: this object created it."""
 
     def __init__(self, name: str, directory: Path = DIRECTORY) -> None:
-        """Enters the namespace; creates it where there is none. Raises OSError."""
+        """Enters the namespace, and creates it if it does not exist. Raises OSError."""
         self.name = name
         self.path = directory / name
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"netns-{name}")
@@ -64,17 +64,16 @@ class NetworkNamespace:
 
     @property
     def cookie(self) -> int | None:
-        """The namespace's number, unique until the next boot; None before Linux 5.14."""
+        """Number of the namespace, unique until the next boot. None before Linux 5.14."""
         return self.call(_cookie)
 
     def is_own(self) -> bool:
-        """Whether the process itself runs in this namespace."""
+        """Returns whether the process itself runs in this namespace."""
         inside = self.call(Path("/proc/thread-self/ns/net").stat)
         return os.path.samestat(inside, Path("/proc/self/ns/net").stat())
 
     def remove(self) -> None:
-        """Removes the name. The namespace disappears with the last process and socket inside.
-        Raises OSError."""
+        """Removes the name. The namespace ends with its last process and socket. Raises OSError."""
         _call("umount2", str(self.path).encode(), MNT_DETACH)
         self.path.unlink()
 
@@ -97,7 +96,11 @@ class NetworkNamespace:
         ask(RTM_NEWLINK, NLM_F_ACK, body, "lo")
 
     def _make(self) -> None:
-        """Creates a namespace, with its name mounted for all mount namespaces, as ip-netns(8)."""
+        """Creates the namespace, and moves this thread into it.
+
+        Bind-mounts it at `path` below a shared mount, as ip-netns(8) does. So other mount
+        namespaces see the name too.
+        """
         directory = self.path.parent
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         where = str(directory).encode()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates routes of a routing daemon that runs in the network namespace of a VRF.
 
-To the daemon, its VRF is the default one: it uses the main table, and ids of interfaces and
-next-hop objects that other namespaces use too. This module translates its events to the VRF's
-table, to unique ifindexes (`sluice.namespaces`), and adds the namespace's number. Routes of other
-tables are ignored and counted. Depends on sources.fpm.
+For the daemon, its VRF is the default one. It uses the main table, and its ids of interfaces and
+next-hop objects occur in other namespaces too. This module translates the daemon's events to the
+VRF's table and to unique ifindexes (`sluice.namespaces`), and adds the namespace's number. Routes
+of other tables are ignored and counted. Depends on sources.fpm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REMEMBERED = 16384
 
 
 class NamespaceRoutes:
-    """Events of one namespace's FPM peer, without runs. `table` is the table of the VRF."""
+    """Provides the events of one namespace's FPM peer, without runs. `table` is the VRF's table."""
 
     def __init__(self, source: FpmSource, namespace: int, table: int, vrf: str) -> None:
         self._source = source
@@ -42,21 +42,21 @@ class NamespaceRoutes:
         self._base = base(namespace)
         self._table = table
         self._vrf = vrf
-        # Routes with equal next hops share one translated tuple, as they shared the original.
+        # Routes with equal next hops share one translated tuple, as they shared the original one.
         self._nexthops: dict[tuple[NexthopSpec, ...], tuple[NexthopSpec, ...]] = {}
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """As `FpmSource.counters`."""
+        """Same as `FpmSource.counters`."""
         return self._source.counters
 
     @property
     def problem(self) -> str | None:
-        """As `FpmSource.problem`."""
+        """Same as `FpmSource.problem`."""
         return self._source.problem
 
     def fileno(self) -> int:
-        """As `FpmSource.fileno`."""
+        """Behaves like `FpmSource.fileno`."""
         return self._source.fileno()
 
     def link_changed(self, event: LinkChanged) -> None:
@@ -64,7 +64,7 @@ class NamespaceRoutes:
         self._source.link_changed(replace(event, ifindex=local(event.ifindex)))
 
     def poll(self, limit: int) -> list[RouteEvent]:
-        """As `FpmSource.poll`."""
+        """Behaves like `FpmSource.poll`."""
         while events := self._source.poll(limit):
             known = [one for event in events if (one := self._of_vrf(event)) is not None]
             if known:
@@ -107,6 +107,6 @@ class NamespaceRoutes:
         index = spec.ifindex
         if index is None:
             return spec
-        # An index beyond the limit would be in another namespace's range. It becomes index 0 of
-        # this namespace, which no interface has.
+        # An index beyond the limit would be in the range of another namespace. It becomes index 0
+        # of this namespace, which no interface has.
         return spec._replace(ifindex=self._base + (index if 0 <= index < INDEX_LIMIT else 0))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends empty datagrams to neighbours, so that the kernel resolves or confirms their entries.
 
-The kernel treats an entry as for any packet: it confirms a stale one, resolves a failed one again,
-and leaves a permanent or NOARP one as it is. This holds even if the known state is out of date. A
-netlink request cannot guarantee that: RTM_NEWNEIGH with NTF_USE removes PERMANENT and
+The kernel handles the entry as for any packet: it confirms a stale entry, resolves a failed entry
+again, and does not change a permanent or NOARP entry. This holds even if the known state is out of
+date. A netlink request cannot guarantee that: RTM_NEWNEIGH with NTF_USE removes PERMANENT and
 NTF_EXT_LEARNED from an entry (since Linux 5.16).
 
-The datagrams must not leave the host. The reader of the host interfaces drops the frames that
-`is_probe` recognizes by source port; no other socket of this host can send from that port.
+The datagrams must not leave the host. So the reader of the host interfaces drops the frames that
+`is_probe` recognizes by source port. No other socket of this host can send from that port.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ETHERTYPE_IPV4, ETHERTYPE_IPV6 = b"\x08\x00", b"\x86\xdd"
 IPV4_WITHOUT_OPTIONS, UDP = b"\x45", b"\x11"
 DISCARD_PORT = 9
 UDP_HEADER = Struct("!HHH")
-"""Ports and length; without data, the length is 8."""
+"""Ports and length. The length is 8, since there is no data."""
 IP_PKTINFO = 8
 # struct in_pktinfo: interface, source, destination
 IN_PKTINFO = Struct("=i4s4s")
@@ -30,11 +30,12 @@ IN6_PKTINFO = Struct("=16sI")
 IPV4_UNSPECIFIED, IPV6_UNSPECIFIED = bytes(4), bytes(16)
 SO_SNDBUFFORCE = 32
 SEND_BUFFER = 4 << 20
-"""Bytes of datagrams that wait for resolution; each takes about 1 KB with the kernel's overhead."""
+"""Size of the buffer for datagrams that wait for resolution, in bytes. With the kernel's overhead,
+each takes about 1 KB."""
 
 
 class NeighborProbe:
-    """One UDP socket for each address family of the host, in the caller's network namespace."""
+    """Holds one UDP socket for each address family, in the caller's network namespace."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
@@ -51,7 +52,7 @@ class NeighborProbe:
     def send(self, ifindex: int, address: Address) -> None:
         """Sends a datagram to a neighbour on the interface.
 
-        Raises OSError: ENETUNREACH where an IPv6 neighbour is not on a prefix of the interface.
+        Raises OSError: ENETUNREACH if an IPv6 neighbour is not on a prefix of the interface.
         """
         size = len(address)
         if size not in self._sockets:
@@ -62,13 +63,13 @@ class NeighborProbe:
         else:
             where = IN6_PKTINFO.pack(IPV6_UNSPECIFIED, ifindex)
             control = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, where)
-        # MSG_DONTROUTE: an IPv4 neighbour outside of all prefixes is treated as on-link.
+        # MSG_DONTROUTE: the kernel treats an IPv4 neighbour outside of all prefixes as on-link.
         flags = socket.MSG_DONTROUTE | socket.MSG_DONTWAIT
         to = (format_address(address), DISCARD_PORT)
         self._sockets[size].sendmsg([b""], [control], flags, to)
 
     def is_probe(self, frame: bytes) -> bool:
-        """Whether a frame of the host carries one of these datagrams."""
+        """Returns whether a frame of the host carries one of these datagrams."""
         if frame[12:14] == ETHERTYPE_IPV4 and frame[14:15] == IPV4_WITHOUT_OPTIONS:
             protocol, udp, size = frame[23:24], 34, 4
             if frame[20] & 0x1F or frame[21]:  # a later fragment
@@ -93,7 +94,7 @@ def _open(family: int) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # never read
         try:
             opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
-        except PermissionError:  # without CAP_NET_ADMIN up to net.core.wmem_max
+        except PermissionError:  # without CAP_NET_ADMIN, the limit is net.core.wmem_max
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         opened.bind(("", 0))
     except OSError:

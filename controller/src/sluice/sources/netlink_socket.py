@@ -14,14 +14,14 @@ NETLINK_ADD_MEMBERSHIP = 1
 NETLINK_GET_STRICT_CHK = 12
 SO_RCVBUFFORCE = 33
 
-# The kernel's source port. Processes that may send to other sockets have other ports.
+# The kernel's port. Other processes have other ports.
 KERNEL = 0
 # The kernel never builds a larger datagram.
 DATAGRAM_LIMIT = 1 << 16
 
 
 class Overrun(Exception):  # noqa: N818 - not an error of the program but news: ask again
-    """The kernel had to drop messages for this socket (ENOBUFS)."""
+    """Tells that the kernel dropped messages for this socket (ENOBUFS)."""
 
 
 class NetlinkSocket:
@@ -43,31 +43,32 @@ class NetlinkSocket:
             self._socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
         self._sequence = 0
         self.foreign = 0
-        """Ignored datagrams of other processes."""
+        """Number of ignored datagrams of other processes."""
         self.port: int = self._socket.getsockname()[0]
         """Port of this socket. Only answers to its requests have this port in their headers."""
 
     def _set_receive_buffer(self, size: int) -> None:
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
-        except PermissionError:  # without CAP_NET_ADMIN up to net.core.rmem_max
+        except PermissionError:  # without CAP_NET_ADMIN, the limit is net.core.rmem_max
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
     def fileno(self) -> int:
-        """Readable while a datagram waits."""
+        """Returns a descriptor that is readable while a datagram waits."""
         return self._socket.fileno()
 
     def next_sequence(self) -> int:
-        """Returns a sequence number for the next request; never 0, the number of notifications."""
+        """Returns a sequence number for the next request. It is never 0, as notifications have."""
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         return self._sequence
 
     def send(self, request: bytes) -> None:
-        """Sends a request to the kernel, which has executed it when this returns."""
+        """Sends a request to the kernel. The kernel has executed the request when this returns."""
         self._socket.sendto(request, (0, 0))
 
     def receive(self) -> bytes | None:
-        """Returns the kernel's next datagram; None if none waits. Raises Overrun after a loss."""
+        """Returns the kernel's next datagram, or None if none waits. Raises Overrun after a
+        loss."""
         try:
             while True:
                 datagram, (sender, _) = self._socket.recvfrom(DATAGRAM_LIMIT)

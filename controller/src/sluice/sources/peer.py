@@ -3,7 +3,7 @@
 
 `AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED, but the peer's
 socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. Only a socket with
-an inode counts, which a process still holds: the kernel reports the remains of a closed one
+an inode counts, since a process still holds it. The kernel reports the remains of a closed socket
 (FIN_WAIT, TIME_WAIT) as root's. Depends on wire.netlink.
 """
 
@@ -35,7 +35,7 @@ TIMEOUT = 1.0
 
 
 class Endpoint(NamedTuple):
-    """An IP address and a TCP port."""
+    """Holds an IP address and a TCP port."""
 
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
     port: int
@@ -56,8 +56,10 @@ class RefusedPeer(Exception):  # noqa: N818 - an answer: the text says why
 
 
 class AllowedUsers:
-    """The users that may connect to `here`, by name or number. A name without a user allows no one
-    and is no error, so that FRR may be installed later."""
+    """Holds the users that may connect to `here`, by name or number.
+
+    A name without a user allows no one. It is no error, so that FRR may be installed later.
+    """
 
     def __init__(self, here: str, users: Iterable[str]) -> None:
         self._here = Endpoint.parse(here)
@@ -76,7 +78,7 @@ class AllowedUsers:
 
 
 def user_number(user: str) -> int | None:
-    """Returns the uid of a user given by number or name; None where no user has the name."""
+    """Returns the uid of a user given by number or name, or None if no user has the name."""
     if user.isascii() and user.isdigit():
         return int(user)
     try:
@@ -86,10 +88,10 @@ def user_number(user: str) -> int | None:
 
 
 def user_of(peer: Endpoint, here: Endpoint) -> int:
-    """Returns the uid of the process that holds `peer`'s end of a connection to `here`. Raises
-    UnknownOwner.
+    """Returns the uid of the process that holds `peer`'s end of a connection to `here`.
 
-    Both are addresses of this host. The process held the socket when the kernel answered.
+    Both ends are addresses of this host. The process held the socket when the kernel answered.
+    Raises UnknownOwner.
     """
     request = _request(peer, here)
     try:
@@ -129,7 +131,7 @@ def _user(datagram: bytes, wanted: bytes) -> int:
 
 
 def user_name(uid: int) -> str:
-    """Returns the name of a user, or the number where it has none."""
+    """Returns the name of a user, or the number if the user has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

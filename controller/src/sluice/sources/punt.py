@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue of punted packets, fair between interfaces, reasons and flows.
+"""Queues punted packets, bounded and fair between interfaces, reasons and flows.
 
 The pipeline's meters bound each reason's rate. This queue bounds the packets that wait for Python,
 and serves them round robin at two levels:
@@ -7,11 +7,12 @@ and serves them round robin at two levels:
 - Between pairs of interface and punt reason. An interface that floods the CPU with one kind of
   packet delays neither other interfaces nor its own ARP or BGP.
 - Between the flows of one interface and reason. Flows are hashed to a few lanes (stochastic fair
-  queueing, McKenney 1990; each process has its own hash key). So a flood of one flow, before it is
-  cached or because it never can be, fills one lane only. A flow keeps its lane, and so its order.
+  queueing, McKenney 1990); each process has its own hash key. A flow that floods, before it is
+  cached or because it cannot be cached, fills only one lane. A flow always has the same lane, so
+  its packets keep their order.
 
-Packets of one flow are not merged, since each one has to be forwarded. The flow itself is written
-only once (`state.flow_cache`). Pure: no I/O, no clock.
+Packets of one flow are not merged, since each packet has to be forwarded. The flow itself is
+written only once (`state.flow_cache`). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _FRAGMENT_HEADER = b"\x2c"
 
 
 class _Share:
-    """Holds the queued packets of one interface and reason, in lanes in the order of service."""
+    """Holds the queued packets of one ingress port, interface and punt reason.
+
+    `lanes` has the non-empty lanes; the first one is served next.
+    """
 
     __slots__ = ("lanes", "waiting")
 
@@ -53,10 +57,13 @@ class PuntQueue:
     """Queues packet-ins for the controller."""
 
     def __init__(self, limit: int, limit_each: int | None = None) -> None:
-        """`limit` bounds the whole queue, `limit_each` each interface and reason (default: an
-        eighth of `limit`). A lane has at most a quarter of `limit_each`."""
+        """`limit` bounds the whole queue, `limit_each` each interface and reason.
+
+        The default of `limit_each` is an eighth of `limit`. A lane has at most a quarter of
+        `limit_each`.
+        """
         self.set_limit(limit, limit_each)
-        # Pairs of interface and reason that have packets, in the order of service.
+        # Pairs of interface and reason that have packets. The first one is served next.
         self._turns: OrderedDict[PuntQueueKey, _Share] = OrderedDict()
         self._waiting = 0
         # Packets dropped because the queue was full, by punt reason.
@@ -106,7 +113,8 @@ class PuntQueue:
         return True
 
     def take(self, limit: int) -> list[PuntedPacket]:
-        """Removes and returns at most `limit` packets, one of each interface and reason in turn."""
+        """Removes and returns at most `limit` packets. Takes one of each interface and reason in
+        turn."""
         taken: list[PuntedPacket] = []
         while self._turns and len(taken) < limit:
             turn, share = self._turns.popitem(last=False)
@@ -120,8 +128,8 @@ class PuntQueue:
 def flow_of(frame: bytes) -> bytes:
     """Returns a key for the flow of a frame: addresses, and ports if they follow the IP header.
 
-    For fragments, the key has addresses only, so that the first one stays before the later ones.
-    All frames other than IP are one flow with an empty key.
+    For fragments, the key has only addresses, so that the first fragment stays before the later
+    ones. All frames other than IP are one flow, with an empty key.
     """
     kind, at = frame[12:14], 0
     if kind == b"\x81\x00":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes queues of TAPs, as file descriptors, to another process; detaches queues.
 
-A queue that two processes have open is one queue: it is attached or detached for both, and exists
-until both have closed it. Linux only. Uses the standard library alone, so that the keeper stays
-small.
+If two processes have a queue open, it is still one queue. It is attached or detached for both
+processes, and exists until both have closed it. Linux only. Uses the standard library alone, so
+that the keeper stays small.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ IFF_DETACH_QUEUE = 0x0400
 # struct ifreq: name, flags, the rest of the union
 IFREQ = Struct("=16sH22x")
 IN_MESSAGE = 200
-"""Queues in one message. The kernel's limit is 253 descriptors (SCM_MAX_FD)."""
+"""Number of queues in one message. The kernel's limit is 253 descriptors (SCM_MAX_FD)."""
 MESSAGE_BYTES = IN_MESSAGE * 16
-"""A name has at most 15 bytes; a space separates two names."""
+"""Longest message, in bytes. A name has at most 15 bytes; a space separates two names."""
 LAST = b"."
-"""The message after the last queues. No interface has this name."""
+"""Text of the message after the last queues. No interface has this name."""
 
 
 def send(to: socket.socket, queues: Mapping[str, int]) -> None:
     """Sends descriptors of queues, by the names of their TAPs, to a socket with message boundaries.
-    The queues then stay open, even while the message waits in the socket. Raises OSError."""
+
+    The queues stay open from then on, even while the message waits in the socket. Raises OSError.
+    """
     names = list(queues)
     for start in range(0, len(names), IN_MESSAGE):
         some = names[start : start + IN_MESSAGE]
@@ -37,8 +39,10 @@ def send(to: socket.socket, queues: Mapping[str, int]) -> None:
 
 
 def receive(lifeline: socket.socket) -> dict[str, int] | None:
-    """Receives the messages of `send`. Returns descriptors by the names of TAPs; None if the sender
-    disappeared before it had sent all."""
+    """Receives the messages of `send`. Returns the descriptors by the names of TAPs.
+
+    Returns None if the sender ended before it had sent all messages.
+    """
     queues: dict[str, int] = {}
     while True:
         text, descriptors, _, _ = socket.recv_fds(lifeline, MESSAGE_BYTES, IN_MESSAGE)
@@ -52,5 +56,5 @@ def receive(lifeline: socket.socket) -> dict[str, int] | None:
 def detach(queues: Iterable[int]) -> None:
     """Detaches queues, so that the kernel puts no more frames into them."""
     for queue in queues:
-        with suppress(OSError):  # it is detached already, or the TAP was removed
+        with suppress(OSError):  # the queue is detached already, or the TAP was removed
             fcntl.ioctl(queue, TUNSETQUEUE, IFREQ.pack(b"", IFF_DETACH_QUEUE))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides when zebra's replay is over, and which stale routes may be removed.
 
-After connecting, zebra sends all its routes, without an end marker. Routes that it does not send
-again must be removed, but a timer alone would remove valid ones when convergence is slow. So
+After it has connected, zebra sends all its routes, without an end marker. Routes that it does not
+send again must be removed. But a timer alone would remove valid routes when convergence is slow. So
 `ReplayGate` waits until the session is quiet, and then requires a comparison with the kernel's
 routes, which zebra maintains as well. A route that the kernel still has is kept
 (`state.stale_sweep`, `unreplayed_routes`), and the comparison is repeated later. Without a session
-no comparison is due, unless the caller reports that none will come (`ask`).
+no comparison is due, unless the caller reports that no session will come (`ask`).
 
-A replay also has gaps. zebra 8.4.4 replays only the tables of its own VRFs. Where the kernel has no
-VRF devices, these include no table but the main one. For such tables the kernel's routes replace
+A replay also has gaps: zebra 8.4.4 replays only the tables of its own VRFs. If the kernel has no
+VRF devices, only the main table is among them. For the other tables, the kernel's routes replace
 the replay (`left_out`).
 
 Pure: the caller provides the clock, and compares with the kernel (`sources.kernel_routes`).
@@ -32,7 +32,7 @@ FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
 
 
 class ReplayGate:
-    """Decides when to compare with the kernel, and which routes to take from there."""
+    """Decides when to compare with the kernel, and which routes to take from the kernel."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class ReplayGate:
 
     @property
     def due(self) -> float | None:
-        """Time of the next comparison with the kernel's routes, which `settled` ends; None if no
-        comparison is due."""
+        """Time of the next comparison with the kernel's routes. None if none is due. `settled` ends
+        it."""
         return self._due
 
     def takes_from(self, table: int) -> bool:
-        """Whether `left_out` takes the kernel's routes of a table."""
+        """Returns whether `left_out` takes the kernel's routes of a table."""
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """Makes a comparison due without a session. Then the kernel's routes alone decide."""
+        """Makes a comparison due without a session. Then only the kernel's routes decide."""
         if self._due is None:
             self._due = now
 
@@ -74,22 +74,24 @@ class ReplayGate:
             self._due = now + self._quiet
 
     def unread(self, now: float) -> None:
-        """Postpones the comparison: unread events of the session wait, so it is not quiet."""
+        """Postpones the comparison: the session has unread events, so it is not quiet."""
         if self._due is not None:
             self._due = max(self._due, now + self._quiet)
 
     def settled(self, kept: int, now: float) -> None:
-        """Ends a comparison. `kept` is the number of routes that were not replayed, but kept since
-        the kernel has them; if there are any, another comparison follows."""
+        """Ends a comparison. If `kept` is not 0, another comparison follows.
+
+        `kept` is the number of routes that were not replayed, but kept since the kernel has them.
+        """
         self._due = now + self._ask_again if kept else None
 
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Returns those of the kernel's `routes` that are zebra's, are in `tables`, and were not
-        sent in this session.
+        """Returns zebra's routes among the kernel's `routes` that are missing in this session.
 
-        zebra announces their withdrawal over FPM, as of any other route.
+        They are in one of the VRFs' tables. zebra announces their withdrawal over FPM, as for any
+        other route.
         """
         return [
             RouteUpdated(route)

@@ -17,7 +17,7 @@ from sluice.sources.neighbor_probe import NeighborProbe
 
 
 class SeveralKernels:
-    """The monitors and neighbour probes of all namespaces, by number of the namespace."""
+    """Combines the monitors and neighbour probes of all namespaces, by number of the namespace."""
 
     def __init__(self, monitors: Mapping[int, tuple[KernelMonitor, NeighborProbe]]) -> None:
         self._monitors = {number: monitor for number, (monitor, _) in monitors.items()}
@@ -28,7 +28,7 @@ class SeveralKernels:
 
     @property
     def counters(self) -> Counter[str]:
-        """The sums over all namespaces."""
+        """Sums of the counters of all namespaces."""
         return sum((monitor.counters for monitor in self._monitors.values()), Counter())
 
     @property
@@ -37,7 +37,7 @@ class SeveralKernels:
         return all(monitor.synced for monitor in self._monitors.values())
 
     def fileno(self) -> int:
-        """Readable while messages wait in any monitor."""
+        """Returns a descriptor that is readable while messages wait in any monitor."""
         return self._epoll.fileno()
 
     def start(self) -> None:
@@ -46,26 +46,28 @@ class SeveralKernels:
             monitor.start()
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """Returns about `limit` events of each namespace, in order within each."""
+        """Returns about `limit` events of each namespace. The events of a namespace are in
+        order."""
         events: list[KernelEvent] = []
         for number, monitor in self._monitors.items():
             events += (from_namespace(event, number) for event in monitor.poll(limit))
         return events
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """As `KernelMonitor.use_neighbor`."""
+        """Behaves like `KernelMonitor.use_neighbor`."""
         self._monitors[namespace_of(ifindex)].use_neighbor(local(ifindex), address)
 
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
-        """As `KernelMonitor.add_address`."""
+        """Behaves like `KernelMonitor.add_address`."""
         self._monitors[namespace_of(ifindex)].add_address(local(ifindex), address)
 
     def remove_address(self, ifindex: int, address: InterfaceAddress) -> None:
-        """As `KernelMonitor.remove_address`."""
+        """Behaves like `KernelMonitor.remove_address`."""
         self._monitors[namespace_of(ifindex)].remove_address(local(ifindex), address)
 
     def is_probe(self, ifindex: int, frame: bytes) -> bool:
-        """Whether a frame that the host sent on an interface is a probe of its namespace."""
+        """Returns whether a frame that the host sent on an interface is a probe of its
+        namespace."""
         return self._probes[namespace_of(ifindex)].is_probe(frame)
 
     def close(self) -> None:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters the frames of a host stack that several VRFs share, so that no answer changes its VRF.
 
-This is for interfaces that the kernel does not separate by VRF devices (`sources.vrf_devices`).
-There the host's stack has one routing table for all VRFs. It may send the answer to a packet of one
-VRF through an interface of another VRF, under that VRF's policy. Two rules prevent this:
+The filter is for interfaces that the kernel does not separate by VRF devices
+(`sources.vrf_devices`). For these interfaces the host's stack has one routing table. So it may send
+the answer to a packet of one VRF through an interface of another VRF, under that VRF's policy. Two
+rules prevent this:
 
 - The host receives a packet of a VRF other than the default one only if any answer has the packet's
   destination as its source (`answers_from_its_destination`). A server on an unbound UDP socket
   answers from an address that the routing table selects. So only UDP of routing protocols and IKE
-  passes: their daemons choose interface or source themselves. For the same reason the host may send
-  nothing else through an interface of such a VRF (`is_of_its_vrf`): it might be an answer to a
-  packet of the default VRF, whose sender's address is routed to that interface.
+  passes, since their daemons choose interface or source themselves. For the same reason the host
+  may send nothing else through an interface of such a VRF (`is_of_its_vrf`). It might be an answer
+  to a packet of the default VRF whose sender's address is routed to that interface.
 - The source of a frame from the host must be an address of the interface's own VRF, and of no other
   VRF unless the frame stays on the link (`stays_on_link`).
 
@@ -36,22 +37,23 @@ from sluice.wire.selectors import is_neighbor_discovery, selectors
 
 IGMP, OSPF, PIM, VRRP = 2, 89, 103, 112
 ANSWERED_IN_PLACE = frozenset({ICMP, ICMPV6, TCP, IGMP, OSPF, PIM, VRRP})
-"""Protocols in which an answer's source is the request's destination, as the kernel or the
-connection ensures."""
+"""Protocols whose answers come from the request's destination. The kernel or the connection ensures
+this."""
 PORTS_OF_DAEMONS = frozenset({500, 520, 521, 646, 3784, 3785, 4500, 4784})
-"""UDP: IKE, RIP, RIPng, LDP, BFD (RFC 5881, RFC 5883)."""
+"""UDP ports of IKE, RIP, RIPng, LDP and BFD (RFC 5881, RFC 5883)."""
 PORTS_OF_BFD = frozenset({3784, 3785, 4784})
 FIRST_PORT_OF_BFD_SENDERS = 49152
-"""RFC 5881, section 4. All other daemons send from the port that they listen on."""
+"""First source port of BFD (RFC 5881, section 4). All other daemons send from the port that they
+listen on."""
 LIMITED_BROADCAST = b"\xff\xff\xff\xff"
 _IN_PLACE = ANSWERED_IN_PLACE | {None}
 _NOTHING = Selectors(b"", b"", None, None, None, None)
 
 
 def answers_from_its_destination(frame: bytes) -> bool:
-    """Whether any answer of the host to a frame comes from the frame's destination address.
+    """Returns whether any answer of the host to a frame comes from the frame's destination address.
 
-    Returns True for later fragments, which are useless without their first one.
+    True for later fragments: they are useless without their first fragment.
     """
     seen = _upper(frame)
     if seen is None or seen.protocol != UDP:
@@ -60,18 +62,17 @@ def answers_from_its_destination(frame: bytes) -> bool:
 
 
 def is_answered_in_its_vrf(frame: bytes) -> bool:
-    """Whether the kernel, with VRF devices, answers a frame in the VRF in which it arrived.
+    """Returns whether the kernel, with VRF devices, answers a frame in the VRF in which it arrived.
 
-    It does so for UDP and the protocols of `ANSWERED_IN_PLACE`. SCTP, for example, answers a packet
-    without an association by the default VRF's routes (net/sctp/protocol.c).
+    The kernel does so for UDP and the protocols of `ANSWERED_IN_PLACE`. SCTP, for example, answers
+    a packet without an association by the default VRF's routes (net/sctp/protocol.c).
     """
     seen = _upper(frame)
     return seen is not None and (seen.protocol == UDP or seen.protocol in _IN_PLACE)
 
 
 def is_of_its_vrf(frame: bytes) -> bool:
-    """Whether the connection or the daemon has chosen the interface of a frame that the host
-    sends."""
+    """Returns whether the connection or the daemon has chosen the interface of a host's frame."""
     seen = _upper(frame)
     if seen is None or seen.protocol != UDP:
         return seen is not None and seen.protocol in _IN_PLACE
@@ -82,8 +83,10 @@ def is_of_its_vrf(frame: bytes) -> bool:
 
 
 def _upper(frame: bytes) -> Selectors | None:
-    """Returns the selectors of a frame. Their protocol is None for later fragments and frames other
-    than IP. Returns None where the frame cannot be decoded."""
+    """Returns the selectors of a frame, or None if it cannot be decoded.
+
+    The protocol in the selectors is None for later fragments and for frames other than IP.
+    """
     try:
         if parse_ethernet(frame).ethertype not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
             return _NOTHING  # ARP, LLDP, IS-IS: they stay on the link
@@ -95,8 +98,10 @@ def _upper(frame: bytes) -> Selectors | None:
 
 
 def stays_on_link(frame: bytes, destination: bytes) -> bool:
-    """Whether a frame of the host stays on its interface's link regardless of the routing table: to
-    a group, to a link-local address, or neighbour discovery."""
+    """Returns whether a frame of the host stays on its link, whatever the routing table says.
+
+    It does if it is to a group or to a link-local address, or is neighbour discovery.
+    """
     if destination == LIMITED_BROADCAST or is_multicast(destination):
         return True
     if len(destination) == 4:

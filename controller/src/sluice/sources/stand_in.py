@@ -2,22 +2,22 @@
 """Forwards the host's packets after a controller was killed, until the next one is primary.
 
 The keeper of the TAPs runs this when its controller has ended and has left tables (`handover`). It
-forwards the packets that the fast path forwarded, by the same rules in the same native code: ARP,
+forwards the same packets as the fast path, by the same rules in the same native code: ARP,
 neighbour discovery, BFD, BGP and other protocols of the router itself. Packets that the controller
 handled one by one are dropped: first packets, errors, fragments. It writes nothing to the switch.
 
-It has two sessions with the switch. Both open after the locks were taken, so that a controller that
-becomes primary meanwhile finds this process and ends it:
+It has two sessions with the switch. They are opened after the locks were taken. So a controller
+that becomes primary at the same time finds this process by its locks, and ends it.
 
-- The first has the default role, as a backup. It learns of a new primary, which ends this process's
-  work. Its election id is lower than that of every controller.
-- The second has its own role, which may only receive and send these packets. The switch enforces
-  this.
+- The first session has the default role, as a backup. It learns of a new primary, which ends this
+  process's work. The session's election id is lower than that of every controller.
+- The second session has a role of its own, which may only receive and send these packets. The
+  switch enforces this.
 
 The last primary must have been the controller that left the tables. BMv2 has no roles and forgets
-the election ids of closed sessions. It makes the first session primary, which then forwards the
-packets until the next controller's arbitration displaces it. Any other switch that makes the first
-session primary has lost its state.
+the election ids of closed sessions. BMv2 makes the first session primary. This session then
+forwards the packets until the next controller's arbitration displaces it. Any other switch that
+makes the first session primary has lost its state.
 
 The work also ends when the switch ends a session, since a restarted switch has no state. Depends on
 `handover` and `sluice._native`.
@@ -43,34 +43,36 @@ ROLE = "sluice-stand-in"
 NOT_FOUND = 5
 """Status code of an arbitration update when there is no primary."""
 QUESTIONS = 1 << 32
-"""Upper bound of the low half of the first session's election id. Of controllers' first ids, about
-one in 2^32 is below it."""
+"""Upper bound of the low half of the first session's election id. About one in 2^32 of the first
+ids of controllers is below it."""
 ATTEMPTS = 3
-"""Number of election ids tried in the own role, each above the highest one seen there."""
+"""Number of election ids tried in the stand-in's own role. Each is above the highest one seen."""
 UNUSED_QUEUE_LIMIT = 1
-"""Limit of the packet queue to Python, which is never read."""
+"""Limit of the packet queue to Python. Nothing reads this queue."""
 
 
 def stand_in(
     tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
 ) -> None:
-    """Forwards packets of the TAPs in `queues`, which has one queue by the name of each TAP. Ends
-    at `until` (monotonic), when a controller is primary, or when a session ends. Raises OSError
-    when the kernel refuses an operation."""
+    """Forwards packets of the TAPs in `queues`, which has one queue by the name of each TAP.
+
+    Ends at `until` (monotonic), when a controller is primary, or when a session ends. Raises
+    OSError if the kernel refuses an operation.
+    """
     names = list(queues)
     with ExitStack() as stack:
         end_stand_ins(names, claims)
         locks = StandInLocks(names, claims)
         locks.take()
         stack.callback(locks.release)
-        # Order: detach before the release of the locks. While there is a lock, the next controller
-        # takes the attached queue for this process's.
+        # Order: detach before the locks are released. While this process holds a lock, the next
+        # controller accepts an attached queue as this process's.
         stack.callback(detach, queues.values())
         StandIn(tables, queues, stack).run(until)
 
 
 class StandIn:
-    """The two sessions and the TAPs, which `stack` closes."""
+    """Runs the two sessions and the TAPs. `stack` closes them."""
 
     def __init__(self, tables: Tables, queues: Mapping[str, int], stack: ExitStack) -> None:
         self._tables = tables
@@ -84,7 +86,7 @@ class StandIn:
         self._own_role: P4RuntimeClient | None = None
 
     def run(self, until: float) -> None:
-        """Forwards packets; returns when standing in is over."""
+        """Forwards packets. Returns when standing in is over."""
         while (left := until - time.monotonic()) > 0:
             sessions = [one for one in (self._watch, self._own_role) if one is not None]
             select.select([one.fileno() for one in sessions], [], [], left)

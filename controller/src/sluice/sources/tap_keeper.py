@@ -3,22 +3,22 @@
 
 A TAP, even a persistent one, loses its carrier when its last queue is closed. FRR then considers
 the link down and drops its BGP sessions. So a small separate process, the keeper, also has the
-controller's queue of every TAP open. When the controller ends for any reason, the keeper stays
-for GRACE_SECONDS. A controller that starts in this time finds the interfaces with their addresses
-and neighbours. Otherwise the keeper ends and the TAPs disappear with it.
+controller's queue of every TAP open. When the controller ends for any reason, the keeper stays for
+GRACE_SECONDS (the grace period). A controller that starts in this time finds the interfaces with
+their addresses and neighbours. Otherwise the keeper ends, and the TAPs disappear with it.
 
-During the grace, the keeper forwards the router's own packets between switch and TAPs if the
+During the grace period, the keeper forwards the router's own packets between switch and TAPs if the
 controller has left tables for that (`stand_in`, `handover`). A controller that ends by itself
-leaves none. Without tables, or when it no longer stands in, the keeper detaches its queues, so that
-the queues of the next controller receive all frames of the host.
+leaves no tables. Without tables, or when it no longer stands in, the keeper detaches its queues, so
+that the queues of the next controller receive all frames of the host.
 
 The keeper shares the controller's queue instead of opening its own. The kernel sends a notification
 for each queue that is opened, attached, detached or closed, and walks its whole IPv6 FIB each time.
 
-The keeper inherits the socket that owns the rule on IKE's ports (sources.ike_ports), so that the
-rule exists as long as the TAPs.
+The keeper inherits the socket that owns the rule on IKE's ports (sources.ike_ports). So the rule
+exists as long as the TAPs.
 
-The TAPs need IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst), as native ones have.
+The TAPs need IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst). `TapSet` creates them with it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 20.0
 
-# Descriptor of the handover memory in the keeper, whose standard input is the lifeline.
+# File descriptor of the handover memory in the keeper. The keeper's standard input is the lifeline.
 HANDED_OVER = 3
 
 _let_go: set[int] = set()
-"""Released keepers of this process, which end by themselves and must be reaped."""
+"""Released keepers of this process. They end by themselves and must be reaped."""
 
 
 class TapKeeper:
-    """The controller's side. The keeper lives until this is closed, and then for the grace."""
+    """Represents the controller's side. The keeper lives until this is closed, and then for the
+    grace period."""
 
     def __init__(self, lifeline: socket.socket, pid: int) -> None:
         self._lifeline = lifeline
@@ -58,7 +59,7 @@ class TapKeeper:
 
     @classmethod
     def launch(cls, grace: float = GRACE_SECONDS, handover: Handover | None = None) -> TapKeeper:
-        """Starts a keeper without queues; does not wait until it runs. Raises OSError."""
+        """Starts a keeper without queues, and does not wait until it runs. Raises OSError."""
         reap()
         left = os.memfd_create("nothing") if handover is None else handover.file
         lifeline, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -89,7 +90,7 @@ class TapKeeper:
     def hold(self, queues: Mapping[str, int]) -> None:
         """Sends descriptors of queues, by the names of their TAPs, to the keeper. Call it once.
 
-        The queues are kept from then on: until the keeper's interpreter has started, they wait in
+        The queues are kept from then on. Until the keeper's interpreter has started, they wait in
         the socket. Raises OSError if the keeper has died.
         """
         send(self._lifeline, queues)
@@ -108,7 +109,7 @@ class TapKeeper:
         self._watching = loop
 
     def close(self) -> None:
-        """Releases the keeper, which ends after its grace, or at once if it has no queues."""
+        """Releases the keeper. It ends after its grace period, or at once if it has no queues."""
         if self._watching is not None:
             self._watching.remove_reader(self._lifeline)
             self._watching = None
@@ -126,15 +127,18 @@ def reap() -> None:
 
 
 def main(grace: float) -> int:
-    """Runs the keeper: receives the queues, waits for the end of its standard input, and then
-    stands in until the end of the grace."""
+    """Runs the keeper.
+
+    Receives the queues, waits for the end of its standard input, and then stands in until the end
+    of the grace period.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lifeline = socket.socket(fileno=0)
     queues = receive(lifeline)
     if queues is None:
         return 0
     module = None
-    with suppress(Exception):  # even without the module the TAPs are kept
+    with suppress(Exception):  # the TAPs are kept even without the module
         # Imported early, so that standing in starts without delay.
         module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)

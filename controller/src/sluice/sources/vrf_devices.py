@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel VRF devices, by which the host's stack separates VRFs itself.
+"""Creates kernel VRF devices, by which the host's stack itself separates VRFs.
 
-Each VRF besides the default one gets a device with its routing table
+Each VRF except the default one gets a device with its routing table
 (Documentation/networking/vrf.rst). The TAPs of its interfaces belong to this device, and zebra
 identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_namespaces` selects another
 means to keep the VRFs apart.
@@ -10,19 +10,18 @@ Before a TAP joins, these leaks between VRFs are closed:
 
 - A VRF's table ends with an unreachable default route. Without it, a lookup that misses continues
   in the main table, and the host's packet leaves in the default VRF. The route's protocol is
-  RTPROT_KERNEL, so that zebra ignores it: zebra announces it neither to other routers nor to the
-  switch.
+  RTPROT_KERNEL, so zebra ignores it and announces it neither to other routers nor to the switch.
 - The rule for VRFs' tables precedes the rule for the local table. Otherwise an address of the
-  default VRF is local in every VRF.
+  default VRF would be local in every VRF.
 - Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
-  `udp_l3mdev_accept` are 0): their answers would leave in the default VRF.
-- The device has the settings of a TAP (interface_settings): the kernel treats packets from a
-  VRF's TAP as received by the VRF's device, and applies that device's settings.
+  `udp_l3mdev_accept` are 0). Otherwise their answers would leave in the default VRF.
+- The device has the settings of a TAP (interface_settings). The kernel treats packets from a VRF's
+  TAP as received by the VRF's device, and applies that device's settings.
 
-Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them.
-Another program may open a leak again: `recheck` closes it, and `repairs` counts it.
+Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them. If
+another program opens a leak again, `recheck` closes it, and `repairs` counts it.
 
-Depends on wire. Talks to the kernel through `Asking`.
+Depends on wire. Sends its requests to the kernel through `Asking`.
 """
 
 from __future__ import annotations
@@ -84,19 +83,20 @@ FR_ACT_TO_TBL = 1
 LOCAL_TABLE = 255
 RTN_UNREACHABLE = 7
 LAST_METRIC = 4278198272
-"""Administrative distance 255 and metric 8192, as in vrf.rst: any other route is preferred."""
+"""Metric of administrative distance 255 and metric 8192, as in vrf.rst. Any other route is
+preferred."""
 RECHECK_SECONDS = 5.0
 SOCKETS = ("raw_l3mdev_accept", "udp_l3mdev_accept")
 
 Asking: TypeAlias = Callable[[int, int, bytes, str], list[Message]]
-"""Signature of `links.ask`: type, flags, body and subject of the request; returns the kernel's
-answers or raises OSError."""
+"""Signature of `links.ask`. The arguments are type, flags, body and subject of the request. Returns
+the kernel's answers or raises OSError."""
 
 log = logging.getLogger(__name__)
 
 
 class VrfDevices:
-    """The VRF devices of the network namespace that the process is in."""
+    """Manages the VRF devices of the network namespace that the process is in."""
 
     def __init__(
         self,
@@ -112,13 +112,16 @@ class VrfDevices:
         self._ifindex: dict[int, int] = {}
         self._prepared: list[tuple[VrfConfig, str]] = []
         self.repairs: Counter[str] = Counter()
-        """Number of repairs by `recheck`, by what it found open."""
+        """Number of repairs by `recheck`, by kind of leak."""
         self.missing: tuple[str, ...] = ()
-        """Devices that `recheck` did not find. Their VRFs are closed until the next start."""
+        """Devices that `recheck` did not find. Their VRFs do not work until the next start."""
 
     def prepare(self, vrfs: Iterable[VrfConfig]) -> bool:
         """Finds or creates the device of each VRF but the default one, closes its leaks and sets it
-        up. Returns False where the kernel has no VRF devices. Raises OSError where it refuses."""
+        up.
+
+        Returns False if the kernel has no VRF devices. Raises OSError if it refuses a request.
+        """
         named = [(vrf, vrf.device) for vrf in vrfs if vrf.device is not None]
         for vrf, name in named:
             device = self._find_or_make(vrf, name)
@@ -132,7 +135,7 @@ class VrfDevices:
         return True
 
     def join(self, interface: str, vrf: int) -> None:
-        """Assigns an interface to the device of a VRF, or to none where the VRF has no device.
+        """Assigns an interface to the device of a VRF, or to no device if the VRF has none.
 
         An interface that is assigned already is not touched: the kernel sets an interface down and
         up when its VRF changes. Raises OSError.
@@ -177,7 +180,7 @@ class VrfDevices:
     # --- the device ------------------------------------------------------------------------------
 
     def _find_or_make(self, vrf: VrfConfig, name: str) -> LinkChanged | None:
-        """Returns the VRF's device; None where the kernel has no VRF devices."""
+        """Returns the VRF's device, or None if the kernel has no VRF devices."""
         links = list(self._links())
         found = [link for link in links if link.vrf_table == vrf.table]
         if found:
@@ -256,13 +259,12 @@ class VrfDevices:
         return True
 
     def _put_vrfs_before_local(self, family: int) -> bool:
-        """Puts the rule for VRFs' tables before the rule for the local table. Returns whether it
-        was not there.
+        """Puts the rule for VRFs' tables before the rule for the local table.
 
-        Invariant: the local table always has a rule, which is first but for the VRFs' rule. Then
-        rules that another program adds without a priority stay behind it: the kernel inserts these
-        before the second rule. Among rules of equal priority, the older one precedes, and is
-        deleted first.
+        Returns whether that rule was not before it. Invariant: the local table always has a rule,
+        and only the VRFs' rule is before it. The kernel inserts rules that another program adds
+        without a priority before the second rule, so they stay after the local table's. Among rules
+        of equal priority, the older one is first, and is deleted first.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -277,21 +279,22 @@ class VrfDevices:
         self._add(RTM_NEWRULE, _rule(family, RoutingRule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
-        if local not in rules[at + 1 :]:  # it is if a controller was killed before the deletion
+        # it is there if a controller was killed before the deletion
+        if local not in rules[at + 1 :]:
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
         return True
 
     def _rules(self, family: int) -> list[RoutingRule]:
-        """Returns the rules of a family in order."""
+        """Returns the routing rules of a family in order."""
         header = FIB_RULE_HDR.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
         answers = self._ask(RTM_GETRULE, NLM_F_DUMP, header, "routing rules")
         return [_read_rule(answer.body) for answer in answers if answer.type == RTM_NEWRULE]
 
 
 class RoutingRule(NamedTuple):
-    """The fields of a routing rule that matter here. `to_vrfs`: it selects the table of the
-    packet's VRF."""
+    """Holds the needed fields of a routing rule. `to_vrfs`: it selects the table of the packet's
+    VRF."""
 
     priority: int
     table: int = 0
@@ -311,7 +314,7 @@ def _read_rule(body: bytes) -> RoutingRule:
 def _rule(family: int, rule: RoutingRule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
-    # Marked as the kernel's own, since networkd removes rules of other protocols.
+    # Marked as the kernel's own rule, since networkd removes rules of other protocols.
     body += attribute(FRA_PROTOCOL, bytes([RTPROT_KERNEL]))
     if rule.to_vrfs:
         body += attribute(FRA_L3MDEV, b"\1")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides how the host stack isolates each VRF, and creates the network namespaces for that.
 
-The default is VRF devices where the kernel has them (sources.vrf_devices). The second choice is a
+The default is VRF devices if the kernel has them (sources.vrf_devices). The second choice is a
 network namespace for each VRF. Without either, VRFs share the stack (sources.shared_stack). A VRF's
-`isolation` setting overrides this choice; if it cannot be fulfilled, the start fails.
+`isolation` setting overrides this choice. If the setting cannot be fulfilled, the start fails.
 
 Namespaces that this module created stay when the controller ends, since FRR runs in them. They are
-recorded on disk, and removed at a start that no longer needs them. A namespace that existed before
-is never removed. Depends on config, durable, privileges and namespaces.
+recorded on disk. A start that no longer needs them removes them. A namespace that existed before is
+never removed. Depends on config, durable, privileges and namespaces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class VrfNamespaces:
-    """The network namespaces of VRFs, by number."""
+    """Holds the network namespaces of VRFs, by number."""
 
     def __init__(self, state_dir: Path, directory: Path = DIRECTORY) -> None:
         self._file = state_dir / FILE_NAME
@@ -42,8 +42,8 @@ class VrfNamespaces:
     def decide(self, config: Config, prepare_devices: Callable[[list[VrfConfig]], bool]) -> Config:
         """Returns the configuration with each VRF's isolation, and opens the namespaces.
 
-        `prepare_devices` creates the VRF devices of the given VRFs; it returns False where the
-        kernel has none. Needs CAP_SYS_ADMIN for namespaces. Raises OSError.
+        `prepare_devices` creates the VRF devices of the given VRFs; it returns False if the kernel
+        has no VRF devices. Needs CAP_SYS_ADMIN for namespaces. Raises OSError.
         """
         vrfs = [vrf for vrf in config.vrfs if vrf.id != OWN_NAMESPACE]
         wanted = [vrf for vrf in vrfs if vrf.isolation in (None, Isolation.DEVICE)]
@@ -99,7 +99,8 @@ class VrfNamespaces:
             found = "made" if namespace.made else "found"
             log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
         left = {name: mark for name, mark in known.items() if name not in made}
-        if made != known:  # a name stays in the file until it is removed, in case of a crash
+        # a name stays in the file until its namespace is removed, in case of a crash
+        if made != known:
             replace_json(self._file, made | left)
         for name, mark in left.items():
             self._remove(name, mark)
@@ -123,7 +124,7 @@ class VrfNamespaces:
     def _load(self) -> dict[str, Any]:
         try:
             document = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):  # from an unreadable file, nothing is removed
+        except (OSError, ValueError):  # if the file is unreadable, nothing is removed
             return {}
         return document if isinstance(document, dict) else {}
 
@@ -134,7 +135,9 @@ class VrfNamespaces:
 
 
 def _mark(namespace: NetworkNamespace) -> Any:
-    """Returns a unique identification of a namespace. None, which the file never contains, where
-    the kernel has no cookies."""
+    """Returns a unique identification of a namespace.
+
+    If the kernel has no cookies, returns None, which the file never contains.
+    """
     cookie = namespace.cookie
     return None if cookie is None else [boot_id(), cookie]

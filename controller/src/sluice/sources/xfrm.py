@@ -6,8 +6,8 @@ overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be deco
 again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so that
 they arrive in the order of the changes.
 
-It changes nothing in the kernel except the usage of states, and it ends states that have reached a
-hard lifetime.
+It changes in the kernel only the usage of states. It also ends states that have reached a hard
+lifetime.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ DUMPS: tuple[Callable[[int], bytes], ...] = (
 )
 DEFAULTS, STATES, POLICIES = range(len(DUMPS))
 NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
-"""Errors of kernels without default policies (before Linux 5.15), which allow by default."""
+"""Errors of kernels without default policies (before Linux 5.15). Such a kernel allows by
+default."""
 DATAGRAMS = 64
-"""Datagrams that one `poll` reads at most."""
+"""Maximum number of datagrams that one `poll` reads."""
 START_SECONDS = 10.0
 
 
@@ -72,7 +73,7 @@ class XfrmMonitor:
     """Follows the IPsec databases of the network namespace that it is created in."""
 
     def __init__(self, receive_buffer: int = 8 << 20) -> None:
-        """Raises OSError where the kernel has no XFRM, or denies access to it."""
+        """Raises OSError if the kernel has no XFRM, or denies access to it."""
         try:
             self._socket = NetlinkSocket(GROUPS, receive_buffer, NETLINK_XFRM)
         except OSError as error:
@@ -89,7 +90,7 @@ class XfrmMonitor:
         self._dump_interrupted = self._again = self._complete = False
         self._lost = False
         self.is_refused = False
-        """Whether the kernel refused a dump. Nothing is synced then until `read_again`."""
+        """Whether the kernel refused a dump. Then `synced` is False until `read_again`."""
         self._requests: dict[int, str] = {}
 
     @property
@@ -98,7 +99,7 @@ class XfrmMonitor:
         return self._complete and self._dump is None and not self._lost
 
     def fileno(self) -> int:
-        """Readable while messages of the kernel wait."""
+        """Returns a descriptor that is readable while messages of the kernel wait."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class XfrmMonitor:
         self._socket.close()
 
     def start(self) -> None:
-        """Reads all databases; returns when that is complete. Raises OSError."""
+        """Reads all databases. Returns when they are complete. Raises OSError."""
         self._read_all()
         deadline = time.monotonic() + START_SECONDS
         while not self.synced:
@@ -117,8 +118,11 @@ class XfrmMonitor:
             self.poll()
 
     def poll(self) -> bool:
-        """Reads the messages that wait. Returns whether the databases have, or may have, changed
-        since the last call. They are complete only while `synced`."""
+        """Reads the messages that wait. Returns whether the databases may have changed since the
+        last call.
+
+        The databases are complete only while `synced`.
+        """
         changed = False
         for _ in range(DATAGRAMS):
             try:
@@ -128,7 +132,7 @@ class XfrmMonitor:
                 self._lost = True
                 continue
             if datagram is None:
-                if self._lost:  # not earlier: a full queue has no room for the answer
+                if self._lost:  # only now, since a full queue has no room for the answer
                     self._lost = False
                     self._read_all()
                 break
@@ -143,7 +147,8 @@ class XfrmMonitor:
     # --- notifications of key managers -----------------------------------------------------------
 
     def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
-        """Makes the kernel request an SA from its key managers, as for a packet of its own."""
+        """Makes the kernel request an SA from its key managers, as it does for a packet of its
+        own."""
         self._request("ask for an SA", lambda n: xfrm.acquire(n, policy, flow))
         self.counters["acquires"] += 1
 
@@ -152,7 +157,8 @@ class XfrmMonitor:
         self._request(f"report {state.key}", lambda n: xfrm.report_usage(n, state, usage))
 
     def expire(self, state: KernelState, *, hard: bool) -> None:
-        """Notifies key managers that a state has reached a lifetime. A hard lifetime ends it."""
+        """Notifies key managers that a state has reached a lifetime. A hard lifetime ends the
+        state."""
         self._request(f"expire {state.key}", lambda n: xfrm.expire(n, state, hard=hard))
         self.counters["hard expiries" if hard else "soft expiries"] += 1
 
@@ -198,7 +204,7 @@ class XfrmMonitor:
             self.counters["messages of no interest"] += 1
             return False
         changed = self._learn(event)
-        if of_dump and self._dump == DEFAULTS:  # one answer, without an end
+        if of_dump and self._dump == DEFAULTS:  # DEFAULTS has one answer, without an end message
             return self._end_dump() or changed
         return changed
 
@@ -222,7 +228,7 @@ class XfrmMonitor:
                 changed = self.defaults != defaults
                 self.defaults = defaults
                 return changed
-            case Flushed():  # maybe of one protocol or type only
+            case Flushed():  # possibly of only one protocol or type
                 self._read_all()
                 return False
 
@@ -248,7 +254,7 @@ class XfrmMonitor:
     # --- dumps -----------------------------------------------------------------------------------
 
     def _read_all(self) -> None:
-        """Requests all dumps; if a dump is under way, after that one."""
+        """Requests all dumps. If a dump is in progress, they follow after it."""
         if self._dump in (None, DEFAULTS):  # the answer to DEFAULTS has no end, and may be lost
             self._ask(DEFAULTS)
         else:
@@ -266,7 +272,7 @@ class XfrmMonitor:
             self._refuse()
 
     def _end_dump(self) -> bool:
-        """Ends a dump: objects that it did not show are gone. Starts the next dump."""
+        """Ends a dump. Objects that the dump did not show are gone. Starts the next dump."""
         kind = self._dump
         if kind is None:
             return False

@@ -2,8 +2,8 @@
 """Compares tables for the auditor and holds its report; pure.
 
 `TableComparison` compares what a switch holds with the record, part by part, and returns the keys
-that differ. They are checked again, since an update may have been in flight. `AuditReport` has the
-result for operators. Depends on nothing.
+that differ. The auditor checks these keys again, since an update may have been in flight.
+`AuditReport` has the result for operators. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT_REPAIRS = 20
 
 
 class Repair(NamedTuple):
-    """A foreign entry and its replacement, as text."""
+    """Describes a foreign entry and its replacement, as text."""
 
     at: float
     what: str

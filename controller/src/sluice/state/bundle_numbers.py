@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers the bundles in the pipeline: configured bundles, and bundles of kernel templates.
+"""Assigns the bundles' numbers in the pipeline, to configured bundles and to kernel templates.
 
 A released number is reused as late as possible. Pure.
 """
@@ -26,7 +26,7 @@ class BundleNumbers:
 
     def __init__(self, configured: Mapping[str, int], known: Mapping[int, str]) -> None:
         self.by_name: dict[str, int] = dict(configured)
-        """Live: lookups also find bundles that are added later."""
+        """Number of each bundle. Other modules hold this dictionary, so it is changed in place."""
         self._configured = frozenset(configured)
         self._remembered = {name: number for number, name in known.items() if number >= FIRST}
         self._last: int = max((number for number in known if number >= FIRST), default=FIRST - 1)
@@ -42,9 +42,9 @@ class BundleNumbers:
         return [name for name in self.by_name if name not in self._configured]
 
     def add(self, names: Iterable[str]) -> None:
-        """Numbers bundles that have none yet: all of them, or none.
+        """Assigns numbers to all bundles that have none yet.
 
-        Raises TooManyBundlesError.
+        Raises TooManyBundlesError; then no bundle got a number.
         """
         taken = set(self.by_name.values())
         added: dict[str, int] = {}

@@ -2,8 +2,8 @@
 """Tracks whether ESP engines are reachable: switch ports, device links, answers of the engines.
 
 Each of these may be unknown: not every switch reports its ports, an engine may have no device on
-this host, and an engine with manual SAs is not polled. An unknown state counts as up, and so does
-every device until the kernel's link dump is complete: a restart must not disturb forwarding. Pure;
+this host, and an engine with manual SAs is not polled. A restart must not disturb forwarding. So an
+unknown state counts as up, and so does every device until the kernel's link dump is complete. Pure;
 depends on model and entities.
 """
 
@@ -17,7 +17,8 @@ from sluice.model import KernelEvent, LinkChanged, LinkRemoved
 
 
 class EngineSpec(NamedTuple):
-    """An engine as configured: its number, its switch port, and that port's device if known."""
+    """Describes a configured engine: its number, its switch port, and the port's device if
+    known."""
 
     id: int
     port: int
@@ -42,7 +43,8 @@ class EngineLinks:
         return changes
 
     def complete_link_dump(self) -> EntityChanges:
-        """Completes the kernel's link dump: returns the engines whose device is missing."""
+        """Ends the kernel's link dump: devices that it did not report are down. Returns their
+        engines."""
         changes = EntityChanges()
         for device in self._up.keys() - set(self._names.values()):
             self._set(device, False, changes)
@@ -60,8 +62,11 @@ class EngineLinks:
         return changes
 
     def ports_changed(self, ports: Mapping[int, bool] | None) -> EntityChanges:
-        """Applies port states; returns the engines that changed. `ports` has the link state by
-        switch port number; None: the switch does not report them."""
+        """Applies port states; returns the engines that changed.
+
+        `ports` has the link state by switch port number. None: the switch does not report its
+        ports.
+        """
         before = {spec.id: self._is_reachable(spec) for spec in self._specs}
         self._ports = ports
         changes = EntityChanges()

@@ -9,16 +9,18 @@ entities. Every event passes these stages in one direction; none calls back into
 2. `usable_routes` says which routes their VRF may use.
 3. `onlink` derives connected prefixes and neighbours' host routes, and returns the changed
    prefixes.
-4. `_publish` and `_publish_on_link` choose each changed prefix's target: the first that exists of
-   the routing daemon's usable route, the connected prefix, and the host route of a neighbour.
+4. `_publish` and `_publish_on_link` choose the target of each changed prefix: the routing daemon's
+   usable route, else the connected prefix, else the host route of a neighbour.
 
 The prefixes are in a native table (`sluice._native.RouteTable`), which also holds the desired and
-the installed state of the switch. Routes arrive as events, or in bulk as a `RouteRun`: then each of
-its texts is looked up once, and the table does the rest. A run with an unusual text is applied as
-single events.
+the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`. A run
+has distinct texts (all of a route but its prefix), and the number of the text of each prefix. Each
+text is resolved once, and the table inserts the prefixes. If a text needs the general code, the run
+is applied as single events.
 
-A change of shared state can move a million routes (`moved_routes`). `apply` publishes the first of
-them, and each call of `publish_moved` some more, until `has_moved_routes` is false.
+A change of a shared path set or next-hop object can change the targets of a million routes
+(`moved_routes`). `apply` publishes the first of these routes. Each call of `publish_moved`
+publishes more of them, until `has_moved_routes` is false.
 
 Depends on model, entities and the other modules of `state`. No I/O, no clock. An event for which
 ids run out has no effect and is counted in `problems`.
@@ -81,16 +83,16 @@ UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes for which `why_not_routed` must be called. No run contains them."""
 
 _new_tuple = tuple.__new__
-"""Makes a named tuple from a tuple, in half the time of its own constructor."""
+"""Makes a named tuple from a tuple. Takes half the time of the named tuple's constructor."""
 
 
 class Fib:
-    """The desired forwarding state.
+    """Holds the desired forwarding state.
 
     `tables` maps kernel routing tables to VRFs. `next_hop_vrfs` maps a VRF to the other VRFs whose
-    interfaces its routes may use. `group_size` is the maximum sum of a next-hop group's weights in
-    the switch. `namespaces` maps the tables of VRFs with a network namespace of their own, and so a
-    routing daemon of their own, to that namespace.
+    interfaces its routes may use. `group_size` is the largest sum of a next-hop group's weights in
+    the switch. Some VRFs have a network namespace, and thus a routing daemon, of their own:
+    `namespaces` maps the tables of these VRFs to their namespaces.
     """
 
     def __init__(
@@ -128,7 +130,8 @@ class Fib:
         self.usable = UsableRoutes(self.routes, self._rib_of_vrf, next_hop_vrfs or {})
         self.onlink = OnLink(self.interfaces, self.neighbors, self.nexthops, self.usable)
         self.order = RouteOrder(self.routes)
-        """Prefixes of the routing daemon's routes, connected prefixes and hosts."""
+        """Blocks of prefixes, for walks: daemons' routes, connected prefixes and neighbours' host
+        routes."""
         self._moved = MovedRoutes(self.routes, self.order, self.ribs.values())
         self.problems: Counter[str] = Counter()
         self.unrouted: dict[RouteSlot, str] = {}
@@ -168,9 +171,10 @@ class Fib:
         groups: dict[int, NexthopGroup | None],
         now: float,
     ) -> EntityChanges:
-        """Adopts what the switch was found to hold (None: not understood). Must precede all routes.
+        """Adopts the next hops and groups found in the switch. None: an entry was not understood.
 
-        The ids keep their meaning. The neighbours in them count as resolved and are probed.
+        Order: before all routes. Each id keeps its meaning. The neighbours of these next hops count
+        as resolved, and are probed.
         """
         changes = EntityChanges()
         self.nexthops.adopt(nexthops, groups)
@@ -204,12 +208,15 @@ class Fib:
 
     @property
     def has_moved_routes(self) -> bool:
-        """Whether routes with moved shared state are still to be published."""
+        """Whether some moved routes are not published yet."""
         return self._moved.unfinished
 
     def publish_moved(self) -> EntityChanges:
-        """Publishes some more moved routes. Until published, a route keeps its earlier target in
-        the switch, and the next hops that it leaves stay."""
+        """Publishes the next slice of moved routes.
+
+        A route that is not yet published keeps its earlier target in the switch. The next hops of
+        that target stay in the switch too.
+        """
         changes = EntityChanges()
         self._publish(self._moved.next_slice(), changes)
         self._refresh_hosts(changes)
@@ -221,7 +228,8 @@ class Fib:
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
     def set_silent(self, paths: Iterable[Path]) -> EntityChanges:
-        """Marks these neighbours silent where unresolved: packets waited for them in vain."""
+        """Marks those of these neighbours that are unresolved as silent: they did not answer in
+        time."""
         changes = EntityChanges()
         for path in paths:
             if self.neighbors.mac_of(path) is None:
@@ -277,8 +285,10 @@ class Fib:
     def _learn_text(
         self, number: int, text: RouteText, entries: list[RibEntry], changes: EntityChanges
     ) -> bool:
-        """Sets the shared fields of a text's routes, and appends their entry to `entries`. Returns
-        False where each route must be applied as an event."""
+        """Sets the shared fields of a text's routes, and appends their entry to `entries`.
+
+        Returns False if each of these routes must be applied as a single event.
+        """
         vrf = self._vrf_of_table.get(text[0])
         if vrf is None:
             return False
@@ -310,7 +320,7 @@ class Fib:
         self._publish(self.ribs[event.namespace].delete_object(event, changes), changes)
 
     def _publish(self, routes: Iterable[RouteChange], changes: EntityChanges) -> None:
-        """Sets the targets of prefixes whose route of the routing daemon changed."""
+        """Sets the target of each prefix whose route from the routing daemon changed."""
         for slot, paths in routes:
             vrf, prefix = slot
             if prefix.address[0] in UNROUTED_HEADS and (reason := why_not_routed(prefix)):
@@ -331,7 +341,8 @@ class Fib:
                 self._hosts_outdated = True
 
     def _publish_on_link(self, slots: Iterable[RouteSlot], changes: EntityChanges) -> bool:
-        """Sets the targets of prefixes whose on-link target changed; returns whether any did."""
+        """Sets the target of each prefix whose on-link target changed. Returns whether there was
+        one."""
         slot = None
         for slot in slots:
             paths = self.usable.paths_of(slot)
@@ -341,12 +352,14 @@ class Fib:
         return slot is not None
 
     def key_of(self, slot: RouteSlot) -> RouteKey:
-        """Returns the key of the daemon's route for a prefix of a VRF; table -1, which no route
-        has, where the VRF has no kernel table."""
+        """Returns the key of the routing daemon's route for a prefix of a VRF.
+
+        If the VRF has no kernel table, the key has the table -1. No route has that table.
+        """
         return RouteKey(self._table_of_vrf.get(slot.vrf, -1), slot.prefix)
 
     def slot_of(self, key: RouteKey) -> RouteSlot | None:
-        """Returns the prefix of a VRF that a route is for; None where no VRF has its table."""
+        """Returns the VRF and prefix of a route, or None if no VRF has the route's table."""
         vrf = self._vrf_of_table.get(key.table)
         return None if vrf is None else RouteSlot(vrf, key.prefix)
 
@@ -360,8 +373,11 @@ class Fib:
         return paths is not None and not paths.members
 
     def interfaces_to(self, vrf: int, address: Address) -> frozenset[int]:
-        """Returns the interfaces by which packets to an address leave, by the longest prefix that
-        has a route or is on a link; none where there is no way to it."""
+        """Returns the interfaces by which packets to an address leave, or an empty set without a
+        route.
+
+        The longest prefix that has a daemon's route or is on a link decides.
+        """
         size = len(address)
         lengths = {8 * size, *self.routes.lengths(vrf, size), *self.onlink.lengths(vrf, size)}
         for length in sorted(lengths, reverse=True):
@@ -427,7 +443,7 @@ class Fib:
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
     def _resolve_again(self, l3_if: int, changes: EntityChanges) -> None:
-        """Resolves a link's unresolved gateways at once when it comes up, without back-off."""
+        """Resolves the unresolved gateways of a link that came up, at once and without back-off."""
         for path in self.nexthops.paths():
             if path.l3_if == l3_if and path.address and not self.neighbors.mac_of(path):
                 changes.resolve[l3_if, path.address] = None
@@ -448,8 +464,10 @@ class Fib:
             changes.resolve[l3_if, event.address] = None
 
     def on_link_routes(self) -> list[RouteSlot]:
-        """Returns the routes that keep the router's own links reachable: connected prefixes, and
-        host routes of neighbours."""
+        """Returns the routes that keep the router's own links reachable.
+
+        These are the connected prefixes and the host routes of neighbours.
+        """
         return [slot for slot, _ in (*self.onlink.connected(), *self.onlink.hosts())]
 
     def host_slot(self, path: Path) -> RouteSlot | None:

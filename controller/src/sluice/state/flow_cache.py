@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records the flows installed in the switch: one cache for each list of an SPD.
 
-The record is the only memory of what is installed. Flows are not desired state of the reconciler:
-packets install them and idle ones are evicted. `FlowCache` is pure: it returns the writes to make
-and is given their results.
+The controller knows only from this record which flows are installed. The reconciler does not handle
+flows: packets install flows, and idle flows are deleted. `FlowCache` is pure: it returns the writes
+to make, and the caller reports their results (`written`).
 
-A flow carries the epoch in which it was installed. A commit with a new epoch makes every flow
-stale at once, without a write. A stale flow is modified in place when its next packet is looked up,
-and is evicted first. A commit that changes the verdict of few flows keeps the epoch and deletes
-those flows (`state.invalidation`). Depends on policy.model only.
+A flow carries the epoch in which it was installed. A commit with a new epoch makes all flows stale
+at once, without a write for each flow. When a packet of a stale flow arrives, its entry is modified
+in place. Stale flows are evicted before others. A commit that changes the verdict of few flows
+keeps the epoch and deletes those flows (`state.invalidation`). Depends on policy.model only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import NamedTuple, TypeAlias
 from sluice.policy.model import Action, FlowKey
 
 LATE_SECONDS = 1.0
-"""Seconds after a write in which packets punted before it may still arrive."""
+"""Time after a write in which packets punted before the write may still arrive, in seconds."""
 
 NEARLY_FULL = 0.75
 """Fraction of its capacity at which a cache may soon have to evict."""
 
 
 class FlowVerdict(NamedTuple):
-    """The verdict on a flow's packets, and the epoch in which it is valid."""
+    """Holds the verdict on a flow's packets, and the epoch in which the verdict is valid."""
 
     epoch: int
     rule_id: int
@@ -41,14 +41,14 @@ class FlowVerdict(NamedTuple):
 class FlowOperation(Enum):
     """Operation on a flow's entry in the switch."""
 
-    __hash__ = object.__hash__  # hashed for each flow; faster than Enum's
+    __hash__ = object.__hash__  # faster than Enum's hash; used for each flow
     INSERT = "insert"
     MODIFY = "modify"
     DELETE = "delete"
 
 
 class FlowWrite(NamedTuple):
-    """One write; `verdict` is None for a DELETE."""
+    """Describes one write. `verdict` is None for a DELETE."""
 
     operation: FlowOperation
     key: FlowKey
@@ -69,7 +69,7 @@ class OfferResult(Enum):
 class FlowWriteResult(Enum):
     """The switch's answer to a write."""
 
-    __hash__ = object.__hash__  # faster than Enum's
+    __hash__ = object.__hash__  # faster than Enum's hash
     DONE = "done"
     EXISTS = "already exists"
     ABSENT = "not found"
@@ -80,7 +80,7 @@ class FlowWriteResult(Enum):
 class _Flow:
     verdict: FlowVerdict
     pool: _Pool
-    used: float  # by a packet, or written
+    used: float  # time of the last packet or write
     in_flight: FlowOperation | None = None
 
 
@@ -89,7 +89,8 @@ _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
 
 
 def _unused(pool: _Pool, before: float) -> Iterator[FlowKey]:
-    """Yields flows not used since `before`, coldest first, without those being written."""
+    """Yields the flows not used since `before`, coldest first. Skips flows that are being
+    written."""
     for key, flow in pool.items():
         if flow.used >= before:
             return
@@ -98,11 +99,13 @@ def _unused(pool: _Pool, before: float) -> Iterator[FlowKey]:
 
 
 class FlowCache:
-    """The flows of one list. `capacity` counts entries, stale ones too.
+    """Records the flows of one list. `capacity` counts all entries, including stale ones.
 
-    Invariants: at most one write of a key is under way; a verdict of another epoch than the
-    list's is never written; and, with writes carried out in the order given, the switch never holds
-    more than `capacity` entries.
+    Invariants:
+
+    - At most one write of a key is in flight.
+    - No verdict of another epoch than the list's is written.
+    - The switch never holds more than `capacity` entries, if it applies the writes in order.
     """
 
     def __init__(self, capacity: int, epoch: int, *, enabled: bool = True) -> None:
@@ -114,8 +117,8 @@ class FlowCache:
         after a refused write, until the next epoch."""
         self._flows: dict[FlowKey, _Flow] = {}
         self._deleting: dict[FlowKey, _Flow] = {}  # being deleted
-        # One pool for each epoch that has flows left, the current one last, each coldest first:
-        # the eviction order.
+        # The eviction order: one pool for each epoch that has flows left, oldest epoch first. In
+        # each pool, the coldest flow is first.
         self._live: _Pool = OrderedDict()
         self._pools: deque[_Pool] = deque([self._live])
 
@@ -152,7 +155,8 @@ class FlowCache:
     def offer(
         self, key: FlowKey, verdict: FlowVerdict, now: float
     ) -> tuple[OfferResult, list[FlowWrite]]:
-        """Returns the writes that install a flow after a packet of it was looked up."""
+        """Returns the writes that install a flow, after the rules were searched for a packet of
+        it."""
         if not self.enabled:
             return OfferResult.OFF, []
         if verdict.epoch != self.epoch:
@@ -179,7 +183,7 @@ class FlowCache:
         return OfferResult.INSTALLED, writes
 
     def retire(self, epoch: int) -> None:
-        """Sets a new epoch, which makes every flow stale without visiting any."""
+        """Sets a new epoch. All flows become stale; none of them is visited."""
         self.epoch = epoch
         self.is_exact = True
         self._live = OrderedDict()
@@ -216,7 +220,8 @@ class FlowCache:
     def _correct(
         self, operation: FlowOperation, key: FlowKey, flow: _Flow, now: float
     ) -> list[FlowWrite]:
-        """Returns the write after an INSERT found the entry, or a MODIFY did not."""
+        """Returns the next write, after an INSERT whose entry existed or a MODIFY whose entry did
+        not."""
         if flow.verdict.epoch == self.epoch:
             return [self._write(operation, key, flow.verdict, now)]
         if operation is FlowOperation.INSERT:  # stale and not in the switch
@@ -240,7 +245,8 @@ class FlowCache:
     def agrees(self, key: FlowKey, found: FlowVerdict | None) -> bool:
         """Returns whether the switch may hold this verdict (None: no entry) for a flow.
 
-        A flow being written may have any. A stale flow may have any verdict of an earlier epoch.
+        For a flow that is being written, the switch may hold any verdict or none. For a stale flow,
+        it may hold any verdict of an earlier epoch.
         """
         flow = self._flows.get(key)
         if key in self._deleting or (flow is not None and flow.in_flight is not None):
@@ -256,7 +262,7 @@ class FlowCache:
         flow = self._flows.get(key)
         if found is None:
             if flow is not None:
-                self._remove(key)  # The next packet of the flow is searched again.
+                self._remove(key)  # The rules are searched for the next packet of the flow.
             return []
         if flow is None:
             self._deleting[key] = _Flow(found, self._live, now, FlowOperation.DELETE)
@@ -274,7 +280,7 @@ class FlowCache:
         """Returns the keys of all flows that the switch may hold."""
         return list(self._flows)
 
-    # -- age
+    # -- ageing
 
     def used(self, key: FlowKey, now: float) -> None:
         """Records that the switch served a packet of the flow at `now`."""
@@ -291,12 +297,15 @@ class FlowCache:
         return [self._delete(key)]
 
     def idle_since(self, before: float) -> list[FlowKey]:
-        """Returns flows not used since `before`, coldest first, without those being written."""
+        """Returns the flows not used since `before`, coldest first. Skips flows that are being
+        written."""
         return [key for pool in self._pools for key in _unused(pool, before)]
 
     def coldest_live(self, before: float, limit: int) -> list[FlowKey]:
-        """Returns the `limit` coldest flows of the current epoch not used since `before`, without
-        those being written."""
+        """Returns the `limit` coldest flows of the current epoch that were not used since `before`.
+
+        Skips flows that are being written.
+        """
         return list(islice(_unused(self._live, before), limit))
 
     def is_nearly_full(self) -> bool:
@@ -329,14 +338,16 @@ class FlowCache:
         self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps an entry whose verdict is unknown or of an earlier epoch, to be evicted first."""
+        """Keeps an entry whose verdict is unknown or of an earlier epoch. It is evicted before
+        others."""
         if self._pools[0] is self._live:
             self._pools.appendleft(OrderedDict())
         flow.pool = self._pools[0]
         self._flows[key] = flow.pool[key] = flow
 
     def _victim(self) -> FlowKey | None:
-        """Returns the flow to evict: a stale one, else the coldest, never one being written."""
+        """Returns the flow to evict: a stale one, else the coldest. Never a flow that is being
+        written."""
         while self._pools[0] is not self._live and not self._pools[0]:
             self._pools.popleft()
         for pool in self._pools:

@@ -2,14 +2,19 @@
 """Checks fragments statefully (RFC 4301, section 7), by the datagrams that they belong to.
 
 Later fragments show no ports. If the rules that a later fragment could match disagree, the fragment
-waits for the first fragment of its datagram. Then the rule of that datagram decides. The table
-keeps the selectors of first fragments and not their verdicts, so that a commit applies to the
-fragments that follow it.
+waits for the first fragment of its datagram. Then the rule that matches the first fragment decides.
+The table keeps the selectors of first fragments, and not their verdicts. So a commit applies to all
+fragments that arrive after it.
 
-A datagram is refused from the first fragment on that contradicts another one: that overlaps it
-(RFC 5722; an exact duplicate does not), ends behind the last one, or is more than the table holds.
-A whole datagram is forgotten. Everything is bounded: datagrams, fragments of each, fragments that
-wait, and the time from the first fragment seen to the last.
+A fragment that contradicts its datagram is refused, and so are all later fragments of the datagram.
+A fragment contradicts its datagram in these cases:
+
+- It overlaps another fragment (RFC 5722). An exact duplicate is accepted.
+- It ends after the last fragment.
+- The table already holds the maximum of fragments.
+
+A complete datagram is forgotten. All state is bounded: the number of datagrams, the fragments of
+each, the fragments that wait, and the time from a datagram's first arrival to its last.
 
 Pure; depends on model and policy.model.
 """
@@ -27,15 +32,16 @@ from sluice.policy.model import Selectors
 MAX_FRAGMENTS = 256
 """Maximum fragments of one datagram: 65,535 bytes in fragments of 256 and more."""
 MAX_WAITING = 64
-"""Maximum fragments of one datagram that wait for its first."""
+"""Maximum fragments of one datagram that wait for its first fragment."""
 MAX_LENGTH = 0xFFFF
 """Maximum bytes of a reassembled IP packet after its IP headers."""
 
 
 class DatagramKey(NamedTuple):
-    """Fields shared by fragments of one datagram: IPv4's protocol, 0 for IPv6 (RFC 791, RFC 8200).
+    """Holds the fields that all fragments of a datagram share (RFC 791, RFC 8200).
 
-    Lists and bundles are part of the key: each list, and each bundle, has datagrams of its own.
+    `protocol` is 0 for IPv6. List and bundle are part of the key, so fragments of different lists
+    or bundles never belong to the same datagram.
     """
 
     list_id: int
@@ -69,7 +75,7 @@ class _Datagram:
     deadline: float
     first: Selectors | None = None
     ranges: dict[int, int] = field(default_factory=dict)  # start -> end
-    length: int | None = None  # once the last fragment has come
+    length: int | None = None  # known once the last fragment has come
     waiting: list[PuntedPacket] = field(default_factory=list)
     refused: FragmentRefusal | None = None
 
@@ -107,10 +113,10 @@ class _Datagram:
 
 
 class Arrival(NamedTuple):
-    """The decision on a fragment.
+    """Holds the decision on a fragment.
 
-    `first`: the selectors to search with, None where the fragment waits or is refused. `released`:
-    fragments that had waited for this one, in the order in which they came.
+    `first`: the selectors to search with. None: the fragment waits or is refused. `released`:
+    fragments that waited for this one, in the order of their arrival.
     """
 
     first: Selectors | None = None
@@ -122,7 +128,11 @@ WAITS = Arrival()
 
 
 class FragmentTable:
-    """Datagrams under way: at most `datagrams`, `waiting` fragments that wait, `seconds` each."""
+    """Holds the incomplete datagrams.
+
+    `datagrams` limits their number, `waiting` the fragments that wait in all of them, and `seconds`
+    the lifetime of each.
+    """
 
     def __init__(self, datagrams: int, waiting: int, seconds: float) -> None:
         self.set_limits(datagrams, waiting, seconds)
@@ -154,7 +164,8 @@ class FragmentTable:
         first: Selectors | None,
         now: float,
     ) -> Arrival:
-        """Handles a fragment; `first` are the selectors if it is the first of its datagram."""
+        """Handles a fragment. `first` has the selectors of a first fragment; None for a later
+        one."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
             self._remove(key, "dropped: fragment whose first did not come")

@@ -2,7 +2,7 @@
 """Allocates ids of next hops and groups. Reuses no id that the switch may still use.
 
 A released id stays in quarantine until the reconciler has confirmed that the switch deleted the
-entity. Otherwise a route that is not yet moved would for a moment forward to the id's new meaning.
+entity. Otherwise a route that still names the id would for a moment forward to another next hop.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import deque
 
 
 class OutOfIdsError(Exception):
-    """All ids are in use or in quarantine."""
+    """Tells that all ids are in use or in quarantine."""
 
 
 class IdPool:
-    """Ids from 1 to `limit`; freed ones are reused as late as possible."""
+    """Allocates ids from 1 to `limit`. Freed ids are reused as late as possible."""
 
     def __init__(self, what: str, limit: int = 0xFFFF) -> None:
         self._what = what

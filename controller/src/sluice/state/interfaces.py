@@ -3,16 +3,17 @@
 addresses.
 
 Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
-Provides the local prefixes: the router's own addresses and those that every router receives. Maps
-kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and own_addresses.
+Provides the local prefixes: the router's own addresses, and the prefixes that every router
+receives. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
+own_addresses.
 
 An interface is up when its TAP is administratively up and the port's own device (`device`), where
 known, has carrier. Addresses of any kernel interface of the host are the router's, in the VRF to
 which the kernel assigns the interface (the weak host model, as in Linux). Only layer-3 interfaces
 have connected prefixes.
 
-A macvlan device on a TAP adds a MAC address and IP addresses to the interface, as for VRRP. They
-belong to the interface while the device works, and otherwise to none.
+A macvlan device on a TAP adds a MAC address and IP addresses to the interface, as for VRRP. These
+addresses belong to the interface while the device works, and to no interface otherwise.
 """
 
 from __future__ import annotations
@@ -59,25 +60,25 @@ ALWAYS_LOCAL = tuple(
     Prefix.parse(text)
     for text in ("224.0.0.0/24", "255.255.255.255/32", "fe80::/10", "ff01::/16", "ff02::/16")
 )
-"""Delivered to the host in every VRF: link-local multicast and broadcast, IPv6 link-local."""
+"""Prefixes delivered to the host in every VRF: link-local multicast, broadcast, IPv6 link-local."""
 
 
 class Connected(NamedTuple):
-    """A connected prefix and the interface it is on."""
+    """Holds a connected prefix and its interface."""
 
     slot: RouteSlot
     l3_if: int
 
 
 class _Macvlan(NamedTuple):
-    """A macvlan device on a TAP."""
+    """Holds a macvlan device on a TAP, and its addresses."""
 
     link: LinkChanged
     addresses: InterfaceAddresses
 
 
 class InterfaceState:
-    """One configured interface."""
+    """Holds the state of one configured interface."""
 
     __slots__ = (
         *("admitted", "carrier", "device_carrier", "ifindex", "mac", "macvlans", "mtu"),
@@ -115,7 +116,7 @@ class InterfaceState:
 
 
 class InterfaceTable:
-    """All layer-3 interfaces, and the kernel interface of each."""
+    """Holds all layer-3 interfaces, and the kernel interface of each."""
 
     def __init__(
         self, specs: Iterable[InterfaceSpec], tables: Mapping[int, int] | None = None
@@ -153,8 +154,11 @@ class InterfaceTable:
         return None if state is None else state.spec.l3_if
 
     def egress_l3_if(self, ifindex: int) -> int | None:
-        """Returns the layer-3 interface by which packets leave that the kernel sends on a TAP, or
-        on a macvlan device above a TAP."""
+        """Returns the layer-3 interface of a TAP, or of the TAP below a macvlan device.
+
+        Packets that the kernel sends on this TAP or device leave by the layer-3 interface. Returns
+        None for any other kernel interface.
+        """
         state = self._by_ifindex.get(ifindex) or self._lower_interface(ifindex)
         return None if state is None else state.spec.l3_if
 
@@ -178,7 +182,8 @@ class InterfaceTable:
         return self._names.get(ifindex, f"if{ifindex}")
 
     def l3_if_covering(self, address: Address) -> int | None:
-        """Returns the default VRF's interface with the longest connected prefix of an address."""
+        """Returns the default VRF's interface whose connected prefix is the longest match of an
+        address."""
         best: tuple[int, int] | None = None
         for connected in self.connected():
             prefix = connected.slot.prefix
@@ -187,8 +192,10 @@ class InterfaceTable:
         return None if best is None else best[1]
 
     def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
-        """Returns the layer-3 interface of a next hop; None if it is not the router's. Without a
-        kernel interface, the connected prefix of the address decides."""
+        """Returns the layer-3 interface towards a next hop, or None if there is none.
+
+        Without a kernel interface, the connected prefix of the address decides.
+        """
         if ifindex is not None:
             return self.egress_l3_if(ifindex)
         return None if address is None else self.l3_if_covering(address)
@@ -220,8 +227,11 @@ class InterfaceTable:
         return own
 
     def icmp_source(self, l3_if: int, vrf: int, size: int) -> Address | None:
-        """Returns a source address of `size` octets for ICMP errors: the interface's, else one of
-        the VRF; global ones before link-local ones."""
+        """Returns a source address of `size` octets for ICMP errors, or None.
+
+        Global addresses go before link-local ones. Otherwise the interface's addresses go before
+        others of the VRF.
+        """
         state = self.by_l3_if.get(l3_if)
         own = [] if state is None else [a.address for a in state.addresses]
         candidates = [a for a in own + self.local_addresses(vrf) if len(a) == size]
@@ -309,8 +319,8 @@ class InterfaceTable:
             self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     def _assign_vrfs(self, moved: Iterable[int], changes: EntityChanges) -> None:
-        """Assigns the addresses of other kernel interfaces to the VRFs that the kernel has them
-        in."""
+        """Moves addresses to the VRFs of their kernel interfaces. Skips TAPs, and macvlan devices
+        on them."""
         for ifindex in moved:
             if self.egress_l3_if(ifindex) is None:
                 self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
@@ -402,7 +412,7 @@ LINK_LOCAL = {
 
 
 def why_not_routed(prefix: Prefix) -> str:
-    """Returns why the pipeline does not route a prefix; empty where it does."""
+    """Returns why the pipeline does not route a prefix, or an empty string if it does."""
     first, length = prefix.address, prefix.length
     if len(first) == 4:
         multicast = length >= 4 and first[0] >> 4 == 0xE

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the cached flows of a list whose verdict a commit may change.
 
-A commit need not retire every flow of a list. The verdict of a flow stays as it was if no rule that
-the commit adds, removes or moves could match the flow: the rules that stay are still met in the
-same order. Only the flows that such a rule could match are searched again.
+A commit need not retire every flow of a list. A flow keeps its verdict if no rule that the commit
+adds, removes or moves could match the flow: all other rules keep their order. The rules are
+searched again only for the flows that such a rule could match.
 
 `changed_rules` compares two lists, `RuleTest` says which flows a rule could match, `new_verdict`
-searches one of them. `wrapped_lists` tells the lists whose epoch has wrapped. Pure; depends on
-policy.model, flow_cache and spd.
+searches one of them. `wrapped_lists` returns the lists whose epoch has wrapped around. Pure;
+depends on policy.model, flow_cache and spd.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _Identity: TypeAlias = tuple[str, int]
 
 
 def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
-    """Returns the rules that `after` adds, removes or moves; of a changed rule both versions.
+    """Returns the rules that `after` adds, removes or moves. Of a changed rule, returns both
+    versions.
 
-    The rules that are not among them stand in both lists in the same order (a longest increasing
-    subsequence of their positions), so that few rules count as moved.
+    All other rules are in both lists in the same order. They are a longest increasing subsequence
+    of the positions, so that few rules count as moved.
     """
     old, new = _identities(before), _identities(after)
     start = _common_prefix_length(old, new)
@@ -55,7 +56,7 @@ def _common_prefix_length(one: Sequence[_Identity], other: Sequence[_Identity]) 
 
 def _longest_increasing(values: Sequence[int]) -> list[int]:
     """Returns the positions of a longest strictly increasing subsequence, in order."""
-    ends: list[int] = []  # the least value that a subsequence of this length ends with
+    ends: list[int] = []  # least last value of the subsequences of each length
     ends_at: list[int] = []
     previous: list[int | None] = []
     for at, value in enumerate(values):
@@ -74,8 +75,8 @@ def _longest_increasing(values: Sequence[int]) -> list[int]:
 class RuleTest(NamedTuple):
     """Finds the flows that a rule could match. It may find more, and never misses one.
 
-    Ports and ICMP values are looked at for whole packets only. The protocol of a fragment is not
-    looked at: in a later IPv6 fragment, the sender may have written any value (RFC 8200, 4.5).
+    Ports and ICMP values are compared for whole packets only. The protocol of a fragment is not
+    compared: the sender may have written any value into a later IPv6 fragment (RFC 8200, 4.5).
     """
 
     rule: Rule
@@ -105,7 +106,7 @@ class RuleTest(NamedTuple):
 
 
 def _address_test(ranges: Sequence[AddressRange] | None) -> Callable[[bytes], bool] | None:
-    """Returns a test of an address, None where every address passes."""
+    """Returns a test of an address, or None if every address passes."""
     if ranges is None:
         return None
     if len(ranges) == 1:
@@ -119,7 +120,7 @@ class _RangeTest:
     """Tests an address against many ranges by bisection."""
 
     def __init__(self, ranges: Iterable[AddressRange]) -> None:
-        # The length goes first, so that the families do not mix.
+        # The length comes first in the tuples, so that the families do not mix.
         merged: list[tuple[int, bytes, bytes]] = []
         for size, low, high in sorted((len(one.low), *one) for one in ranges):
             if merged and merged[-1][0] == size and low <= merged[-1][2]:
@@ -138,17 +139,19 @@ class _RangeTest:
 
 
 def new_verdict(after: PolicyList, key: FlowKey, cached: FlowVerdict) -> FlowVerdict | None:
-    """Returns what `after` says of a flow that a changed rule could match; None for fragments,
-    whose verdict depends on more than their key. The epoch is that of `cached`."""
+    """Returns the verdict of the rules of `after` on a cached flow, with the epoch of `cached`.
+
+    Returns None for fragments, whose verdict depends on more than their key.
+    """
     packet = key.selectors()
     return None if packet is None else FlowVerdict(cached.epoch, *after.search(packet))
 
 
 def wrapped_lists(commit: Commit, epochs: Mapping[int, int]) -> set[int]:
-    """Returns the lists of a commit whose epochs wrap at 2^32 and start anew at 1; `epochs` has the
-    highest that a list, or a flow of it, had so far.
+    """Returns the lists of a commit whose epochs wrap at 2^32 and restart at 1.
 
-    All their flows have to be deleted first. The epochs that follow are those of an earlier round,
-    and a flow that was left over from it would serve packets again.
+    `epochs` has the highest epoch so far of each list and its flows. All flows of a wrapped list
+    must be deleted first. Otherwise a flow of an earlier round would serve packets again when its
+    epoch recurs.
     """
     return {one.list_id for one in commit.lists if one.version.epoch < epochs.get(one.list_id, 0)}

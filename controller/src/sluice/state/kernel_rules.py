@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates the kernel's IPsec policies into the rules of an SPD.
 
-`out` policies make the outbound list. `fwd` policies make the inbound rules for forwarded packets,
-`in` policies those for packets to this router. The kernel's defaults follow the policies, each as a
-visible rule.
+`out` policies become the outbound list. `fwd` policies become the inbound rules for forwarded
+packets, `in` policies the inbound rules for packets to this router. The kernel's defaults follow
+the policies, each as a visible rule.
 
-Order: the lowest priority value first. Among policies of one priority the kernel goes by the time
-of insertion, which neither an index nor a dump tells once a policy was updated. So the strictest is
-first: discard, protect, bypass, then the lowest index. A bypass that overlaps a stricter policy of
-its priority is a problem that names both.
+Order: the policy with the lowest priority value is first. Among policies of one priority the kernel
+uses the order of insertion. Neither an index nor a dump shows that order once a policy was updated.
+So here the strictest policy is first: discard, protect, bypass; then the lowest index. If a bypass
+overlaps a stricter policy of its priority, a problem names both.
 
-A policy that cannot be mirrored fails closed: it becomes a discard of everything that it might
-match, and a problem that names it. A protecting template becomes a bundle, named by its addresses
-and reqid; policies with the same template share it. An outbound template may name an SPI
-(strongSwan's do): then that SA serves the bundle (`kernel_sas`), and no policy of the bundle may
-name another SPI. An outbound transport template without addresses, for more than one host, is a
-trap (Libreswan's `auto=ondemand`): its bundle never has an SA, so its packets drop and cause
-acquires until the daemon replaces the policy. Pure; depends on policy.model and xfrm_model.
+A policy that cannot be mirrored fails closed: it becomes a discard of all packets that it might
+match. A problem names it.
+
+A protecting template becomes a bundle, named by its addresses and reqid. Policies with the same
+template share the bundle. Two kinds of outbound templates are special:
+
+- A template that names an SPI (strongSwan's do): the SA with this SPI serves the bundle
+  (`kernel_sas`). No policy of the bundle may name another SPI.
+- A transport template without addresses, for more than one host, is a trap (Libreswan's
+  `auto=ondemand`). Its bundle never has an SA. So its packets are dropped and cause acquires until
+  the daemon replaces the policy.
+
+Pure; depends on policy.model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -66,12 +72,14 @@ ANY_OCTET = NumberRange(0, 0xFF)
 BYPASS = 2
 """Strictness of a bypass. Among policies of one priority the least strict is the last."""
 MOST_COMPARED = 100_000
-"""Pairs of policies of one priority that are compared for overlaps."""
+"""Limit of pairs of policies of one priority that are compared for overlaps."""
 
 
 class KernelBundle(NamedTuple):
-    """ESP between two addresses, as templates require it. `local` is this router's. Both are
-    unspecified if `trap` names a policy whose packets only cause acquires.
+    """Describes ESP between two addresses, as templates require it.
+
+    `local` is this router's address. `trap` names a policy whose packets only cause acquires; then
+    both addresses are unspecified.
     """
 
     local: Address
@@ -91,8 +99,12 @@ class KernelBundle(NamedTuple):
 
 
 class MirroredRules(NamedTuple):
-    """An SPD as the kernel has it. `bundles` is by name; `policies` has each bundle's outbound
-    policies, in order, and `inbound_policies` its inbound ones. `problems` are sentences."""
+    """Holds the kernel's XFRM policies, translated to an SPD.
+
+    The mappings after `rules` are by bundle name. `policies` lists a bundle's outbound policies in
+    order, `inbound_policies` its inbound ones. `problems` has a sentence on each policy that could
+    not be mirrored or whose order is ambiguous.
+    """
 
     rules: Mapping[Direction, tuple[Rule, ...]]
     bundles: Mapping[str, KernelBundle]
@@ -102,7 +114,7 @@ class MirroredRules(NamedTuple):
 
 
 class NotMirroredError(Exception):
-    """The reason why a policy cannot be mirrored."""
+    """Tells why a policy cannot be mirrored."""
 
 
 def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> MirroredRules:
@@ -139,7 +151,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
 
 
 def _sort_key(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:
-    """Returns the sort key of a policy's place in the order."""
+    """Returns the key by which policies are sorted into the order of the list."""
     return policy.priority, _strictness(policy), policy.key
 
 
@@ -248,7 +260,7 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
 
 
 def _is_trap(policy: KernelPolicy, template: Template) -> bool:
-    """Returns whether each pair of the policy's hosts would need an SA of its own."""
+    """Returns whether a policy is a trap: each pair of its hosts would need an SA of its own."""
     selector = policy.selector
     return (
         policy.direction is PolicyDirection.OUT
@@ -264,13 +276,13 @@ def _is_host(prefix: Prefix) -> bool:
 
 
 def named_spi(policies: Iterable[KernelPolicy]) -> int:
-    """Returns the SPI that a bundle's outbound policies name; 0 where none does."""
+    """Returns the SPI that a bundle's outbound policies name, or 0 if they name none."""
     spis = (template.spi for policy in policies for template in policy.templates)
     return next(filter(None, spis), 0)
 
 
 def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
-    """Refuses a second SPI for a bundle, which one SA serves. Raises NotMirroredError."""
+    """Raises NotMirroredError if a policy names another SPI than the bundle's other policies."""
     spi, named = named_spi((policy,)), named_spi(others)
     if spi and named and spi != named:
         raise NotMirroredError(
@@ -280,8 +292,11 @@ def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
 
 
 def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
-    """Returns the addresses of a template's ESP packets. In transport mode the selector's host
-    addresses replace open ones. Raises NotMirroredError."""
+    """Returns source and destination address of a template's ESP packets.
+
+    In transport mode, a host address of the selector replaces an unspecified one. Raises
+    NotMirroredError if an address remains unspecified.
+    """
     ends = []
     for end, prefix in (
         (template.source, selector.source),
@@ -297,7 +312,7 @@ def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, A
 
 
 def _discard_rule(policy: KernelPolicy) -> Rule:
-    """Returns a discard of everything that a policy might match."""
+    """Returns a rule that discards all packets that a policy might match."""
     try:
         ports = _ports(policy.selector)
     except NotMirroredError:
@@ -306,8 +321,10 @@ def _discard_rule(policy: KernelPolicy) -> Rule:
 
 
 def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
-    """Returns a discard with a policy's selectors. Each policy has one address family, even with
-    `0.0.0.0/0`."""
+    """Returns a discard rule with a policy's selectors.
+
+    A policy has one address family, even with `0.0.0.0/0`.
+    """
     selector = policy.selector
     return Rule(
         f"kernel-{_label(policy)}",
@@ -329,7 +346,7 @@ class _Ports(NamedTuple):
 
 
 def _ports(selector: KernelSelector) -> _Ports:
-    """Returns ports, or ICMP types and codes. Raises NotMirroredError."""
+    """Returns a selector's ports, or its ICMP types and codes. Raises NotMirroredError."""
     if selector.source_port == selector.destination_port == ANY_PORT:
         return _Ports(None, None, None)
     if selector.protocol in PORT_PROTOCOLS:
@@ -344,7 +361,7 @@ def _ports(selector: KernelSelector) -> _Ports:
 
 
 def _range(port: PortMatch) -> NumberRange:
-    """Returns the port range that a mask leaves. Raises NotMirroredError where it is no range."""
+    """Returns the ports that match under a mask. Raises NotMirroredError if they are no range."""
     open_bits = ~port.mask & 0xFFFF
     if open_bits & open_bits + 1:
         raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is no range")

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates the kernel's IPsec states into SAs of the bundles that its policies use.
 
-A state belongs to the bundle whose template matches its addresses, mode and reqid (a template
-without a reqid matches any). Of a bundle's outbound states the newest serves, or the one whose SPI
-its policies name, as in the kernel. Older ones stay for packets in flight: rekeying is make-before-
-break. Where no SPI is named, a newer state that is `fresh` lets its predecessor serve: a daemon
-that answers a rekey installs it before the peer can know of it (Libreswan does). A state that
-cannot be mirrored is left out and named as a problem: its SPI is unknown inbound, and a bundle
-without an outbound SA drops.
+A state belongs to the bundle whose template matches its addresses, mode and reqid. A template
+without a reqid matches any reqid.
 
-Invariant: a state with which the kernel itself has sent is never mirrored. Two senders would use
-the same sequence numbers, and so nonces, of a key twice. Pure; depends on sa_model and xfrm_model.
+One outbound state of a bundle serves, as in the kernel: the state whose SPI the policies name, or
+else the newest one. Older states stay for packets in flight: rekeying is make-before-break. A
+`fresh` state does not serve yet if no SPI is named and the bundle has an older state. The reason: a
+daemon that answers a rekey (Libreswan) installs the new state before the peer can know of it.
+
+A state that cannot be mirrored is left out, and a problem names it. Its SPI is then unknown
+inbound, and a bundle without an outbound SA drops its packets.
+
+Invariant: a state with which the kernel itself has sent is never mirrored. Otherwise two senders
+would use the same sequence numbers, and so the same nonces, with one key. Pure; depends on sa_model
+and xfrm_model.
 """
 
 from __future__ import annotations
@@ -59,13 +63,13 @@ CIPHERS = {
     ("cbc(aes)", 32): "aes-256-cbc-hmac-sha-256-128",
     ("ecb(cipher_null)", 0): "null-hmac-sha-256-128",
 }
-"""Keyed by the kernel's name and the key length in bytes; with HMAC-SHA-256-128."""
+"""Algorithms by the kernel's name and the key length in bytes. All use HMAC-SHA-256-128."""
 ICV_BITS = 128
 MODES = {KernelMode.TUNNEL: SaMode.TUNNEL, KernelMode.TRANSPORT: SaMode.TRANSPORT}
 
 
 class KernelKeys:
-    """The keys of a state, valid until it is deleted."""
+    """Holds the keys of a state. Valid until the state is deleted."""
 
     def __init__(self, key: SecretKey, integrity: SecretKey) -> None:
         self._key = key
@@ -77,7 +81,7 @@ class KernelKeys:
 
 
 class MirroredState(NamedTuple):
-    """A state and the SA that mirrors it."""
+    """Holds a state and the SA that mirrors it."""
 
     state: KernelState
     bundle: str
@@ -85,8 +89,11 @@ class MirroredState(NamedTuple):
 
 
 class MirroredStates(NamedTuple):
-    """All mirrored states; `problems` are sentences. `used_by_kernel` are states that are left out
-    because the kernel has sent by them, so that they need a rekey."""
+    """Holds all mirrored states. `problems` has a sentence on each state that was left out.
+
+    `used_by_kernel` has the states that were left out because the kernel has sent with them. They
+    need a rekey.
+    """
 
     states: tuple[MirroredState, ...]
     problems: tuple[str, ...]
@@ -94,18 +101,18 @@ class MirroredStates(NamedTuple):
 
 
 class BundleIds(NamedTuple):
-    """The pipeline's number of each bundle, and the VRF that all bundles are in."""
+    """Holds the pipeline's number of each bundle, and the VRF of all bundles."""
 
     bundles: Mapping[str, int]
     vrf: int
 
 
 class NotMirroredError(Exception):
-    """The reason why a state cannot be mirrored."""
+    """Tells why a state cannot be mirrored."""
 
 
 class UsedByKernelError(NotMirroredError):
-    """The kernel has sent by the state: a second sender would repeat its nonces."""
+    """Tells that the kernel has sent with a state. A second sender would repeat its nonces."""
 
 
 def mirror_states(
@@ -118,8 +125,8 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given its mirrored policies.
 
-    Only the bundles of `rules` that have a number count. `own` are this router's addresses,
-    which distinguish inbound from outbound states.
+    Bundles of `rules` that have no number are ignored. `own` are this router's addresses, which
+    distinguish inbound from outbound states.
     """
     by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}
     for bundle in rules.bundles.values():
@@ -161,8 +168,10 @@ def _with_selected_spi(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     problems: list[str],
 ) -> Iterable[MirroredState]:
-    """Drops outbound SAs that a bundle's policies do not use: those newer than the SA whose SPI
-    they name, or all where there is no such SA."""
+    """Drops outbound SAs that a bundle's policies do not use, because they name another SPI.
+
+    These are the SAs newer than the one with the named SPI, or all if no SA has this SPI.
+    """
     spis = {bundle: named_spi(asking) for bundle, asking in policies.items()}
     reached = {
         one.bundle: at
@@ -185,8 +194,10 @@ def _with_roles(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     fresh: Container[StateKey],
 ) -> Iterable[MirroredState]:
-    """Marks the outbound SAs of a bundle that are older than the one that serves as retiring, and
-    those that are newer as coming."""
+    """Marks the outbound SAs of each bundle that do not serve.
+
+    SAs older than the serving one are retiring, newer ones are coming.
+    """
     serving: dict[str, int] = {}
     for at, one in enumerate(found):
         if one.association.is_outbound:
@@ -268,10 +279,11 @@ def _settings(
 
 
 def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) -> None:
-    """Raises NotMirroredError. `policies` are those of the state's bundle and direction.
+    """Raises NotMirroredError if a state cannot be mirrored.
 
-    An SA serves all policies of its bundle. The kernel uses a state only for packets that match its
-    selector, so a state is refused if that differs from one of the policies'.
+    `policies` are the policies of the state's bundle and direction. An SA serves all policies of
+    its bundle. But the kernel uses a state only for packets that match the state's selector. So a
+    state is refused if its selector differs from that of a policy.
     """
     encapsulation = state.encapsulation
     is_restricted = not _selects_everything(state)
@@ -329,13 +341,13 @@ def _keys(state: KernelState) -> KernelKeys:
 
 
 def _lifetime(limits: KernelLimits) -> Lifetime:
-    """Returns the limits that the engine enforces; the kernel enforces the time since first use."""
+    """Returns the limits that the engine enforces. The kernel enforces the time since first use."""
     size, packets = (None if one == NO_LIMIT else one for one in limits[:2])
     return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
 
 
 def _hex_digits(key: SecretKey) -> bytearray:
-    """Returns hexadecimal digits, in a buffer that can be erased."""
+    """Returns a key as hexadecimal digits, in a buffer that can be erased."""
     octets = key.reveal()
     digits = bytearray(2 * len(octets))
     for at, octet in enumerate(octets):

@@ -2,8 +2,8 @@
 """Finds moved routes: routes whose target changes with a shared path set or next-hop object.
 
 A million routes may move at once, so a walk over all routes yields the moved ones in bounded
-slices. Until a moved route is yielded, it keeps its earlier target in the switch, and the next hops
-that it leaves stay. Depends on entities, paths, rib and route_order.
+slices. A route that is not yet yielded keeps its earlier target in the switch. The next hops of
+that target stay too. Depends on entities, paths, rib and route_order.
 """
 
 from __future__ import annotations

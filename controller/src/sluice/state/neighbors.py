@@ -26,7 +26,7 @@ _VALID = (  # the kernel's NUD_VALID
 
 
 class Neighbor(NamedTuple):
-    """A neighbour; `since` is the time of its last change of state."""
+    """Holds a neighbour. `since` is the time of its last change of state, in seconds."""
 
     path: Path
     mac: Mac | None
@@ -35,25 +35,24 @@ class Neighbor(NamedTuple):
 
 
 HEAD_OCTETS = {4: 2, 16: 4}
-"""Leading octets that `covers_neighbor` checks first, by octets of an address."""
+"""Number of leading octets that `covers_neighbor` checks first, by address length in octets."""
 
 
 class NeighborTable:
-    """All neighbours on layer-3 interfaces, including those being resolved."""
+    """Holds all neighbours on layer-3 interfaces, including those being resolved."""
 
     def __init__(self) -> None:
         self._neighbors: dict[Path, Neighbor] = {}
         self._heads: Counter[bytes] = Counter()
         self._addresses: dict[int, list[Address]] = {size: [] for size in HEAD_OCTETS}
-        """Sorted addresses, keyed by octets of an address."""
+        """Sorted addresses, by address length in octets."""
         self.version = 0
-        """Counts changes of the neighbours' addresses."""
+        """Number of neighbours added or removed so far."""
 
     def covers_neighbor(self, prefix: Prefix) -> bool:
         """Returns whether a neighbour lies within `prefix`.
 
-        Called for every route. The first octets decide for most; of a full table's short prefixes
-        nearly all cover none.
+        Called for every route. For most routes, the first octets suffice for a no.
         """
         size = len(prefix.address)
         octets = HEAD_OCTETS[size]
@@ -87,7 +86,8 @@ class NeighborTable:
                 del self._heads[head]
 
     def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
-        """Adds neighbours until the kernel reports their state. Returns the new ones."""
+        """Adds neighbours found in the switch as stale; returns the new ones. The kernel reports
+        later."""
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:

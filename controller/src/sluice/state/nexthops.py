@@ -3,17 +3,18 @@
 
 A next hop is (l3_if, gateway address), or (l3_if, None) for on-link destinations. A change of a
 neighbour's MAC address or of a link changes next hops and groups only, and no route: the next hop's
-entity is modified. A group loses or regains the members whose link goes down or up, or whose
-neighbour stops or resumes answering.
+entity is modified. A group loses a member whose link goes down or whose neighbour stops answering,
+and regains it later.
 
 A neighbour is silent from its failed resolution until it is resolved again. The states in between
 (the kernel retries, or drops the entry) change nothing, so that a group does not flap.
 
-Invariant: a group is never empty. Without a member that answers it keeps those whose link is up,
-so that packets still trigger neighbour resolution. Without a link it keeps all, and each drops.
+Invariant: a group is never empty. If no member answers, the group keeps the members whose link is
+up, so that packets still trigger neighbour resolution. If no link is up, the group keeps all
+members, and each of them drops packets.
 
-Depends on model, entities and ids. Promises: ids come from `IdPool`, so a released id is not reused
-before `confirm_deleted`; every change of an entity is recorded in the `EntityChanges` given.
+Depends on model, entities and ids. Ids come from `IdPool`, so a released id is not reused before
+`confirm_deleted`. Every change of an entity is recorded in the given `EntityChanges`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Path(NamedTuple):
 
 
 class WeightedPath(NamedTuple):
-    """A member of a group."""
+    """Holds a member of a group: a next hop and its weight."""
 
     path: Path
     weight: int
@@ -75,7 +76,7 @@ class _GroupState:
 
 
 class NexthopTable:
-    """All next hops and groups in use.
+    """Holds all next hops and groups in use.
 
     `has_failed` returns whether the kernel last reported a neighbour's resolution as failed.
     """
@@ -166,7 +167,7 @@ class NexthopTable:
         return state.id
 
     def release(self, path: Path, changes: EntityChanges) -> None:
-        """Drops a reference to a next hop; deletes it with the last."""
+        """Drops a reference to a next hop. Deletes the next hop with its last reference."""
         state = self._nexthops[path]
         state.uses -= 1
         if state.uses == 0:
@@ -193,7 +194,7 @@ class NexthopTable:
         return state
 
     def set_mac(self, path: Path, mac: Mac | None, changes: EntityChanges) -> None:
-        """Records a neighbour's MAC address, None where it is unresolved."""
+        """Records a neighbour's MAC address, or None while it is unresolved."""
         state = self._nexthops.get(path)
         if state is not None and state.mac != mac:
             state.mac = mac
@@ -244,7 +245,7 @@ class NexthopTable:
         return group.id
 
     def release_group(self, members: tuple[WeightedPath, ...], changes: EntityChanges) -> None:
-        """Drops a reference to a group; deletes it with the last."""
+        """Drops a reference to a group. Deletes the group with its last reference."""
         group = self._groups[members]
         group.uses -= 1
         if group.uses:
@@ -266,8 +267,8 @@ class NexthopTable:
         for member, mac in zip(members, macs, strict=True):
             self.acquire(member.path, mac, changes)
         states = tuple((self._nexthops[member.path], member.weight) for member in members)
-        # The switch may hold the group without its dead members. Reuse it then too: a new group
-        # would move flows.
+        # The switch may hold the group without its members that are down. Such a group is reused
+        # too, since a new one would move flows.
         found = self._found_groups.pop(_group_of(states), None)
         if found is None:
             found = self._found_groups.pop(_group_of(self._active(states)), None)

@@ -5,11 +5,12 @@ A connected prefix's packets go to the next hop (l3_if, None), which punts them 
 neighbour is resolved. A resolved neighbour gets a host route to (l3_if, its address).
 
 Invariant: a host route exists only while the longest match without host routes is a connected route
-of the same interface. Where a routing daemon's longer prefix leads elsewhere, a neighbour that
-merely answered ARP must not override it.
+of the same interface. If a routing daemon's longer prefix leads elsewhere, a neighbour that merely
+answers ARP must not override that route.
 
-Each refresh yields the prefixes whose on-link target changed. It is lazy: the caller must exhaust
-it. Before ids run out it yields the changes made so far, then raises OutOfIdsError.
+Each `refresh_*` yields the prefixes whose on-link target changed. The caller must exhaust the
+iterator. If ids run out, the iterator first yields the changes made so far, then raises
+OutOfIdsError.
 
 Depends on model, entities and `state`'s tables.
 """
@@ -33,7 +34,7 @@ class _OnLink(NamedTuple):
 
 
 class OnLink:
-    """Connected prefixes and host routes, and their targets."""
+    """Holds connected prefixes and host routes, and their targets."""
 
     def __init__(
         self,
@@ -50,7 +51,8 @@ class OnLink:
         self._hosts: dict[RouteSlot, _OnLink] = {}
 
     def target(self, slot: RouteSlot) -> RouteTarget | None:
-        """Returns the target of a prefix without a route of the routing daemon, or None."""
+        """Returns the on-link target of a prefix, or None. A route of the routing daemon overrides
+        it."""
         found = self._find(slot)
         return None if found is None else found.target
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the addresses of this host's interfaces, and the local prefixes of each VRF.
 
-An address that is valid in a VRF is delivered to the host there (`EntityKind.LOCAL_PREFIX`), and
-received packets must not have it as source (`EntityKind.OWN_SOURCE`). This excludes IPv6 link-local
-addresses: a host on another link may have the same. An address is valid as long as an interface has
-it. Depends on model and entities.
+An address is valid in a VRF while an interface of the VRF has the address. Packets to a valid
+address are delivered to the host (`EntityKind.LOCAL_PREFIX`). Received packets must not have a
+valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses are excluded: a host on
+another link may have the same address. Depends on model and entities.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOPBACK6 = bytes(15) + b"\x01"
 
 
 class InterfaceAddresses:
-    """The addresses of one kernel interface, valid in `vrf`; None: in no VRF."""
+    """Holds the addresses of one kernel interface, which are valid in `vrf`. None: in no VRF."""
 
     __slots__ = ("addresses", "vrf")
 
@@ -32,7 +32,7 @@ class InterfaceAddresses:
 
 
 class OwnAddresses:
-    """All addresses of this host, by kernel interface index."""
+    """Holds all addresses of this host, by kernel interface index."""
 
     def __init__(self) -> None:
         self.by_ifindex: dict[int, InterfaceAddresses] = {}
@@ -93,9 +93,9 @@ class OwnAddresses:
 
 
 def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
-    """Returns an own address's local prefixes: itself, for IPv4 also the broadcast (RFC 2644).
+    """Returns the local prefixes of an own address: itself and, for IPv4, its broadcast (RFC 2644).
 
-    None for loopback (never on a wire) and IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
+    Empty for loopback (never on a wire) and for IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
     """
     address, length = own
     if len(address) == 16:

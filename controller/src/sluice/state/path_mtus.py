@@ -7,8 +7,8 @@ A path MTU is the smallest of:
 - the MTUs of the interfaces by which the routes lead to the peer;
 - the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
-Invariants: an error never raises a path MTU, and never lowers the room inside of ESP below
-`MIN_INNER_MTU`. It counts for the bundle that carried it and for no other. It expires after
+Invariants: an ICMP error never raises a path MTU. It never lowers the MTU inside of ESP below
+`MIN_INNER_MTU`. An error counts only for the bundle that carried it. It expires after
 `REPORT_LIFETIME`; then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
@@ -23,8 +23,8 @@ from typing import NamedTuple
 from sluice.model import Address
 
 MIN_INNER_MTU = 1280
-"""Bytes of a packet that always fit inside of ESP, for any reported MTU. IPv6 hosts do not reduce
-their packets below this size (RFC 8200, section 5)."""
+"""Smallest MTU inside of ESP, in bytes, whatever MTU is reported. IPv6 hosts do not reduce their
+packets below this size (RFC 8200, section 5)."""
 REPORT_LIFETIME = 600.0
 """Seconds after which an error expires (RFC 1191, section 6.3)."""
 PEERS_PER_REVIEW = 256
@@ -32,14 +32,15 @@ PEERS_PER_REVIEW = 256
 
 
 class Peer(NamedTuple):
-    """The remote address of SAs, in the VRF of their ESP packets."""
+    """Holds the remote address of SAs, and the VRF of their ESP packets."""
 
     vrf: int
     address: Address
 
 
 class ReportedMtu(NamedTuple):
-    """The MTU that an error reported, in bytes of IP packet, its sender, and its expiry time."""
+    """Holds the MTU that an error reported (bytes of IP packet), the error's sender and expiry
+    time."""
 
     mtu: int
     sender: Address
@@ -47,8 +48,11 @@ class ReportedMtu(NamedTuple):
 
 
 class PathMtu(NamedTuple):
-    """A path MTU in bytes of IP packet, and its source: an error, an interface, or else the
-    configuration."""
+    """Holds a path MTU in bytes of IP packet, and its source.
+
+    The source is an error (`reported`) or an interface (`l3_if`). If both are None, it is the
+    configuration.
+    """
 
     mtu: int
     l3_if: int | None = None
@@ -56,8 +60,11 @@ class PathMtu(NamedTuple):
 
 
 class PathMtus:
-    """All path MTUs. `interfaces_to(vrf, address)` gives the interfaces by which routes lead to an
-    address, `mtu_of(l3_if)` the MTU of one in bytes, None where there is no such interface."""
+    """Holds all path MTUs.
+
+    `interfaces_to(vrf, address)` returns the interfaces by which routes lead to an address.
+    `mtu_of(l3_if)` returns the MTU of an interface in bytes, or None if there is no such interface.
+    """
 
     def __init__(
         self,
@@ -67,7 +74,7 @@ class PathMtus:
         self._interfaces_to = interfaces_to
         self._mtu_of = mtu_of
         self._interfaces: dict[Peer, Collection[int]] = {}
-        """Least recently looked up first."""
+        """The interfaces that lead to each peer. The least recently looked up peer is first."""
         self._reported: dict[tuple[int, Peer], ReportedMtu] = {}
 
     def of(self, bundle: int, peer: Peer, configured: int) -> PathMtu:
@@ -85,8 +92,11 @@ class PathMtus:
         return found
 
     def report(self, bundle: int, peer: Peer, configured: int, reported: ReportedMtu) -> bool:
-        """Records the MTU from an authentic error. Returns whether it counts: it lowers the path
-        MTU, or confirms an earlier error."""
+        """Records the MTU from an authentic error.
+
+        Returns whether the error lowers the path MTU or confirms an earlier error. Any other error
+        is ignored.
+        """
         before = self.of(bundle, peer, configured)
         if reported.mtu > before.mtu or (reported.mtu == before.mtu and before.reported is None):
             return False
@@ -94,8 +104,11 @@ class PathMtus:
         return True
 
     def review(self, peers: Collection[Peer], now: float) -> bool:
-        """Looks up the routes to some peers again, and deletes expired errors and other peers.
-        Returns whether anything changed."""
+        """Looks up the routes to some peers again. Deletes expired errors and the peers not in
+        `peers`.
+
+        Returns whether anything changed.
+        """
         changed = False
         for peer in self._interfaces.keys() - peers:
             del self._interfaces[peer]

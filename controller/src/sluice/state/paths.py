@@ -2,9 +2,9 @@
 """Resolves the next hops of a routing daemon's routes to their targets in the switch.
 
 A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s, shared by all routes that
-have it. Its target depends on the specs and on the mapping of kernel interfaces, not on links or
-neighbours (`nexthops` follows those), and not on the routes' VRF. `vrfs` are its interfaces' VRFs,
-by which the caller decides whether a route may use it.
+have it. Its target depends only on the specs and on the mapping of kernel interfaces. It does not
+depend on links or neighbours (`nexthops` follows them) or on the routes' VRF. `vrfs` are the VRFs
+of its interfaces. By them the caller decides whether a route may use the path set.
 
 Next hops by interfaces that are not the switch's are left out. If a route has no other next hop,
 its packets get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` reports
@@ -47,14 +47,15 @@ _DISCARDS = {
 }
 
 REPORTED_ERROR = 0.01
-"""Relative error of a share above which it is reported."""
+"""Relative error of a share above which `problems` reports the group."""
 
 LISTED_WEIGHTS = 8
 """Maximum number of a group's weights that a problem lists."""
 
 
 class _Inexact(NamedTuple):
-    """Weights that do not fit the switch's groups, those written, and the worst error."""
+    """Describes a group whose weights do not fit the switch: wanted and written weights, worst
+    error."""
 
     error: float
     group: int
@@ -63,7 +64,8 @@ class _Inexact(NamedTuple):
 
 
 class PathSet:
-    """A resolution: `members` in use, the `vrfs` of their interfaces, `target` for the routes."""
+    """Holds a resolution: the `members` in use, the `vrfs` of their interfaces, the routes'
+    `target`."""
 
     __slots__ = ("members", "specs", "target", "uses", "vrfs")
 
@@ -76,7 +78,7 @@ class PathSet:
 
 
 class PathSets:
-    """All path sets in use. `group_size` is the largest sum of a group's weights."""
+    """Holds all path sets in use. `group_size` is the largest sum of a group's weights."""
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class PathSets:
         return paths
 
     def release(self, paths: PathSet, changes: EntityChanges) -> None:
-        """Drops a reference to a path set; releases its target with the last."""
+        """Drops a reference to a path set. With the last reference, releases its target."""
         paths.uses -= 1
         if paths.uses == 0:
             del self._sets[paths.specs]
@@ -111,14 +113,14 @@ class PathSets:
             self._release_target(paths.target, paths.members, changes)
 
     def remap(self, changes: EntityChanges) -> set[PathSet]:
-        """Resolves all path sets again after the interface mapping changed. Returns those with a
-        new target, whose routes must be republished."""
+        """Resolves all path sets again after the interface mapping changed. Returns the path sets
+        with a new target. The caller must republish their routes."""
         moved = set()
         for paths in self._sets.values():
             target, members = paths.target, paths.members
             try:
                 self._resolve(paths, changes)
-            except OutOfIdsError:  # counted when routes are taken in; these are refused by name
+            except OutOfIdsError:  # not counted: only new routes report it
                 paths.members, paths.target, paths.vrfs = (), UNREACHABLE, frozenset()
             self._release_target(target, members, changes)
             if paths.target != target:
@@ -129,8 +131,10 @@ class PathSets:
         return iter(self._sets.values())
 
     def problems(self) -> dict[str, int]:
-        """Returns the number of path sets whose weights do not fit the switch's groups, keyed by a
-        text that names the worst; empty where all fit."""
+        """Returns the number of path sets whose weights do not fit the switch's groups.
+
+        The key is a text on the worst of them. Empty if all weights fit.
+        """
         if not self._inexact:
             return {}
         worst = max(self._inexact.values())

@@ -20,7 +20,7 @@ RESOLUTION = 3.0
 
 
 class ResolutionSchedule:
-    """The neighbours to resolve, and the time of each resolution."""
+    """Holds the neighbours to resolve, and the time of each resolution."""
 
     def __init__(self) -> None:
         self._when: dict[Path, float] = {}
@@ -33,7 +33,7 @@ class ResolutionSchedule:
         self._schedule(path, now)
 
     def changed(self, path: Path, state: NeighborState, gateway: bool, now: float) -> None:
-        """Applies a neighbour's new kernel state; `gateway`: routes use it."""
+        """Applies a neighbour's new kernel state. `gateway`: routes use the neighbour."""
         if state in (NeighborState.FAILED, NeighborState.NONE):
             if gateway:
                 attempts = self._attempts.get(path, 0)
@@ -68,7 +68,7 @@ class ResolutionSchedule:
 
     @property
     def next_due(self) -> float | None:
-        """Time of the next resolution; None without any."""
+        """Time of the next resolution, or None if none is scheduled."""
         while self._heap:
             when, l3_if, address = self._heap[0]
             if self._when.get(Path(l3_if, address)) == when:

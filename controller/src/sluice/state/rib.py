@@ -2,19 +2,18 @@
 """Holds the routing daemon's routes and next-hop objects, and resolves them to path sets.
 
 An object may arrive after the routes or groups that name it (zebra sends groups in hash order).
-Such a route waits, unpublished, until its object is complete. A new session starts without
-objects. Routes of the session before keep their path sets and are stale until this session names
-them again; once the replay is over the caller deletes those for which `is_stale` is true. An
-object's number may mean something else in a new session, so objects are never looked up across
-sessions.
+Such a route waits, unpublished, until its object is complete. A new session starts without objects:
+in it, an object's number may mean another object. Routes of the previous session keep their path
+sets, and are stale until the new session names them. After the replay the caller deletes the routes
+for which `is_stale` is true.
 
 The prefixes are kept in a native table (`sluice._native.RouteTable`), which refers to an entry by
 number and counts its routes. `Fib` writes routes in bulk there: `entry_for` returns their entry,
 and `drop_unused` must be called for entries that may have lost their last route.
 
 Every event returns the routes whose path set or target changed, as `RouteChange`s. The caller
-chooses among the sources of a prefix. Iterators of changes are lazy: the caller must exhaust them.
-Before ids run out such an iterator yields the changes made so far, then raises OutOfIdsError.
+chooses among the sources of a prefix. The caller must exhaust iterators of changes. If ids run out,
+such an iterator first yields the changes made so far, then raises OutOfIdsError.
 
 Depends on model, entities, paths.
 """
@@ -44,7 +43,7 @@ _DEEPEST_GROUP = 8
 
 
 class _Object:
-    """A next-hop object; `definition` is None while only its number is known."""
+    """Holds a next-hop object. `definition` is None while only its number is known."""
 
     __slots__ = ("definition", "entries", "id", "paths", "waiting")
 
@@ -59,7 +58,7 @@ class _Object:
 
     @property
     def uses(self) -> int:
-        """Number of routes that use it."""
+        """Number of routes that use the object."""
         return sum(entry.uses for entry in self.entries)
 
 
@@ -68,7 +67,7 @@ RouteAttributes: TypeAlias = tuple[int, NexthopSpecs, int | None]
 
 
 class RibEntry:
-    """Shared state of all routes of one session with equal attributes: a path set, or an object's.
+    """Holds what routes of one session with equal attributes share: a path set, own or an object's.
 
     A full table has a million routes and some hundred entries.
     """
@@ -93,7 +92,7 @@ class RibEntry:
 
     @property
     def uses(self) -> int:
-        """Number of routes that use it."""
+        """Number of routes that use the entry."""
         return self.rib.table.entry_uses(self.number)
 
     @property
@@ -108,19 +107,21 @@ class RibEntry:
 
 
 class RouteChange(NamedTuple):
-    """A changed route of the routing daemon: its path set, None where it has none now."""
+    """Describes a changed route of the routing daemon: its new path set, or None if it has none."""
 
     slot: RouteSlot
     paths: PathSet | None
 
 
 _change = tuple.__new__
-"""Makes a RouteChange from a tuple, in half the time of its own constructor."""
+"""Makes a RouteChange from a tuple. Takes half the time of its constructor."""
 
 
 class Rib:
-    """All routes of one routing daemon. `vrfs` maps its kernel tables to VRFs; routes of other
-    tables are not held."""
+    """Holds all routes of one routing daemon.
+
+    `vrfs` maps its kernel tables to VRFs. Routes of other tables are not held.
+    """
 
     def __init__(self, paths: PathSets, table: RouteTable, vrfs: Mapping[int, int]) -> None:
         self._paths = paths
@@ -147,7 +148,7 @@ class Rib:
         return entry
 
     def is_current(self, key: RouteKey) -> bool:
-        """Returns whether the route exists and was named in this session."""
+        """Returns whether a route exists and the current session has named it."""
         entry = self.get(key)
         return entry is not None and entry.session == self._session
 
@@ -164,11 +165,12 @@ class Rib:
 
     @property
     def stale(self) -> int:
-        """Number of routes from an earlier session that this one has not named yet."""
+        """Number of routes from an earlier session that the current session has not named yet."""
         return len(self) - sum(entry.uses for entry in self._entries.values())
 
     def is_stale(self, key: RouteKey) -> bool:
-        """Returns whether a route is from an earlier session and not yet named by this one."""
+        """Returns whether a route is from an earlier session, and not yet named by the current
+        one."""
         entry = self.get(key)
         return entry is not None and entry.session != self._session
 
@@ -183,8 +185,10 @@ class Rib:
     def update(
         self, slot: RouteSlot, route: Route, changes: EntityChanges
     ) -> Sequence[RouteChange]:
-        """Adds or replaces a route of one of the VRFs; returns the changed routes, this one last.
-        Raises OutOfIdsError and leaves the old route in place."""
+        """Adds or replaces a route of one of the VRFs. Returns the changed routes, this one last.
+
+        Raises OutOfIdsError; then the old route stays.
+        """
         old: RibEntry | None = self.table.entry(slot)
         entry, resolved = self.entry_for(route.protocol, route.nexthops, route.nexthop_id, changes)
         if entry is not old:
@@ -199,15 +203,17 @@ class Rib:
     def entry_for(
         self, protocol: int, nexthops: NexthopSpecs, nexthop_id: int | None, changes: EntityChanges
     ) -> tuple[RibEntry, Sequence[RouteChange]]:
-        """Returns this session's entry for routes with these attributes, and the routes that no
-        longer wait for its object. The caller must pass an entry that gets no route to
-        `drop_unused`. Raises OutOfIdsError."""
+        """Returns this session's entry for routes with these attributes, and changed routes.
+
+        The changed routes no longer wait for the entry's object. If the entry gets no route, the
+        caller must pass it to `drop_unused`. Raises OutOfIdsError.
+        """
         attributes = (protocol, nexthops, nexthop_id)
         entry = self._entries.get(attributes)
         if entry is None:
             return self._new_entry(attributes, changes), ()
         if entry.paths is None and entry.object is not None:
-            # The object may have had no id before.
+            # Ids may have run out when the object was resolved first.
             return entry, tuple(self._resolve_object(entry.object, changes))
         return entry, ()
 
@@ -266,8 +272,10 @@ class Rib:
     def update_object(
         self, event: NexthopObjectUpdated, changes: EntityChanges
     ) -> Iterator[RouteChange]:
-        """Adds or replaces an object; yields the routes that follow it at once. Others follow by
-        `moved_objects`."""
+        """Adds or replaces an object. Yields the routes that change at once.
+
+        Other routes change later, by `moved_objects`.
+        """
         self.table.forget_texts()
         obj = self._objects.get(event.id) or self._new_object(event.id)
         self._set_parent(obj, event)
@@ -277,8 +285,8 @@ class Rib:
     def delete_object(
         self, event: NexthopObjectDeleted, changes: EntityChanges
     ) -> Iterator[RouteChange]:
-        """Deletes an object; yields changed routes as `update_object`. Routes that still use it are
-        withdrawn, as in the kernel."""
+        """Deletes an object. Yields changed routes like `update_object`. Routes that still use it
+        are withdrawn, as in the kernel."""
         self.table.forget_texts()
         obj = self._objects.get(event.id)
         if obj is None:
@@ -321,8 +329,8 @@ class Rib:
             if obj.paths is not None:
                 yield from self._resume_waiting(obj)
         elif obj.paths is None or obj.paths.target != old.target:
-            # Rare: zebra gives changed next hops a new object. A walk over all routes costs less
-            # than an index of the routes of each object would on every route.
+            # Rare: zebra gives changed next hops a new object. So a walk over all routes costs less
+            # than an index of each object's routes, which every route would have to update.
             self.moved_objects.add(obj)
             self.target_changes += 1
         if old is not None:
@@ -330,7 +338,7 @@ class Rib:
 
     def _resume_waiting(self, obj: _Object) -> Iterator[RouteChange]:
         """Yields the routes that waited for an object. If there are many, they follow in slices,
-        like routes whose object changed its target."""
+        like the routes of a moved object."""
         waiting, obj.waiting = obj.waiting, {}
         if len(waiting) > WAITING_AT_ONCE:
             self.moved_objects.add(obj)
@@ -342,7 +350,8 @@ class Rib:
                 yield RouteChange(slot, entry.paths)
 
     def _expand(self, obj: _Object) -> NexthopSpecs:
-        """Returns the object's next hops, a group's with weights; empty while none is known."""
+        """Returns the next hops of an object; those of a group have weights. Empty if none is
+        known."""
         weights: dict[tuple[bytes | None, int | None, NexthopKind], int] = {}
         self._collect(obj, 1, weights, 0)
         return tuple(

@@ -31,11 +31,11 @@ class Ribs:
         return self._by_table.get(table, self._default)
 
     def get(self, key: RouteKey) -> RibEntry | None:
-        """As `Rib.get`."""
+        """Returns the entry of a route, like `Rib.get`."""
         return self.of_table(key.table).get(key)
 
     def is_stale(self, key: RouteKey) -> bool:
-        """As `Rib.is_stale`."""
+        """Returns whether a route is stale, like `Rib.is_stale`."""
         return self.of_table(key.table).is_stale(key)
 
     @property
@@ -45,11 +45,14 @@ class Ribs:
 
     @property
     def stale(self) -> int:
-        """Number of routes that their daemon's session has not yet named."""
+        """Number of stale routes, over all daemons."""
         return sum(rib.stale for rib in self._ribs.values())
 
     def waiting_objects(self) -> dict[int, int]:
-        """As `Rib.waiting_objects`; objects of several daemons may have one number."""
+        """Returns the missing objects, like `Rib.waiting_objects`.
+
+        Adds up the objects of different daemons that have the same number.
+        """
         waiting: dict[int, int] = {}
         for rib in self._ribs.values():
             for identifier, uses in rib.waiting_objects().items():

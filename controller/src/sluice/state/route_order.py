@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordered walks over the router's prefixes in bounded slices, while prefixes change.
+"""Walks over the router's prefixes in order and in bounded slices, while prefixes change.
 
-Sorting or copying a million routes would block the event loop, and they may change during a walk.
-The table keeps them in order (`sluice._native.RouteTable`), and a walk continues behind the last
-prefix that it returned. A prefix that exists throughout a walk is visited exactly once. A prefix
-that is added or deleted during the walk is visited at most once. The order is by VRF, IPv4 before
-IPv6, then address and length.
+Sorting or copying a million routes would block the event loop, and routes may change during a walk.
+So the native table (`sluice._native.RouteTable`) keeps prefixes in order, and a walk continues
+after the last prefix that it returned. A prefix that exists throughout a walk is visited exactly
+once. A prefix that is added or deleted during the walk is visited at most once. The order is by
+VRF, IPv4 before IPv6, then address and length.
 
 Depends on entities and the native table.
 """
@@ -28,13 +28,14 @@ def new_table() -> RouteTable:
 
 
 class RouteOrder:
-    """All prefixes that have a route of the routing daemon or are on-link."""
+    """Walks over all prefixes that have a route of the routing daemon or are on-link."""
 
     def __init__(self, table: RouteTable) -> None:
         self._table = table
 
     def walk(self, after: RouteSlot | None = None) -> Iterator[list[RouteSlot]]:
-        """Yields all prefixes after `after`, in order, by blocks; the caller may pause between."""
+        """Yields all prefixes after `after`, in order, in blocks. The caller may pause between
+        blocks."""
         while True:
             slots, after = self._table.walk(after, BLOCK)
             if slots:

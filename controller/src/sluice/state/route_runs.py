@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch of the routing daemon's routes with known texts, as one event.
+"""Describes `RouteRun`: a batch of the routing daemon's routes as one event.
 
-A `RouteRun` comes from `sluice._native.RouteMemo`. A text holds the fields of a route without its
-prefix: (table, protocol, metric, next hops, next-hop object), or (table,) for a deleted route.
-Depends on model.
+A run comes from `sluice._native.RouteMemo`. It has the prefixes of its routes, and the distinct
+texts of these routes. A text holds all fields of a route but its prefix: (table, protocol, metric,
+next hops, next-hop object), or (table,) for a deleted route. Depends on model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers the rules. A rule's number is its counter index, unique over all lists of all SPDs.
+"""Assigns numbers to rules. A rule's number is its counter index, unique over all lists.
 
-A rule that a commit does not change keeps its number, and so its counters, also across a
-restart. Rules are known by list and fingerprint. Numbers are reused as late as possible. Pure;
+A rule that a commit does not change keeps its number, and so its counters, also across a restart. A
+rule is identified by its list and its fingerprint. Numbers are reused as late as possible. Pure;
 only `commit` changes the numbers, `plan` does not.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 MAXIMUM_RULE_ID = 0xFFFF
-"""A rule's number has 16 bits in the pipeline; its counter may have room for fewer."""
+"""A rule's number has 16 bits in the pipeline. The counter may have fewer entries."""
 
 
 class TooManyRulesError(Exception):
-    """More rules than the pipeline has counters for; nothing is changed."""
+    """Tells that there are more rules than the pipeline has counters for. Nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ NO_RULE_IDS = RuleIdPlan({}, (), ())
 
 
 class RuleIds:
-    """The numbers of all rules, up to `maximum`. A list's name is any hashable key."""
+    """Holds the numbers of all rules, from 1 to `maximum`. A list's name is any hashable key."""
 
     def __init__(self, maximum: int = MAXIMUM_RULE_ID) -> None:
         self.maximum = maximum
@@ -47,7 +47,7 @@ class RuleIds:
         self._free: deque[int] = deque()
 
     def remember(self, name: Hashable, ids: Mapping[str, int]) -> None:
-        """Restores a list's numbers of an earlier process. Must precede the first plan."""
+        """Restores a list's numbers from an earlier process. Order: before the first plan."""
         self._ids[name] = dict(ids)
         used = {number for known in self._ids.values() for number in known.values()}
         self._next = max(used, default=0) + 1

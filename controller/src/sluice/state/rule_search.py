@@ -3,7 +3,8 @@
 
 `matches` and `first_match` implement RFC 4301's ordered search rule by rule. `could_match` and
 `first_match_of_fragment` implement its section 7 for later fragments. Later fragments show no ports
-and, in IPv6, no protocol. The rule of the datagram also decides on its later fragments.
+and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also decides on
+its later fragments.
 
 `RuleIndex` gives the same answers, and its time hardly grows with the list. For each selector, a
 bisection finds the bit vector of the rules that accept the value. The lowest bit set in all vectors
@@ -20,7 +21,7 @@ from sluice.policy.model import OPAQUE, AddressRange, Numbers, Protocols, Rule, 
 
 
 class FragmentMatch(NamedTuple):
-    """The position of the rule that matches a later fragment, None where none does."""
+    """Holds the position of the rule that matches a later fragment, or None if no rule matches."""
 
     at: int | None
 
@@ -39,13 +40,15 @@ def matches(rule: Rule, packet: Selectors) -> bool:
 
 
 def first_match(rules: Sequence[Rule], packet: Selectors) -> int | None:
-    """Returns the position of the first rule that matches, None where none does."""
+    """Returns the position of the first rule that matches, or None if no rule matches."""
     return next((at for at, rule in enumerate(rules) if matches(rule, packet)), None)
 
 
 def could_match(rule: Rule, later: Selectors) -> bool:
-    """Returns whether `rule` may match the datagram of a later fragment, given hidden ports and
-    protocol."""
+    """Returns whether `rule` may match the datagram of a later fragment.
+
+    The ports of the fragment, and in IPv6 its protocol, may have any value.
+    """
     return (
         _in_ranges(rule.source, later.source)
         and _in_ranges(rule.destination, later.destination)
@@ -57,7 +60,7 @@ def could_match(rule: Rule, later: Selectors) -> bool:
 def first_match_of_fragment(
     rules: Sequence[Rule], later: Selectors, first: Selectors | None
 ) -> FragmentMatch | None:
-    """Returns the rule for a later fragment, by its own selectors and its first fragment's.
+    """Returns the rule for a later fragment, by the selectors of this and of the first fragment.
 
     Without the first fragment, returns None unless all rules that could match have the same effect.
     """
@@ -108,7 +111,7 @@ def _accepts_protocol(protocols: Protocols, value: int | None) -> bool:
 
 
 class RuleIndex:
-    """An immutable index over one list of rules."""
+    """Indexes one list of rules. Immutable."""
 
     __slots__ = (
         "_any_protocol",
@@ -154,7 +157,7 @@ class RuleIndex:
                     self._protocols[protocol] = self._protocols.get(protocol, 0) | bit
 
     def first_match(self, packet: Selectors) -> int | None:
-        """Returns the position of the first rule that matches, None where none does."""
+        """Returns the position of the first rule that matches, or None if no rule matches."""
         vector = self._by_addresses(packet)
         if packet.protocol is None:
             vector &= self._any_protocol | self._opaque_protocol
@@ -169,7 +172,7 @@ class RuleIndex:
     def first_match_of_fragment(
         self, later: Selectors, first: Selectors | None
     ) -> FragmentMatch | None:
-        """Returns the rule for a later fragment, as the module's `first_match_of_fragment`."""
+        """Returns the rule for a later fragment, like the function `first_match_of_fragment`."""
         certain = self.first_match(later)
         if first is not None:
             of_datagram = self.first_match(first)
@@ -185,7 +188,8 @@ class RuleIndex:
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
 
     def _by_addresses(self, packet: Selectors) -> int:
-        """Returns the rules that accept the addresses, and packets of this origin."""
+        """Returns the vector of the rules that accept a packet's addresses and origin (own,
+        transit)."""
         vector = self._source[len(packet.source)].at(int.from_bytes(packet.source, "big"))
         vector &= self._destination[len(packet.destination)].at(
             int.from_bytes(packet.destination, "big")
@@ -199,7 +203,8 @@ class _Vectors:
     __slots__ = ("_starts", "_vectors")
 
     def __init__(self, ranges: Sequence[tuple[int, int, int]], any_value: int) -> None:
-        """`ranges`: (first, one past the last, position of the rule); a rule's may overlap."""
+        """`ranges`: (first, one past the last, position of the rule). A rule's ranges may
+        overlap."""
         changes: dict[int, list[tuple[int, int]]] = {0: []}
         for low, end, rule in ranges:
             changes.setdefault(low, []).append((rule, 1))
@@ -216,12 +221,12 @@ class _Vectors:
             self._vectors.append(vector)
 
     def at(self, value: int) -> int:
-        """Returns the rules that accept `value`."""
+        """Returns the vector of the rules that accept `value`."""
         return self._vectors[bisect_right(self._starts, value) - 1]
 
 
 def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int, _Vectors]:
-    """Returns vectors by address length in bytes, 4 and 16."""
+    """Returns the vectors of an address selector by address length in bytes, 4 and 16."""
     any_value = 0
     ranges: dict[int, list[tuple[int, int, int]]] = {4: [], 16: []}
     for at, selector in enumerate(selectors):
@@ -254,5 +259,5 @@ class _NumberVectors:
         self._vectors = _Vectors(ranges, any_value)
 
     def of(self, value: int | None) -> int:
-        """Returns the rules that accept `value`."""
+        """Returns the vector of the rules that accept `value`."""
         return self._absent if value is None else self._vectors.at(value)

@@ -25,8 +25,11 @@ ExclusiveResource: TypeAlias = tuple[object, ...]
 
 @dataclass(slots=True)
 class EngineState:
-    """One engine. `reachable` is None while unknown. `idle_since` is the time since which the
-    switch no longer refers to an unwanted SA."""
+    """Holds the state of one engine.
+
+    `reachable` is None while unknown. `idle_since` has, for each unwanted SA, the time since which
+    the switch does not refer to it.
+    """
 
     reachable: bool | None = None
     held: dict[HeldKey, HeldSa] = field(default_factory=dict)

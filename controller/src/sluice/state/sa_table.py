@@ -5,17 +5,20 @@ The plan is level-triggered: it follows from the known state alone. `commands` r
 that the engines need now, and `desired` the entities that the switch must hold now. After an
 interruption the next pass continues. Every intermediate state drops packets that it cannot protect:
 
-- Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine
-  only `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
-- The serving SA of a bundle's outbound ones is the first by: successor not held yet; known to the
-  peer; on the engine that the bundle prefers; newest.
-- Nonces: a key that has encrypted on one engine returns to that engine only. Where that engine is
-  gone, its SA waits and reports that a rekey is needed.
-- An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.
-- While an engine is unreachable its SAs stay in the switch, which drops their packets: NO_ENGINE.
+- Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine only
+  `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
+- One outbound SA of a bundle serves. These criteria select it, in this order: its successor is not
+  held yet; the peer knows it; the bundle prefers its engine; it is the newest.
+- Nonces: a key that has encrypted on one engine returns to that engine only. If that engine is
+  gone, the SA waits and reports that a rekey is needed.
+- An inbound SA moves to another engine only when its engine no longer serves. It gets a new
+  anti-replay window there.
+- While an engine is unreachable, its SAs stay in the switch, which drops their packets as
+  NO_ENGINE.
 - An SA that has reached a limit of bytes, packets or sequence numbers stays expired
-  (`KeyUse.is_expired`), also across restarts. The limit of time goes by the uptime; across boots it
-  goes by the wall clock, which may be wrong, so it is never recorded.
+  (`KeyUse.is_expired`), also across restarts. Within one boot, the limit of time is measured by the
+  uptime; across boots, by the wall clock. The wall clock may be wrong, so an expiry by time is
+  never recorded.
 
 Pure; depends on sa_model and entities.
 """
@@ -55,15 +58,15 @@ DRAIN = 3.0
 GRACE = 10.0
 """Seconds for which a retiring inbound SA stays after its successor has carried a packet."""
 RETRY = 5.0
-"""Seconds before an SA that an engine refused is offered to it again."""
+"""Seconds until an SA that an engine refused is added again."""
 UNLIMITED_PATH_MTU = 0xFFFF
-"""Bytes: the maximum length of an IP packet, so no limit."""
+"""Maximum length of an IP packet, in bytes: no limit."""
 MAX_COMMANDS = 256
 """Maximum number of commands returned at a time."""
 
 
 class BundleSpec(NamedTuple):
-    """A bundle as configured; `engines` are those that may serve it, the preferred one first."""
+    """Describes a configured bundle. `engines` may serve it, the preferred one first."""
 
     name: str
     id: int
@@ -73,7 +76,7 @@ class BundleSpec(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """One moment by the machine's clocks.
+    """Holds one moment by the machine's clocks.
 
     `wall` is in seconds and may be set at any time. `uptime` (CLOCK_BOOTTIME) is in seconds since
     the boot that `boot` identifies; nobody can set it.
@@ -84,15 +87,18 @@ class Clocks(NamedTuple):
     uptime: float = 0.0
 
     def age(self, since: Clocks) -> float | None:
-        """Returns the seconds since an earlier moment: within one boot by the uptime, else by the
-        wall clock. None if the wall clock is behind that moment, so that the age is not known."""
+        """Returns the seconds since an earlier moment, or None if that is unknown.
+
+        Within one boot the uptime counts, otherwise the wall clock. The age is unknown if the wall
+        clock is behind the earlier moment.
+        """
         if self.boot and self.boot == since.boot:
             return self.uptime - since.uptime
         return self.wall - since.wall if self.wall >= since.wall else None
 
 
 class KeyUse(NamedTuple):
-    """Record of a key: the engine that used it, since when, and whether it is used up."""
+    """Holds the use of a key: its engine, since when, and whether the key is used up."""
 
     engine: int
     since: Clocks
@@ -100,11 +106,11 @@ class KeyUse(NamedTuple):
 
 
 class LifetimeReview(NamedTuple):
-    """SAs whose lifetime has changed since the last review.
+    """Holds the SAs whose lifetime has changed since the last review.
 
-    `used_up`: they reached a limit that an engine counts; the caller records that. `outlived`: they
-    reached the limit of time. `restored`: they seemed to have
-    reached it, by a clock that was set since.
+    - `used_up`: reached a limit that an engine counts. The caller records that.
+    - `outlived`: reached the limit of time.
+    - `restored`: seemed to have reached the limit of time, by a clock that has been set since.
     """
 
     used_up: list[SecurityAssociation]
@@ -153,7 +159,7 @@ class SaState(Enum):
 
 
 class SaReport(NamedTuple):
-    """An SA and its state; `why` is the reason where it does not serve."""
+    """Holds an SA and its state. `why` is the reason if the SA does not serve."""
 
     sa: SecurityAssociation
     state: SaState
@@ -174,11 +180,11 @@ class _Tracked:
 
 
 class SaTable:
-    """All SAs.
+    """Holds all SAs.
 
-    `engines` are those that the router gives SAs to. `uses` is the record of keys by fingerprint,
-    kept by the caller. `path_mtu` returns the path MTU, in bytes, of a bundle whose outbound SA has
-    these settings. `clocks` reads the clocks.
+    `engines` are the engines that the router gives SAs to. `uses` is the record of keys by
+    fingerprint, which the caller keeps. `path_mtu` returns the path MTU, in bytes, of a bundle
+    whose outbound SA has these settings. `clocks` reads the clocks.
     """
 
     def __init__(
@@ -250,7 +256,8 @@ class SaTable:
             tracked.held, tracked.refusal = held, None
 
     def refused(self, sa: SecurityAssociation, why: str, now: float) -> None:
-        """Records that an SA was refused, by its engine or for its keys; it is retried later."""
+        """Records that an SA was refused, by its engine or because of its keys. It is retried
+        later."""
         tracked = self._tracked.get(identity(sa))
         if tracked is not None:
             tracked.refusal, tracked.retry_at = why, now + RETRY
@@ -324,7 +331,8 @@ class SaTable:
         )
 
     def review_lifetimes(self) -> LifetimeReview:
-        """Returns the SAs that have expired since the last review, or no longer count as such."""
+        """Returns the SAs that have expired since the last review, or no longer count as
+        expired."""
         used_up = [
             one.sa
             for one in self._tracked.values()
@@ -345,7 +353,7 @@ class SaTable:
         return use is not None and use.is_expired
 
     def _has_outlived(self, sa: SecurityAssociation) -> bool:
-        """Returns whether an SA is older than its limit, or of an age that is not known."""
+        """Returns whether an SA is older than its limit, or its age is unknown."""
         use, limit = self._uses.get(sa.settings.fingerprint), sa.settings.hard.seconds
         if use is None or limit is None:
             return False
@@ -438,8 +446,11 @@ class SaTable:
                 entries[key] = before
 
     def _lengths(self, bundle: BundleSpec, sa: SecurityAssociation) -> tuple[int, int]:
-        """Returns the path MTU and overhead for the switch. Fragmentation after encryption disables
-        both, as then only the packet itself must fit."""
+        """Returns the path MTU and overhead for the switch.
+
+        With fragmentation after encryption there is no limit and no overhead: only the packet
+        itself must fit.
+        """
         if sa.fragmentation is Fragmentation.AFTER:
             return UNLIMITED_PATH_MTU, 0
         return self._path_mtu(bundle, sa.settings), sa.settings.overhead
@@ -467,9 +478,11 @@ class SaTable:
     # -- commands to engines
 
     def commands(self, engine: int, installed: EntitiesByKind | None, now: float) -> list[Command]:
-        """Returns at most `MAX_COMMANDS` commands that an engine needs now. `installed` has the
-        switch's entities; None while they are unknown, which skips the check that the switch no
-        longer refers to an SA to delete."""
+        """Returns the commands that an engine needs now, at most `MAX_COMMANDS`.
+
+        `installed` has the switch's entities. If it is None (unknown), an SA may be deleted
+        although the switch may still refer to it.
+        """
         known = self._engines[engine]
         placed = [one for one in self._tracked.values() if one.engine == engine]
         kept = {
@@ -489,8 +502,11 @@ class SaTable:
         return found[:MAX_COMMANDS]
 
     def _resources_in_use(self, engine: int) -> set[ExclusiveResource]:
-        """Returns what excludes an SA from an engine: SPIs in use there, and keys in use anywhere,
-        since a key in both directions would repeat nonces on the wire."""
+        """Returns the resources that are not free for a new SA of an engine.
+
+        These are the SPIs in use on the engine, and the keys in use on any engine. A key in both
+        directions would repeat nonces on the wire.
+        """
         found = self._engines[engine].resources_in_use()
         for one in self._engines.values():
             found.update(filter(is_key, one.resources_in_use()))
@@ -508,7 +524,8 @@ class SaTable:
     def _may_add(
         self, tracked: _Tracked, resources_in_use: Container[ExclusiveResource], now: float
     ) -> bool:
-        """Returns whether to add an SA now; it must wait while an SA that excludes it is held."""
+        """Returns whether to add an SA now. It must wait while an engine holds an SA that excludes
+        it."""
         if tracked.held is not None or self.is_expired(tracked.sa) or now < tracked.retry_at:
             return False
         return not any(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds security policy databases (pairs of ordered lists), and plans commits that change them.
 
-An SPD's inbound and outbound list have an id, an **epoch** (a new one retires cached flows) and a
-**generation** (a new one retires answers that are still in flight). A commit advances both for
-every list whose rules changed. Where `state.invalidation` deletes the flows whose verdict changes
-one by one, it advances the generation alone.
+Each list of an SPD has an id, an **epoch** and a **generation**. A new epoch retires all cached
+flows of the list. A new generation retires all verdicts that are still in flight. A commit advances
+epoch and generation of every list whose rules changed. If the flows whose verdict changes are
+deleted one by one (`state.invalidation`), it advances only the generation.
 
 A commit has three steps, because its effect must be on disk before the switch receives it:
 
@@ -17,8 +17,8 @@ it. A restart loads the record on disk: the rules of the last commit, and the fl
 operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
-per list. The ordered search is the specification (`rule_search`); an index that agrees with it
-does the lookups. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
+per list. The ordered search is the specification (`rule_search`); an index that agrees with it does
+the lookups. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ListName: TypeAlias = tuple[str, Direction]
 
 
 FINAL_DISCARD = "(final)"
-"""The fingerprint, and the name, of the nominal final entry of every list (RFC 4301, 4.4.1)."""
+"""Fingerprint and name of the nominal final entry of every list (RFC 4301, 4.4.1)."""
 
 
 class TooManyListsError(Exception):
@@ -49,7 +49,7 @@ class TooManyListsError(Exception):
 
 
 class ListVersion(NamedTuple):
-    """A list's epoch and generation, both from 1: 0 is never current."""
+    """Holds a list's epoch and generation. They start at 1; 0 is never valid."""
 
     epoch: int
     generation: int
@@ -59,9 +59,9 @@ NO_VERSION = ListVersion(0, 0)
 
 
 class ListRecord(NamedTuple):
-    """A list as stored on disk. `rule_ids` is keyed by rule fingerprint.
+    """Holds a list as stored on disk. `rule_ids` is keyed by rule fingerprint.
 
-    `rules` are the operator's, without the generated ones; None: take them from the configuration.
+    `rules` are the operator's, without the generated ones. None: the configured rules apply.
     """
 
     list_id: int
@@ -74,11 +74,11 @@ class ListRecord(NamedTuple):
 
 
 class SpdRecord(NamedTuple):
-    """All lists as stored on disk.
+    """Holds all lists as stored on disk.
 
-    `issued` has numbers above those of the lists, from failed plans and from list ids that are no
-    longer in use. `caches` has the SPDs whose flow cache an operator turned on or off. `bundles`
-    maps each bundle number in the switch to its bundle's name.
+    `issued` has version numbers that are not those of a list in force, by list id. They are from
+    failed plans, or their list id is no longer in use. `caches` has the SPDs whose flow cache an
+    operator turned on or off. `bundles` maps each bundle number in the switch to its bundle's name.
     """
 
     lists: tuple[ListRecord, ...] = ()
@@ -89,7 +89,8 @@ class SpdRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyList:
-    """A list in force. `rule_ids` is parallel to `rules`; `final_id` is the final discard's id."""
+    """Holds a list in force. `rule_ids` is parallel to `rules`; `final_id` is the final discard's
+    id."""
 
     list_id: int
     spd: str
@@ -109,13 +110,13 @@ class PolicyList:
         return self.spd, self.direction
 
     def search(self, packet: Selectors) -> Verdict:
-        """Returns the first match's verdict, or the nominal final discard where nothing matches."""
+        """Returns the first match's verdict, or the nominal final discard if no rule matches."""
         return self._verdict(self.index.first_match(packet))
 
     def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
         """Returns a later fragment's verdict by its own selectors and those of its first fragment.
 
-        Without the first fragment, returns None where the rules that may match disagree.
+        Without the first fragment, returns None if the rules that may match disagree.
         """
         match = self.index.first_match_of_fragment(later, first)
         return None if match is None else self._verdict(match.at)
@@ -151,7 +152,7 @@ class PolicyList:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The new state of the changed lists, and their rules' numbers.
+    """Holds the new state of the changed lists, and their rules' numbers.
 
     `rule_ids.fresh` are the numbers whose counters start from zero.
     """
@@ -187,7 +188,7 @@ def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
 
 
 class SpdTable:
-    """All SPDs.
+    """Holds all SPDs.
 
     `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
     List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`.
@@ -247,7 +248,7 @@ class SpdTable:
             if record is None or found.get(record.list_id) != record.version:
                 continue
             if max(record.rule_ids.values(), default=0) > self._ids.maximum:
-                continue  # another pipeline, with fewer counters
+                continue  # the pipeline now has fewer counters
             state = self.unnumbered(name, tuple(rules))
             if state.digest == record.digest and self._issued[record.list_id] == record.version:
                 self.lists[record.list_id] = state.numbered(
@@ -329,21 +330,26 @@ class SpdTable:
         )
 
     def preview(self, before: PolicyList, unnumbered: PolicyList) -> PolicyList:
-        """Returns a list with other rules, their ids those that a commit would give them now.
+        """Returns the list that a commit of other rules would give, with the rule ids of that
+        commit.
 
-        Nothing is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
+        No number is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
         plan = self._ids.plan({before.name: (*unnumbered.fingerprints, FINAL_DISCARD)})
         return unnumbered.numbered(before.list_id, before.version, plan.ids[before.name])
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
-        """Plans a new epoch and generation for unchanged rules: retires all flows and answers."""
+        """Plans a new epoch and generation for unchanged rules.
+
+        They retire all cached flows, and all verdicts in flight.
+        """
         return Commit(tuple(replace(self.lists[i], version=self._advance(i)) for i in list_ids))
 
     def plan_clear(self, list_ids: Iterable[int]) -> Commit:
-        """Plans a new epoch for unchanged rules: retires every cached flow.
+        """Plans a new epoch for unchanged rules, which retires all cached flows.
 
-        The generation stays: answers in flight are still valid, and their packets must not be lost.
+        The generation stays: verdicts in flight are still valid, and their packets must not be
+        lost.
         """
         lists = (self.lists[i] for i in list_ids)
         return Commit(
@@ -382,16 +388,21 @@ class SpdTable:
         return self._issued[list_id].epoch
 
     def _unused(self, taken: set[int]) -> int:
-        """Returns a free list id, preferably one never issued: interfaces stay bound to an earlier
-        list until their bindings are written. Raises TooManyListsError."""
+        """Returns a free list id, preferably one that was never issued. Raises TooManyListsError.
+
+        Interfaces may still be bound to the earlier list of an id, until their bindings are
+        written.
+        """
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
             return min(free, key=lambda list_id: (list_id in self._issued, list_id))
         raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
 
     def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> PolicyList:
-        """Returns a list with these rules, not numbered yet; callable from any thread. Raises
-        KeyError for an unknown bundle (rule files are checked for that before)."""
+        """Returns a list with these rules and without numbers. Any thread may call it.
+
+        Raises KeyError for an unknown bundle; rule files have been checked for that before.
+        """
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
         )
@@ -412,5 +423,5 @@ class SpdTable:
 
 
 def advance(count: int) -> int:
-    """Returns the next epoch or generation: 32 bits, never 0, which is never current."""
+    """Returns the next epoch or generation: 32 bits, never 0."""
     return 1 if count >= MAXIMUM_COUNT else count + 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the routes of an earlier session with the kernel's routes, a slice at a time.
 
-The kernel's routes come first (`next_kernel_routes`). Routes that the daemon's replay left out are
-taken from the kernel and so are not stale. Between two slices, routes may be added, deleted or
-named again: `fib` deletes only what is stale when it applies the event. Depends on fib, entities
-and model.
+First, the caller takes the kernel's routes (`next_kernel_routes`). They replace routes that the
+daemon's replay left out, so these routes are not stale. Between two slices, routes may be added,
+deleted or named again: `fib` deletes only what is stale when it applies the event. Depends on fib,
+entities and model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ FREED_PER_SLICE = 4096
 
 
 class StaleSweep:
-    """Runs one comparison for the routes of one network namespace. `kernel` has the kernel's
-    routes; this object takes ownership of it."""
+    """Runs one comparison for the routes of one network namespace.
+
+    `kernel` has the kernel's routes; this object takes ownership of it.
+    """
 
     def __init__(
         self, fib: Fib, kernel: dict[RouteKey, Route], namespace: int = OWN_NAMESPACE
@@ -43,7 +45,8 @@ class StaleSweep:
         return list(islice(self._unread, KERNEL_ROUTES_PER_SLICE))
 
     def next(self) -> StaleRoutesGone | None:
-        """Compares the next block of routes; returns the gone ones, or None at the end."""
+        """Compares the next block of routes. Returns the routes that are gone, or None at the
+        end."""
         if self._walk is None:
             self._walk = self._fib.order.walk() if self._rib.stale else iter(())
         slots = next(self._walk, None)

@@ -49,7 +49,7 @@ INTERFACE_KINDS = OPENING | {EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BIN
 
 
 class ClosingPlan(NamedTuple):
-    """The entities to delete, dependent ones first, and the next hops to retire."""
+    """Holds the entities to delete, dependent ones first, and the next hops to retire."""
 
     withdrawn: tuple[tuple[EntityKind, EntityKey], ...] = ()
     retired: tuple[int, ...] = ()
@@ -59,10 +59,10 @@ class ClosingPlan(NamedTuple):
 
 
 class ReassignedNumbers(NamedTuple):
-    """Numbers that meant another interface or bundle, or an unknown one.
+    """Holds numbers that may have stood for another interface or bundle.
 
-    Their entities may look right by chance. Flows also name bundles by number: until their list
-    is retired, they must not be protected by another bundle of the same number.
+    An entity with such a number may look right by chance. Flows also name bundles by number. Until
+    a flow's list is retired, another bundle of the same number must not protect the flow.
     """
 
     interfaces: Container[int] = ()
@@ -84,11 +84,12 @@ def plan_closing(
     moved: ReassignedNumbers = NOTHING_REASSIGNED,
     swapped: Container[EntityKind] = (),
 ) -> ClosingPlan:
-    """Returns the entities of `installed` that differ from `wanted` (from configuration alone).
+    """Plans the closing of the entities of `installed` that differ from `wanted`.
 
-    Entities of the kinds in `swapped` change with the lists, in one write: they stay until then,
-    unless their interface's number has moved. The MAC addresses of an unchanged interface stay
-    too: the kernel reports those of virtual routers later.
+    `wanted` follows from the configuration alone. Entities of the kinds in `swapped` change in the
+    same write as the lists. They stay until then, unless their interface's number has moved. The
+    MAC addresses of an unchanged interface stay too: the kernel reports those of virtual routers
+    later.
     """
     differing = [
         (kind, key)
@@ -118,7 +119,7 @@ def _number(key: EntityKey, value: EntityValue, name: str) -> object:
 
 
 def _equal(kind: EntityKind, wanted: EntityValue | None, held: EntityValue) -> bool:
-    """Returns whether both are equal, except for an interface's MAC address and MTU."""
+    """Returns whether two entities are equal, except for an interface's MAC address and MTU."""
     if (
         kind is EntityKind.EGRESS_INTERFACE
         and isinstance(wanted, Egress)

@@ -21,15 +21,17 @@ from sluice.state.rib import RibEntry
 
 
 class RibMatch(NamedTuple):
-    """The routing daemon's longest match: its prefix length and its on-link interfaces."""
+    """Holds the routing daemon's longest match: its prefix length and its on-link interfaces."""
 
     length: int
     connected_on: frozenset[int]
 
 
 class UsableRoutes:
-    """The usable routes of all VRFs. `next_hop_vrfs` maps a VRF to the other VRFs whose interfaces
-    its routes may use."""
+    """Selects the usable routes of all VRFs.
+
+    `next_hop_vrfs` maps a VRF to the other VRFs whose interfaces its routes may use.
+    """
 
     def __init__(
         self, table: RouteTable, vrfs: Iterable[int], next_hop_vrfs: Mapping[int, frozenset[int]]

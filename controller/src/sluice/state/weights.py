@@ -11,15 +11,15 @@ from math import gcd
 from typing import NamedTuple
 
 TOTALS_TRIED = 64
-"""Number of weight sums tried, from the largest downwards. Small groups have no more; in large
-ones the error of a share is small for any sum."""
+"""Number of weight sums tried, from the largest downwards. A small group has fewer sums. In a large
+group, the error of a share is small for any sum."""
 
 _ONE = 1 << 40
-"""Unit of errors, which are whole numbers so that results do not depend on rounding."""
+"""Unit of errors. Errors are whole numbers, so that results do not depend on rounding."""
 
 
 class Scaled(NamedTuple):
-    """Weights that fit. `error` is the largest relative error of a share."""
+    """Holds weights that fit. `error` is the largest relative error of a share."""
 
     weights: list[int]
     error: float
@@ -50,8 +50,10 @@ def scale(weights: list[int], size: int) -> Scaled:
 
 
 def _ranges(weights: list[int], total: int, error: int) -> list[tuple[int, int]]:
-    """Returns each weight's minimum and maximum for the sum `total` and a relative error of each
-    share of at most `error`. Empty if there are no such weights."""
+    """Returns each weight's minimum and maximum. Empty if no weights are possible.
+
+    The weights add up to `total`, and the relative error of each share is at most `error`.
+    """
     whole = sum(weights) * _ONE
     ranges = []
     for weight in weights:

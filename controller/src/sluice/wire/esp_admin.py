@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of an ESP engine's admin socket (docs/esp.md): encodes requests, decodes the status.
+"""Encodes requests to an ESP engine's admin socket, and decodes its status (docs/esp.md).
 
-A request with keys is one buffer, which the sender erases. An engine's answers are checked like all
-external input. Pure; depends on sa_model.
+Requests and answers are lines. A request with keys is one buffer, which the sender erases. An
+engine's answers are checked like all external input. Pure; depends on sa_model.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def parse_answer(line: bytes) -> dict[str, Any]:
 
 
 def held_sas(status: object) -> list[HeldSa]:
-    """Returns the SAs in a status. Raises EngineAnswerError."""
+    """Returns the SAs of an engine's status. Raises EngineAnswerError."""
     sas = status.get("sas") if isinstance(status, Mapping) else None
     if not isinstance(sas, list):
         raise EngineAnswerError("a status has a list of SAs")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FPM: the stream in which zebra's `dplane_fpm_nl` sends its routes to a forwarding plane.
+"""Decodes FPM, the stream in which zebra's `dplane_fpm_nl` sends its routes to a forwarding plane.
 
-A frame is a version (1), a type (1: netlink), a length that includes this 4-byte header, in
-network order, and netlink messages. zebra 8.4.4 replaces a route by DELROUTE and NEWROUTE in one
-frame. `decode_payload` merges the two into one update, so that no packets are lost in between.
+A frame consists of a header and netlink messages. The 4-byte header has a version (1), a type (1:
+netlink), and the frame's length with the header, in network order. zebra 8.4.4 replaces a route by
+DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update, so that no
+packets are lost in between.
 
 In production `sluice._native.FpmServer` splits the stream into frames; `FrameSplitter` does so for
 recordings and tests.
@@ -28,7 +29,8 @@ TYPE_NETLINK = 1
 
 
 class FrameSplitter:
-    """Splits a byte stream, fed in pieces of any size, into the payloads of FPM frames."""
+    """Splits a byte stream into the payloads of FPM frames. The stream comes in pieces of any
+    size."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -71,8 +73,8 @@ def decode_payload(
 ) -> list[RouteEvent]:
     """Returns the events in one frame's payload, in order, at most one for each route.
 
-    All or nothing: on WireError none of the frame's events is returned. Messages that are
-    irrelevant to a FIB are counted by name in `ignored`. `memo` caches decoded messages.
+    On WireError, none of the frame's events is returned. Messages that are irrelevant to a FIB are
+    counted by name in `ignored`. `memo` caches decoded messages.
     """
     known = None if memo is None else memo.events(payload)
     if known is not None:

@@ -2,7 +2,7 @@
 """Netlink framing (RFC 3549, netlink(7)): decodes and encodes messages and their attributes.
 
 The contents of messages are in `routes` and `rtnetlink`. Netlink is in host byte order, also inside
-FPM frames, whose sender is on this machine or one of the same byte order.
+FPM frames: their sender is on this machine, or on one with the same byte order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ I32 = Struct("=i")
 
 
 class Message(NamedTuple):
-    """One message: `body` follows the netlink header, `offset` is the header's position."""
+    """Holds one message. `body` follows the netlink header, `offset` is the header's position."""
 
     type: int
     flags: int
@@ -74,7 +74,8 @@ def messages(data: bytes) -> Iterator[Message]:
 
 
 def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
-    """Returns the attributes in `body` from `start` on, by type; of a repeated type the last one.
+    """Returns the attributes in `body` from `start` on, by type. A repeated type has its last
+    value.
 
     `base` is added to the offsets in errors. Raises WireError at an invalid length.
     """
@@ -112,5 +113,5 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """Encodes one message, from port 0 (the kernel fills in the sender's)."""
+    """Encodes one message with port 0. The kernel replaces the port by the sender's."""
     return HEADER.pack(HEADER.size + len(body), kind, flags, sequence, 0) + body

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ethernet, IPv4, IPv6 and ICMP: checked views of packets, and functions to build packets.
+"""Parses Ethernet, IPv4, IPv6 and ICMP into checked views, and builds packets.
 
 Depends on nothing but `struct`. The `parse` functions raise WireError if a packet is shorter than
 its length fields say. The views that they return need no further length checks. Offsets and lengths
@@ -52,7 +52,7 @@ _SINGLE_OCTET_OPTIONS = (0, 1)
 
 
 class Ethernet(NamedTuple):
-    """A frame's header. `vlan` is the first tag's 802.1Q VLAN id, or None without a tag."""
+    """Holds a frame's header. `vlan` is the first tag's 802.1Q VLAN id, or None without a tag."""
 
     destination: bytes
     source: bytes
@@ -83,7 +83,7 @@ def without_vlan(frame: bytes) -> bytes:
 
 
 def ip_payload(frame: bytes) -> bytes:
-    """Returns the IP packet in `frame` without Ethernet's padding. Raises WireError if there is
+    """Returns the IP packet in `frame`, without Ethernet's padding. Raises WireError if it has
     none."""
     header = parse_ethernet(frame)
     packet = frame[header.payload_offset :]
@@ -95,7 +95,7 @@ def ip_payload(frame: bytes) -> bytes:
 
 
 def local_frame(packet: bytes) -> bytes:
-    """Returns a frame of an IP packet with zero MACs, which the pipeline routes as locally
+    """Puts an IP packet into a frame with zero MACs. The pipeline routes it as locally
     originated."""
     ethertype = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
     return bytes(12) + _U16.pack(ethertype) + packet
@@ -105,7 +105,7 @@ def local_frame(packet: bytes) -> bytes:
 
 
 class IPv4(NamedTuple):
-    """An IPv4 header with valid lengths. `fragment_offset` is in bytes."""
+    """Holds an IPv4 header with valid lengths. `fragment_offset` is in bytes."""
 
     header_length: int
     tos: int
@@ -152,7 +152,7 @@ def parse_ipv4(packet: bytes) -> IPv4:
 
 
 def has_source_route(options: bytes) -> bool:
-    """Whether IPv4 options hold a loose or strict source route. Raises WireError."""
+    """Returns whether IPv4 options hold a loose or strict source route. Raises WireError."""
     start = 0
     while start < len(options) and options[start] != 0:
         kind = options[start]
@@ -171,7 +171,8 @@ def has_source_route(options: bytes) -> bool:
 def build_ipv4(header: IPv4, payload: bytes) -> bytes:
     """Builds a packet of `header` and `payload`; recomputes lengths and checksum.
 
-    The length of `header.options` is a multiple of 4, `header.fragment_offset` of 8.
+    The length of `header.options` is a multiple of 4, and `header.fragment_offset` is a multiple of
+    8.
     """
     length = IPV4_HEADER + len(header.options)
     fragment = header.fragment_offset // 8
@@ -197,7 +198,7 @@ def build_ipv4(header: IPv4, payload: bytes) -> bytes:
 
 
 class IPv6(NamedTuple):
-    """An IPv6 header with a valid payload length."""
+    """Holds an IPv6 header with a valid payload length."""
 
     traffic_class: int
     flow_label: int
@@ -209,7 +210,7 @@ class IPv6(NamedTuple):
 
 
 class UpperLayer(NamedTuple):
-    """The upper layer of an IPv6 packet: protocol, offset of its header, and fragment offset.
+    """Holds an IPv6 packet's upper layer: protocol, offset of its header, and fragment offset.
 
     `fragment_offset` is in bytes, 0 for a whole packet or a first fragment.
     """
@@ -220,7 +221,7 @@ class UpperLayer(NamedTuple):
 
 
 def parse_ipv6(packet: bytes) -> IPv6:
-    """Parses the fixed header of `packet`, which may have padding behind its payload."""
+    """Parses the fixed header of `packet`, which may have padding after its payload."""
     if len(packet) < IPV6_HEADER:
         raise WireError("ipv6_truncated", 0, f"{len(packet)} bytes of {IPV6_HEADER}")
     first, payload, next_header, hop_limit, source, destination = _IPV6.unpack_from(packet)
@@ -254,8 +255,8 @@ def build_ipv6(header: IPv6, payload: bytes) -> bytes:
 def ipv6_upper_layer(packet: bytes) -> UpperLayer:
     """Walks the extension headers of an IPv6 packet.
 
-    Ends at the first header that is no extension header. In a later fragment, ends behind the
-    fragment header. Raises WireError for a truncated chain.
+    The walk ends at the first header that is no extension header. In a later fragment, it ends
+    after the fragment header. Raises WireError for a truncated chain.
     """
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
@@ -280,8 +281,10 @@ def ipv6_upper_layer(packet: bytes) -> UpperLayer:
 
 
 def ipv6_fragment_id(packet: bytes) -> bytes | None:
-    """Returns the addresses and identification that all fragments of an IPv6 packet share (RFC 8200
-    section 4.5). Returns None if the packet is not fragmented. Raises WireError."""
+    """Returns the addresses and identification that all fragments of an IPv6 packet share.
+
+    See RFC 8200, section 4.5. Returns None if the packet is not fragmented. Raises WireError.
+    """
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
     protocol, offset = header.next_header, IPV6_HEADER
@@ -298,7 +301,7 @@ def ipv6_fragment_id(packet: bytes) -> bytes | None:
 
 
 def internet_checksum(data: bytes) -> int:
-    """Returns the checksum of `data` as of RFC 1071."""
+    """Returns the checksum of `data` (RFC 1071)."""
     if len(data) % 2:
         data += b"\0"
     # 2^16 is 1 modulo 65535, so the one's complement sum is the remainder of the whole number.
@@ -314,17 +317,17 @@ def pseudo_header(source: bytes, destination: bytes, length: int, protocol: int)
 
 
 def is_multicast(address: bytes) -> bool:
-    """Whether an address is in 224.0.0.0/4 or ff00::/8."""
+    """Returns whether an address is in 224.0.0.0/4 or ff00::/8."""
     return address[0] >> 4 == 0xE if len(address) == 4 else address[0] == 0xFF
 
 
 def is_unspecified(address: bytes) -> bool:
-    """Whether an address is 0.0.0.0 or ::."""
+    """Returns whether an address is 0.0.0.0 or ::."""
     return not any(address)
 
 
 def is_loopback(address: bytes) -> bool:
-    """Whether an address is in 127.0.0.0/8 or is ::1."""
+    """Returns whether an address is in 127.0.0.0/8 or is ::1."""
     return address[0] == 127 if len(address) == 4 else address == LOOPBACK_V6
 
 
@@ -332,10 +335,10 @@ LOOPBACK_V6 = bytes(15) + b"\x01"
 
 
 def is_valid_source(address: bytes) -> bool:
-    """Whether `address` can be the source of a packet that may be answered.
+    """Returns whether `address` can be the source of a packet that may be answered.
 
-    RFC 1812 section 5.3.7 for IPv4 (not 0/8, 127/8, class D or E), RFC 4443 section 2.4 (e.6) for
-    IPv6 (not unspecified, multicast, loopback, IPv4-mapped).
+    An IPv4 source must not be in 0/8, 127/8, class D or E (RFC 1812, section 5.3.7). An IPv6 source
+    must not be unspecified, multicast, loopback or IPv4-mapped (RFC 4443, section 2.4 (e.6)).
     """
     if len(address) == 4:
         return address[0] not in (0, 127) and address[0] < 224
@@ -348,11 +351,11 @@ def is_valid_source(address: bytes) -> bool:
 
 
 def is_esp(packet: bytes) -> bool:
-    """Whether an IP packet is ESP, or ESP in UDP (RFC 3948); False for IKE and keepalives on the
-    same port, and for later fragments of UDP (see `ipv6_fragment_id`).
+    """Returns whether an IP packet is ESP, or ESP in UDP (RFC 3948). Raises WireError.
 
-    True also for a later IPv6 fragment that begins with an extension header, which may hide ESP.
-    Raises WireError.
+    False for IKE and keepalives on the same port, and for later fragments of UDP (see
+    `ipv6_fragment_id`). True for a later IPv6 fragment that begins with an extension header, since
+    it may hide ESP.
     """
     protocol, at, is_later = _transport(packet)
     if protocol == ESP or (is_later and protocol in _MAY_HIDE_ESP):
@@ -366,8 +369,10 @@ def is_esp(packet: bytes) -> bool:
 
 
 def is_ike(packet: bytes) -> bool:
-    """Whether an IP packet has a port of IKE (RFC 7296, section 2). Call it for packets that are
-    not ESP. Raises WireError."""
+    """Returns whether an IP packet has a port of IKE (RFC 7296, section 2). Raises WireError.
+
+    Call it for packets that are not ESP.
+    """
     protocol, at, is_later = _transport(packet)
     ports = packet[at : at + 4]
     has_port = not _IKE_PORTS.isdisjoint((ports[:2], ports[2:]))
@@ -375,8 +380,11 @@ def is_ike(packet: bytes) -> bool:
 
 
 def _transport(packet: bytes) -> tuple[int, int, bool]:
-    """Returns an IP packet's protocol behind all extension headers, the offset of the protocol's
-    header, and whether the packet is a later fragment. Raises WireError."""
+    """Returns (protocol, offset, is_later) of an IP packet. Raises WireError.
+
+    `protocol` is the one after all extension headers, `offset` that of its header. `is_later`: the
+    packet is a later fragment.
+    """
     if packet[:1] and packet[0] >> 4 == 4:
         ipv4 = parse_ipv4(packet)
         return ipv4.protocol, ipv4.header_length, ipv4.fragment_offset > 0

@@ -31,7 +31,7 @@ Fields: TypeAlias = dict[str, str | int]
 
 ETHERTYPE_SHIM = 0x88B5
 SHIM_HEADER = 14
-"""Size of the engine's shim behind the Ethernet header. Its last two bytes are the next
+"""Size of the engine's shim after the Ethernet header. Its last two bytes are the next
 EtherType."""
 ESP, SCTP = 50, 132
 NAT_T_PORT = 4500
@@ -40,9 +40,12 @@ _U16, _U32, _PORTS = Struct("!H"), Struct("!I"), Struct("!HH")
 
 
 def readable(frame: bytes) -> Fields:
-    """Returns the fields that the frame has: `source_mac`, `ethertype` (if not IP), `source`,
-    `destination`, `protocol`, `spi`, `source_port`, `destination_port`, `icmp`, `fragment_offset`
-    (bytes). `unreadable` names the error that stopped the decoding."""
+    """Returns the fields of a frame that could be decoded.
+
+    They are `source_mac`, `ethertype` (if not IP), `source`, `destination`, `protocol`, `spi`,
+    `source_port`, `destination_port`, `icmp` and `fragment_offset` (bytes). `unreadable` names the
+    error that stopped the decoding.
+    """
     shown: Fields = {}
     try:
         _read_frame(frame, shown)

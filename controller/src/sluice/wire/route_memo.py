@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches the contents of route messages except the prefix.
 
-A full table has a million prefixes, but only some hundred distinct texts around them: interface,
-gateway, metric. `RouteMemo` cuts RTA_DST out of a message and looks up the rest. So it decodes only
-the prefix, and routes with equal next hops share one tuple. It does not change results: messages
-that miss, or are unusual in any way, are left to `routes`.
+A full table has a million prefixes, but only some hundred distinct texts. The text of a route
+message is all of it except the prefix: interface, gateway, metric. `RouteMemo` cuts RTA_DST out of
+a message and looks up the rest. So it decodes only the prefix, and routes with equal next hops
+share one tuple. It does not change results: messages that miss, or are unusual in any way, are left
+to `routes`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LIMIT = 16384
 
 _LENGTH_AND_TYPE = Struct("=IH")
 _made = tuple.__new__
-"""Makes a named tuple of a tuple, in half the time of the named tuple's constructor."""
+"""Makes a named tuple from a tuple. Takes half the time of the named tuple's constructor."""
 _TABLE = ATTRIBUTE.pack(8, RTA_TABLE)
 _DST = {family: ATTRIBUTE.pack(4 + size, RTA_DST) for family, size in ADDRESS_SIZE.items()}
 _DST_SIZE = {family: 4 + size for family, size in ADDRESS_SIZE.items()}
@@ -38,18 +39,18 @@ _HOST_BITS = {
     for family, size in ADDRESS_SIZE.items()
 }
 _LEAST = NETLINK_HEADER.size + RTMSG.size + 8
-"""Bytes of the shortest message with an RTA_DST."""
+"""Size of the shortest message with an RTA_DST, in bytes."""
 
 
 class RouteMemo:
-    """Cached texts of one source of routes, by message type and family."""
+    """Caches the texts of one source of routes, by message type and family."""
 
     def __init__(self) -> None:
         self._texts: dict[int, dict[bytes, tuple[Any, ...]]] = {}
         self._count = 0
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """Returns the events in these messages; None if one of them misses."""
+        """Returns the events in these messages, or None if one of them misses."""
         events: list[RouteEvent] = []
         offset, end = 0, len(data)
         while offset < end:
@@ -64,8 +65,10 @@ class RouteMemo:
         return events
 
     def event(self, data: bytes, offset: int, length: int, kind: int) -> RouteEvent | None:
-        """Returns the event of the message at `offset`, of this total length and type; None on a
-        miss."""
+        """Returns the event of the message at `offset`, or None on a miss.
+
+        `length` is the message's total length, `kind` its type.
+        """
         found = cut(data, offset, length, kind)
         if found is None:
             return None
@@ -106,8 +109,10 @@ class RouteMemo:
 
 
 def cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, int] | None:
-    """Returns the family and the start and end of RTA_DST. Returns None unless RTA_DST is the first
-    attribute, or follows RTA_TABLE as in the kernel's messages."""
+    """Returns the family, and the start and end of RTA_DST, or None.
+
+    None unless RTA_DST is the first attribute, or follows RTA_TABLE as in the kernel's messages.
+    """
     if length < _LEAST or offset + length > len(data):
         return None
     if kind not in (RTM_NEWROUTE, RTM_DELROUTE):

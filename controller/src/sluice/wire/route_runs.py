@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches the contents of route messages except the prefix, and decodes known ones natively.
 
-`RouteRuns` replaces `RouteMemo` in `wire.fpm`. From frames of which every message hits, `read`
-makes runs (`sluice._native.RouteRun`), without a Python object for each route. All other frames are
-left to `decode_payload`, which fills the cache.
+`RouteRuns` replaces `RouteMemo` in `wire.fpm`. If every message of a frame hits, `read` puts the
+frame's routes into a run (`sluice._native.RouteRun`), without a Python object for each route. All
+other frames are left to `decode_payload`, which fills the cache.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from sluice.wire.routes import RTA_DST, RTM_DELROUTE, RTM_NEWROUTE
 
 
 class RouteRuns:
-    """Cached texts of one source of routes. Prefixes whose first octet is in `unusual_heads` always
-    miss."""
+    """Caches the texts of one source of routes.
+
+    Prefixes whose first octet is in `unusual_heads` always miss.
+    """
 
     def __init__(self, unusual_heads: Iterable[int]) -> None:
         self._memo = NativeMemo(bytes(unusual_heads))
 
     def read(self, payloads: list[bytes], start: int, limit: int) -> tuple[RouteRun, int]:
         """Reads payloads from `start` on. Returns their routes and the number of payloads read.
-        Ends with the payload that reaches `limit` routes, or before one with a miss."""
+
+        Stops after the payload that reaches `limit` routes, or before a payload with a miss.
+        """
         return self._memo.read(payloads, start, limit)
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """Returns None: messages that hit were consumed by `read`."""
+        """Returns None: `read` has consumed all messages that hit."""
         return None
 
     def learn(self, data: bytes, offset: int, length: int, event: RouteEvent) -> None:

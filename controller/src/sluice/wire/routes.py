@@ -62,7 +62,7 @@ RTA_NEWDST = 19  # MPLS label stack pushed or swapped
 NHA_ID, NHA_GROUP, NHA_BLACKHOLE, NHA_OIF, NHA_GATEWAY = 1, 2, 4, 5, 6
 NHA_ENCAP_TYPE, NHA_ENCAP, NHA_FDB = 7, 8, 11
 
-# Attributes that give next hops explicitly. The kernel sends them beside the next-hop object's id;
+# Attributes of explicit next hops. The kernel sends them in addition to the next-hop object's id;
 # zebra does not.
 _SPELLED_OUT = frozenset({RTA_MULTIPATH, RTA_GATEWAY, RTA_VIA, RTA_OIF})
 
@@ -107,7 +107,8 @@ def _decode_route(kind: int, body: bytes, base: int, ignored: Counter[str]) -> R
 
 
 def _not_for_the_fib(header: tuple[int, ...], attrs: dict[int, bytes]) -> str | None:
-    """Returns why a route does not belong into the FIB, as a counter's name; None if it does."""
+    """Returns why a route does not belong in the FIB, as a counter's name. None if it does
+    belong."""
     family, _, source_length, tos, _, _, _, form, flags = header
     if family not in ADDRESS_SIZE:
         return f"route_family_{family}"
@@ -188,8 +189,10 @@ def _is_encapsulated(attrs: dict[int, bytes]) -> bool:
 
 
 def _gateway(attrs: dict[int, bytes], family: int, base: int) -> Address | None:
-    """Returns RTA_GATEWAY, of the route's family, or RTA_VIA, which contains its family (next hops
-    of RFC 8950)."""
+    """Returns the gateway of a route, or None.
+
+    RTA_GATEWAY has the route's family. RTA_VIA contains its own family (next hops of RFC 8950).
+    """
     if RTA_GATEWAY in attrs:
         address = attrs[RTA_GATEWAY]
     elif RTA_VIA in attrs:

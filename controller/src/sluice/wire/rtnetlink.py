@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rtnetlink(7) for links, addresses and neighbours: decodes events, encodes requests.
+"""Decodes rtnetlink(7) events of links, addresses and neighbours, and encodes requests.
 
 Routes and next-hop objects are in `routes`. Decoders return a model event, or None for messages
 that are irrelevant to a router (a neighbour entry of a bridge, a multicast mapping).
@@ -128,7 +128,7 @@ def _kind(info: dict[int, bytes]) -> bytes:
 
 
 def _vrf_table(info: dict[int, bytes], base: int) -> int | None:
-    """Returns the routing table of a VRF device; None for other links."""
+    """Returns the routing table of a VRF device, or None for other links."""
     if _kind(info) != b"vrf":
         return None
     data = attributes(info.get(IFLA_INFO_DATA, b""), 0, base)
@@ -138,8 +138,10 @@ def _vrf_table(info: dict[int, bytes], base: int) -> int | None:
 
 
 def _macvlan_on(attrs: dict[int, bytes], info: dict[int, bytes], base: int) -> int | None:
-    """Returns the interface below a macvlan device. None for other links, and if that interface is
-    in another network namespace."""
+    """Returns the interface below a macvlan device, or None.
+
+    None for other links, and if that interface is in another network namespace.
+    """
     if _kind(info) != b"macvlan" or IFLA_LINK not in attrs or IFLA_LINK_NETNSID in attrs:
         return None
     return fixed(attrs[IFLA_LINK], "IFLA_LINK", U32, base)
@@ -173,7 +175,8 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
     # The kernel uses RTN_LOCAL for a neighbour with the address of one of its own interfaces, even
-    # if that interface is down (a VRRP backup's view of the master). With NOARP it is this host.
+    # if that interface is down (a VRRP backup's view of the master). With NOARP, the entry means
+    # this host itself.
     to_itself = form == RTN_LOCAL and state == NeighborState.NOARP
     if form not in (RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL) or to_itself:
         return None  # entries for multicast, broadcast and this host are no neighbours
@@ -197,7 +200,7 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
 
 
 def _is_host_mac(mac: Mac) -> bool:
-    """Whether a MAC address can be a host's: neither multicast, broadcast nor zero."""
+    """Returns whether a MAC address can be a host's: neither multicast, broadcast nor zero."""
     return not mac[0] & 1 and any(mac)
 
 
@@ -259,10 +262,10 @@ _SET = NLM_F_REQUEST | NLM_F_ACK
 
 
 def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
-    """Encodes a request to create a missing neighbour entry and resolve it; acknowledged.
+    """Encodes a request to create a missing neighbour entry and resolve it. It is acknowledged.
 
-    NLM_F_EXCL: if there is an entry, the kernel answers EEXIST and does not change it. Without the
-    flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from it (since Linux 5.16).
+    NLM_F_EXCL: if the entry exists, the kernel answers EEXIST and does not change it. Without the
+    flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from the entry (since Linux 5.16).
     """
     body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
     flags = _SET | NLM_F_CREATE | NLM_F_EXCL
@@ -270,14 +273,17 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
 
 
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Encodes a request to add an address to an interface, marked as Sluice's; acknowledged also
-    if the interface has the address already."""
+    """Encodes a request to add an address to an interface. It is acknowledged.
+
+    The address is marked as Sluice's. The kernel acknowledges the request even if the interface has
+    the address already.
+    """
     body = _address_body(ifindex, address) + attribute(IFA_PROTO, bytes([IFAPROT_SLUICE]))
     return message(RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
 def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Encodes a request to remove an address from an interface; acknowledged."""
+    """Encodes a request to remove an address from an interface. It is acknowledged."""
     return message(RTM_DELADDR, _SET, sequence, _address_body(ifindex, address))
 
 

@@ -4,7 +4,7 @@
 Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
 Lookups in the flow cache use the pipeline's values, and flow entries use this module's values. The
 pipeline stops at PARSED_OPTIONS or PARSED_EXTENSIONS. This module continues, so that policy sees
-the whole header chain, but such a packet is not cacheable. Packets that the pipeline refuses raise
+the whole header chain. Such a packet is not cacheable. Packets that the pipeline refuses raise
 WireError here: inconsistent headers, source routes, routing headers with segments left, and first
 fragments too short for their ports.
 
@@ -47,7 +47,7 @@ _SOURCE_ROUTES = frozenset({131, 137})
 _ROUTING_TYPE_SOURCE_ROUTE = 0
 
 TRANSPORT_HEADER = 8
-"""Bytes that the pipeline requires of a transport header."""
+"""Size of a transport header that the pipeline requires, in bytes."""
 
 # Errors that are returned to the packet's sender: destination unreachable, time exceeded, parameter
 # problem (and packet too big). A redirect never leaves its link.
@@ -68,7 +68,7 @@ _FRAGMENT = Struct("!HI")  # offset, reserved bits and M; identification
 
 
 class Fragment(NamedTuple):
-    """A fragment's place: identification of its datagram, and byte range `start` to `end`.
+    """Holds the identification of a fragment's datagram, and the fragment's bytes (`start`, `end`).
 
     In IPv4, `protocol` is part of the datagram's identity (RFC 791, 3.2). In IPv6, `protocol` is 0,
     since it is not part of the identity (RFC 8200, 4.5).
@@ -82,10 +82,10 @@ class Fragment(NamedTuple):
 
 
 class SeenPacket(NamedTuple):
-    """A packet's selectors, and the fields that the flow cache needs.
+    """Holds a packet's selectors, and the fields that the flow cache needs.
 
-    `is_cacheable`: the pipeline can walk all headers, so that its key matches the selectors.
-    `protocol` is the key's protocol, also for a later IPv6 fragment. `fragment` is None for a whole
+    `is_cacheable`: the pipeline can parse all headers, so its key matches the selectors. `protocol`
+    is the protocol in the key, also for a later IPv6 fragment. `fragment` is None for a whole
     packet.
     """
 
@@ -102,7 +102,7 @@ class SeenPacket(NamedTuple):
         return FragmentClass.LATER if self.fragment.start else FragmentClass.FIRST
 
     def key(self, *, bundle: int = 0) -> FlowKey | None:
-        """Returns the pipeline's key of this packet; None if the pipeline cannot read it."""
+        """Returns the pipeline's key of this packet, or None if the pipeline cannot read it."""
         if not self.is_cacheable:
             return None
         seen = self.selectors
@@ -126,10 +126,11 @@ class SeenPacket(NamedTuple):
 
 
 class Quoted(NamedTuple):
-    """The packet that an ICMP error quotes, with source and destination swapped, as in an answer.
+    """Holds the packet that an ICMP error quotes, with source and destination swapped.
 
-    `fragment_class` and `identity` (`packet_identity`) are the quoted packet's. `spi` is set if the
-    quoted packet is ESP, in UDP or not.
+    So the selectors are those of an answer to the packet. `fragment_class` and `identity`
+    (`packet_identity`) are the quoted packet's. `spi` is set if the quoted packet is ESP, or ESP in
+    UDP.
     """
 
     selectors: Selectors
@@ -139,9 +140,11 @@ class Quoted(NamedTuple):
 
 
 class TooBig(NamedTuple):
-    """An ICMP error about a packet that was too big for a link. `sender` sent the error. `mtu` is
-    the link's MTU as reported, 0 if not reported. `length` is the quoted packet's. Both are in
-    bytes of IP packet."""
+    """Describes an ICMP error about a packet that was too big for a link.
+
+    `sender` sent the error. `mtu` is the link's MTU as reported, or 0 if it was not reported.
+    `length` is the quoted packet's. `mtu` and `length` are in bytes of IP packet.
+    """
 
     sender: bytes
     mtu: int
@@ -150,7 +153,8 @@ class TooBig(NamedTuple):
 
 
 class _Upper(NamedTuple):
-    """The upper layer of a packet. `headers`: length of the headers that every fragment repeats."""
+    """Describes a packet's upper layer. `headers`: length of the headers that every fragment
+    repeats."""
 
     protocol: int
     offset: int
@@ -160,7 +164,7 @@ class _Upper(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """A packet's selectors, and the offset of its transport header."""
+    """Holds a packet's selectors, and the offset of its transport header."""
 
     seen: SeenPacket
     offset: int
@@ -172,16 +176,16 @@ def selectors(frame: bytes, *, is_own: bool = False) -> SeenPacket:
 
 
 def is_neighbor_discovery(seen: Selectors) -> bool:
-    """Whether a packet belongs to neighbour discovery (RFC 4861)."""
+    """Returns whether a packet belongs to neighbour discovery (RFC 4861)."""
     return seen.icmp is not None and seen.protocol == ICMPV6 and seen.icmp >> 8 in _ND_TYPES
 
 
 def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
-    """Returns the packet that an ICMP error quotes; None for anything but an error.
+    """Returns the packet that an ICMP error quotes, or None if the frame is no ICMP error.
 
     RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the reverse flow
-    of the quoted packet. Raises WireError also if the error is not addressed to the quoted packet's
-    source, since it is then no answer to the quoted packet.
+    of the quoted packet. Raises WireError, also if the error is not addressed to the quoted
+    packet's source: then it is no answer to that packet.
     """
     packet = ip_payload(frame)
     (seen, *_), offset = _see(packet, is_own)
@@ -203,9 +207,11 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
 
 
 def too_big(frame: bytes) -> TooBig | None:
-    """Decodes an ICMP error about a packet that was too big (RFC 1191, section 4; RFC 4443, section
-    3.2). Returns None for anything else. Raises WireError like `quoted_packet`, and for an error
-    that is fragmented or has a wrong checksum."""
+    """Decodes an ICMP error about a packet that was too big. Returns None for anything else.
+
+    See RFC 1191, section 4, and RFC 4443, section 3.2. Raises WireError like `quoted_packet`, and
+    for an error that is fragmented or has a wrong checksum.
+    """
     packet = ip_payload(frame)
     if packet[9 if packet[0] >> 4 == 4 else 6] in _NEVER_ICMP:
         return None  # fast path for most packets
@@ -238,10 +244,11 @@ def _is_too_big(seen: Selectors, is_ipv4: bool) -> bool:
 
 
 def packet_identity(frame: bytes) -> bytes | None:
-    """Returns bytes that are equal in a packet, in its datagram's first fragment, and in a quote.
+    """Returns bytes that identify a packet, or None for a later fragment.
 
-    These are addresses, protocol, IPv4's identification, and the first eight bytes behind all IP
-    headers. Returns None for later fragments, which lack these eight bytes. Raises WireError.
+    They are equal in a packet, in its datagram's first fragment, and in an ICMP error's quote:
+    addresses, protocol, IPv4's identification, and the first eight bytes after all IP headers.
+    Later fragments lack these eight bytes. Raises WireError.
     """
     packet = ip_payload(frame)
     return _identity(packet, *_see(packet, False))
@@ -328,7 +335,7 @@ def _ipv4_upper(packet: bytes) -> _Upper:
 
 
 def _walk_options(options: bytes) -> bool:
-    """Whether the pipeline can walk all of these IPv4 options. Raises WireError."""
+    """Returns whether the pipeline can walk all of these IPv4 options. Raises WireError."""
     at = walked = 0
     is_parsed = True
     while at < len(options):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XFRM messages of NETLINK_XFRM (linux/xfrm.h): decodes events, encodes requests.
+"""Decodes XFRM events of NETLINK_XFRM (linux/xfrm.h), and encodes requests.
 
 Structures have the layout of 64-bit kernels, that is C structures with natural alignment. A message
-decodes to an event of `xfrm_model`, or to None if it is irrelevant to a mirror; the caller counts
+decodes to an event of `xfrm_model`, or to None if it is irrelevant to a mirror. The caller counts
 these messages. An inconsistent message raises WireError.
 """
 
@@ -108,7 +108,8 @@ STATE_ID_SIZE = STATE_ID_WIRE.size + STATE_ID_REST.size
 # family | source | reqid, mode, share, optional, three masks of algorithms
 TEMPLATE_REST = Struct("=H2x16sIBBBxIII")
 TEMPLATE_SIZE = ID.size + TEMPLATE_REST.size
-# name, key length in bits; the second has also the length of the ICV or truncated hash in bits
+# name, key length in bits; the second also has the length of the ICV or of the truncated hash in
+# bits
 ALGORITHM = Struct("=64sI")
 ALGORITHM_WITH_ICV = Struct("=64sII")
 ENCAPSULATION_KIND = Struct("=H")
@@ -258,8 +259,10 @@ def _policy_changed(body: bytes, base: int) -> PolicyChanged | None:
 
 
 def _policy_gone(body: bytes, base: int) -> PolicyGone | None:
-    """Decodes a deletion by XFRMA_POLICY, which has the whole policy. The fixed part before it
-    lacks index or selector."""
+    """Decodes a deletion by XFRMA_POLICY, which has the whole policy.
+
+    The fixed part before it lacks index or selector.
+    """
     _require(body, POLICY_ID_SIZE, "policy_id", base)
     attrs = attributes(body, POLICY_ID_SIZE, base)
     whole = attrs.get(XFRMA_POLICY)
@@ -420,16 +423,16 @@ def dump_policies(sequence: int) -> bytes:
 
 
 def get_defaults(sequence: int) -> bytes:
-    """Encodes a request for the default actions without a matching policy (since Linux 5.15)."""
+    """Encodes a request for the default actions of packets without a policy (since Linux 5.15)."""
     return message(XFRM_MSG_GETDEFAULT, NLM_F_REQUEST, sequence, DEFAULTS.pack(0, 0, 0))
 
 
 def acquire(sequence: int, policy: KernelPolicy, flow: KernelSelector) -> bytes:
-    """Encodes a request by which the kernel requests an SA from its key managers, for a packet that
-    matches a policy.
+    """Encodes a request to the kernel to request an SA from its key managers.
 
     The kernel forwards XFRM_MSG_ACQUIRE from user space to all listeners (xfrm_add_acquire), such
-    as IKE daemons, as for a packet of its own. It changes nothing else.
+    as IKE daemons, as it does for a packet of its own that matches the policy. It changes nothing
+    else.
     """
     (template, *_) = policy.templates
     body = ID.pack(_union(template.destination), 0, template.protocol)
@@ -451,8 +454,10 @@ def report_usage(sequence: int, state: KernelState, usage: Usage) -> bytes:
 
 
 def expire(sequence: int, state: KernelState, *, hard: bool) -> bytes:
-    """Encodes a request by which the kernel notifies its key managers of a reached lifetime. A hard
-    one ends the state."""
+    """Encodes a request to the kernel to notify its key managers of a reached lifetime.
+
+    A hard lifetime ends the state.
+    """
     body = bytearray(STATE_SIZE)
     ID.pack_into(
         body, SELECTOR_SIZE, _union(state.key.destination), state.key.spi, state.key.protocol

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Internet checksum (RFC 1071), with the pseudo headers of IPv4 and IPv6 (RFC 8200, 8.1).
 //!
-//! A one's complement sum in progress is a `u64`: the sum of 32-bit words, not folded. It cannot overflow below 2^32
-//! words. 16-bit words may be added to it as they are.
+//! An unfinished one's complement sum is a `u64`: the sum of 32-bit words, not folded. It cannot overflow for inputs
+//! below 2^32 words. Numbers of 16 bits may be added to the sum directly.
 
 use std::net::IpAddr;
 
-/// Adds bytes to a sum, as big-endian words, zero-padded at the end. Only the last part of an input may have a length
-/// that is no multiple of 2.
+/// Adds bytes to a sum, as big-endian words that are zero-padded at the end. If an input is added in parts, all parts
+/// except the last one must have an even length.
 #[inline]
 pub fn sum(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
@@ -19,8 +19,8 @@ pub fn sum(start: u64, bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_be_bytes(last))
 }
 
-/// Returns the sum of the pseudo header for an upper-layer protocol and `length` bytes. If only one address is IPv4,
-/// its IPv4-mapped IPv6 address counts.
+/// Returns the sum of the pseudo header for an upper-layer protocol and `length` bytes. If only one of the addresses is
+/// IPv4, uses its IPv4-mapped IPv6 address.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> u64 {
     let start = u64::from(protocol) + length as u64;
     match (source, destination) {
@@ -37,8 +37,8 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: 
     }
 }
 
-/// Folds a sum into 16 bits, and complements it. The result is the checksum as sent. It is 0 if the summed bytes
-/// include a correct checksum.
+/// Folds a sum to 16 bits and complements it. The result is the checksum as it is sent. The result is 0 if the summed
+/// bytes include a correct checksum.
 #[inline]
 pub fn finish(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
@@ -47,7 +47,7 @@ pub fn finish(mut sum: u64) -> u16 {
     !(sum as u16)
 }
 
-/// Returns the checksum of bytes, zero-padded at the end.
+/// Returns the checksum of bytes. An odd number of bytes is zero-padded at the end.
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {
     finish(sum(0, bytes))

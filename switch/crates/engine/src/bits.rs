@@ -6,13 +6,13 @@
 
 use sluice_program::Slot;
 
-/// Whether a slot can be read as one 64-bit word.
+/// Returns whether a slot can be read as one 64-bit word.
 #[inline]
 pub fn fits_u64(slot: Slot) -> bool {
     slot.lead as u16 + slot.width <= 64
 }
 
-/// Whether a slot can be read as one 128-bit word.
+/// Returns whether a slot can be read as one 128-bit word.
 #[inline]
 pub fn fits_u128(slot: Slot) -> bool {
     slot.lead as u16 + slot.width <= 128
@@ -34,7 +34,7 @@ fn word128(buffer: &[u8], byte: usize) -> u128 {
     }
 }
 
-/// Reads a word at the end of a buffer without slack, as if zeros followed.
+/// Reads a word at the end of a buffer without slack. Bytes past the end read as 0.
 #[cold]
 fn short_word(bytes: &[u8], size: u32) -> u128 {
     let value = bytes
@@ -84,14 +84,14 @@ fn put<const N: usize>(buffer: &mut [u8], byte: usize, word: &[u8; N]) {
     }
 }
 
-/// Writes the first bytes of a word, as many as fit, at the end of a buffer without slack.
+/// Writes a word at the end of a buffer without slack. Drops the bytes that do not fit.
 #[cold]
 fn put_short(rest: &mut [u8], word: &[u8]) {
     let len = rest.len();
     rest.copy_from_slice(&word[..len]);
 }
 
-/// Copies the slot's bits, right-aligned in `out`, which has `slot.bytes()` bytes.
+/// Copies the slot's bits to `out`, right-aligned. `out` has `slot.bytes()` bytes.
 #[inline]
 pub fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
     let bytes = out.len();
@@ -151,7 +151,7 @@ mod tests {
         (0usize..64, 1u16..200).prop_map(|(bit, width)| Slot::at(bit, width, false))
     }
 
-    /// Specification of a load: bit by bit.
+    /// Reference for loads: reads the slot bit by bit.
     fn naive(buffer: &[u8], slot: Slot) -> Vec<bool> {
         let bits = slot.bit()..slot.bit() + usize::from(slot.width);
         bits.map(|bit| buffer[bit / 8] >> (7 - bit % 8) & 1 == 1)

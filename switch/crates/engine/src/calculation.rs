@@ -10,7 +10,7 @@ use crate::hash;
 use crate::packet::Packet;
 use crate::phv::varbit_slot;
 
-/// A bit string to append to; the last byte is zero-padded.
+/// Bit string that grows at its end. Its last byte is zero-padded.
 struct BitString<'a> {
     bytes: &'a mut Vec<u8>,
     bits: usize,
@@ -72,8 +72,8 @@ fn gather(
     }
 }
 
-/// Computes a hash over inputs of a packet, which was received as `came_in`. Overwrites `scratch`; only the algorithm
-/// "random" uses `random`.
+/// Computes a hash over parts of a packet, in the order of `inputs`. `came_in` has the packet's bytes as received.
+/// Overwrites `scratch`. Only the algorithm "random" uses `random`.
 pub fn hash_inputs(
     program: &Program,
     (packet, came_in): (&Packet, &[u8]),

@@ -41,18 +41,18 @@ impl FromStr for EngineKind {
 pub struct Config {
     /// The value of `egress_spec` that drops a packet.
     pub drop_port: u32,
-    /// How often a received packet and its copies together may enter ingress or egress.
+    /// Maximum number of times that a received packet and all its copies, taken together, enter ingress or egress.
     pub max_passes: u32,
     /// Maximum number of states that the parser enters for one packet.
     pub max_parser_steps: u32,
     /// Maximum number of operations in one run of an action.
     pub max_action_steps: u32,
-    /// Compiles native code for profiling: see `sluice_native::NativeProfiled`.
+    /// Whether native code is compiled for profiling; see `sluice_native::NativeProfiled`.
     pub profile: bool,
-    /// Packets change no state: counters do not count, meters are not charged and return green, registers are not
-    /// written. Only the interpreter implements this.
+    /// Whether packets leave all state unchanged. If so, counters do not count, registers are not written, and meters
+    /// are not charged and return green. Only the interpreter implements this.
     pub rehearsal: bool,
-    /// Number of queues per port, at least 1. Packets with this priority or a higher one are dropped.
+    /// Number of queues per port, at least 1. A packet whose priority is not below this number is dropped.
     pub queues: u32,
     /// Whether packets may have to wait for egress.
     pub congestion: Congestion,

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet counters, with names.
+//! Packet counters and their names.
 
-/// Counters of one worker. Invariant: every received packet and every copy is counted in exactly one counter of the
-/// first group, unless it waits in a port's queue.
+/// Counters of one worker. Invariant: every received packet and every copy that does not wait in a port's queue is
+/// counted in exactly one of the counters from `transmitted` to `replaced`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets sent by a port.
+    /// Packets sent.
     pub transmitted: u64,
-    /// `egress_spec` was the drop port at the end of ingress.
+    /// Packets whose `egress_spec` was the drop port at the end of ingress.
     pub dropped_ingress: u64,
-    /// `egress_spec` was the drop port at the end of egress.
+    /// Packets whose `egress_spec` was the drop port at the end of egress.
     pub dropped_egress: u64,
-    /// The queue of the port was full.
+    /// Packets dropped because the queue of the port was full.
     pub dropped_queue_full: u64,
-    /// The port had no queue of this priority ([`crate::Config::queues`]).
+    /// Packets dropped because the port had no queue of their priority ([`crate::Config::queues`]).
     pub dropped_priority: u64,
-    /// Multicast to a group that does not exist or has no replica.
+    /// Packets sent to a multicast group that does not exist or has no replica.
     pub dropped_no_replica: u64,
     /// Packets and copies beyond the limit [`crate::Config::max_passes`].
     pub dropped_pass_limit: u64,
-    /// The parser took more steps than [`crate::Config::max_parser_steps`].
+    /// Packets for which the parser took more steps than [`crate::Config::max_parser_steps`].
     pub dropped_parser_limit: u64,
-    /// Replaced by its copies: multicast, resubmit, recirculate.
+    /// Packets replaced by their copies: multicast, resubmitted or recirculated packets.
     pub replaced: u64,
 
     /// Packets received.
     pub received: u64,
-    /// Copies made: clones and replicas, packets resubmitted and recirculated.
+    /// Copies made: clones, replicas, resubmitted and recirculated packets.
     pub copies: u64,
-    /// Parsing ended with an error (which by itself drops nothing).
+    /// Packets whose parsing ended with an error. The error alone does not drop the packet.
     pub parser_errors: u64,
-    /// A checksum was wrong (which by itself drops nothing).
+    /// Packets with a wrong checksum. The wrong checksum alone does not drop the packet.
     pub checksum_errors: u64,
     /// Clones to a session that does not exist.
     pub clone_no_session: u64,
-    /// Accesses beyond the end of a counter, meter, register or header stack; they had no effect.
+    /// Accesses beyond the end of a counter, meter, register or header stack. Such an access has no effect.
     pub index_out_of_range: u64,
     /// Actions stopped because they took more steps than [`crate::Config::max_action_steps`].
     pub action_limit: u64,
-    /// Hits on a selector group without a live member: no action ran.
+    /// Hits on a selector group without a live member, for which no action ran.
     pub empty_group: u64,
     /// Failed `assert` or `assume` statements.
     pub assertions_failed: u64,
@@ -47,7 +47,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds the counters of another worker.
+    /// Adds the counters of another worker to these.
     pub fn add(&mut self, other: &Self) {
         self.transmitted += other.transmitted;
         self.dropped_ingress += other.dropped_ingress;

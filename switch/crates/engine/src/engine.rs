@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an engine does: runs the parts of a program on single packets.
+//! The interface of an engine, which runs the parts of a program on single packets.
 
 use std::sync::Arc;
 
@@ -30,24 +30,24 @@ pub struct Context<'a> {
 pub enum Parsed {
     /// Parsing ended, with or without a parser error.
     Done,
-    /// The parser did not end.
+    /// The parser exceeded [`Config::max_parser_steps`].
     Limit,
 }
 
-/// How far the engine took a packet.
+/// The point up to which an engine has processed a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The parser did not end.
+    /// The parser exceeded [`Config::max_parser_steps`].
     ParserLimit,
-    /// To the end of ingress. The traffic manager decides what happens next.
+    /// The packet is at the end of ingress. The traffic manager decides what happens next.
     Ingress,
-    /// To the end of ingress; the packet is to be dropped.
+    /// The packet is at the end of ingress and must be dropped.
     DroppedIngress,
-    /// To the end of egress for this port. The traffic manager decides what happens next.
+    /// The packet is at the end of egress for this port. The traffic manager decides what happens next.
     Egress(u32),
-    /// To the end of egress; the packet is to be dropped.
+    /// The packet is at the end of egress and must be dropped.
     DroppedEgress,
-    /// To the end of the deparser, for this port: the headers are written.
+    /// The packet is at the end of the deparser, for this port. Its headers are written.
     Deparsed(u32),
 }
 
@@ -63,15 +63,15 @@ pub trait Engine: Send {
     /// Returns the counters, in which both the engine and the traffic manager count.
     fn counters(&mut self) -> &mut Counters;
 
-    /// Whether this standard metadata field may be read from the header vector. Fields that are never read are not
-    /// written.
+    /// Returns whether this standard metadata field may be read from the header vector. Fields that are never read are
+    /// not written.
     fn looks_at(&self, slot: Slot) -> bool {
         let _ = slot;
         true
     }
 
-    /// Whether [`forward`](Self::forward) and [`receive`](Self::receive) initialise the header vector of a packet that
-    /// was started with [`Packet::start_bare`].
+    /// Returns whether [`forward`](Self::forward) and [`receive`](Self::receive) initialise the header vector of a
+    /// packet that was started with [`Packet::start_bare`].
     #[inline(always)]
     fn starts_packets(&self) -> bool {
         false
@@ -84,8 +84,8 @@ pub trait Engine: Send {
     fn receive(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink)
     -> Parsed;
 
-    /// Runs [`receive`](Self::receive) and then as many of the later parts as the engine can run by itself: egress, and
-    /// the deparser, which writes to `out`. Stops early where the traffic manager must act on a request.
+    /// Runs [`receive`](Self::receive), then egress and the deparser, which writes to `out`. Stops earlier if the
+    /// traffic manager must act on the packet, or if the engine cannot run the next part from here.
     #[inline]
     fn forward(
         &mut self,
@@ -113,13 +113,13 @@ pub trait Engine: Send {
         sink: &mut dyn Sink,
     );
 
-    /// Whether the engine has a trace. Without one, no steps are reported.
+    /// Returns whether the engine has a trace. Without a trace, no steps are reported.
     #[inline(always)]
     fn watched(&self) -> bool {
         false
     }
 
-    /// Reports a step of the traffic manager to the trace, if there is one.
+    /// Reports a step of the traffic manager to the engine's trace, if the engine has one.
     #[inline]
     fn note(&mut self, step: Step<'_>) {
         let _ = step;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hash algorithms as in BMv2, and the hash by which selectors choose members.
+//! The hash algorithms of BMv2, and the hash by which selectors choose members.
 
 mod crc;
 
@@ -29,7 +29,8 @@ pub fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     }
 }
 
-/// Returns the constants to compute `algorithm` by folding, without tables, if it is a CRC that supports this.
+/// Returns the constants for computing `algorithm` by folding instead of by tables. `None` unless `algorithm` is one of
+/// the reflected CRCs of 16 or 32 bits.
 pub fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
     match algorithm {
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => Some(&crc::FOLDING_ARC),
@@ -41,19 +42,19 @@ pub fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
 /// Multiplier of [`spread`] and [`blend`], from SplitMix64.
 pub const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 
-/// Computes a hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads), so that any even choice
-/// of members is correct.
+/// Computes the hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads): for these, any even
+/// choice of members is correct.
 ///
-/// It takes a few instructions per word. Input words, the last one zero-padded, are combined by exclusive or; after
-/// each word but the last, the hash is multiplied and the halves of the product are combined. The choice of the bucket
-/// does this multiplication for the result, so an input of one word is returned as it is.
+/// The hash takes a few instructions per word. Input words are combined by exclusive or; the last word is zero-padded.
+/// After each word except the last, the hash is multiplied, and the halves of the product are combined. The choice of
+/// the bucket multiplies the result in the same way. So an input of one word is returned unchanged.
 pub fn spread(data: &[u8]) -> u64 {
     let mut words = words(data);
     let first = words.next().unwrap_or(0);
     words.fold(first, |hash, word| fold(hash) ^ word)
 }
 
-/// Returns the big-endian words of an input, the last one zero-padded.
+/// Returns the big-endian words of an input. The last word is zero-padded.
 fn words(data: &[u8]) -> impl Iterator<Item = u64> {
     data.chunks(8).map(|chunk| {
         let mut word = [0; 8];
@@ -68,7 +69,8 @@ fn fold(word: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Returns the factor by which [`blend`] multiplies an input word: an odd number without a pattern (SplitMix64).
+/// Returns the factor by which [`blend`] multiplies the input word at `index`: an odd pseudo-random number
+/// (SplitMix64).
 pub const fn weight(index: usize) -> u64 {
     let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -78,8 +80,9 @@ pub const fn weight(index: usize) -> u64 {
 
 /// Computes the hash that replaces a CRC or xxHash whose value is [`unseen`](sluice_program::Calculation::unseen).
 ///
-/// It is the sum of the input words, each times its own factor; these multiplications are independent of each other.
-/// The sum is mixed at the end, since the program may use only a few of its bits.
+/// The hash is the sum of the input words, each multiplied by its own factor. The multiplications are independent, so
+/// the processor can overlap them. The sum is mixed at the end, because the program may use only a few bits of the
+/// hash.
 pub fn blend(data: &[u8]) -> u64 {
     let weighted = words(data).enumerate();
     let weighted = weighted.map(|(index, word)| word.wrapping_mul(weight(index)));
@@ -113,7 +116,7 @@ mod tests {
         super::hash(algorithm, data, &mut Random::new(1))
     }
 
-    /// The check string of the catalogue of CRC algorithms.
+    /// Input for which the catalogue of CRC algorithms gives check values.
     const CHECK: &[u8] = b"123456789";
 
     #[test]
@@ -128,7 +131,8 @@ mod tests {
         );
     }
 
-    /// Computes a CRC by its definition, bit by bit and top-aligned. Mirrors input and result if the CRC is mirrored.
+    /// Computes a CRC by its definition: bit by bit, aligned to the top bit. Reflects input and result if the CRC is
+    /// reflected.
     fn bitwise(
         width: u32,
         polynomial: u64,
@@ -214,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Flows that differ in few bits reach all buckets evenly.
+    /// Checks that flows that differ in few bits are spread evenly over all buckets.
     #[test]
     fn selectors_spread_flows_in_a_row() {
         let bucket = |hash: u64| {
@@ -222,7 +226,7 @@ mod tests {
             let spread = (product >> 64) as u64 ^ product as u64;
             ((u128::from(spread) * 16) >> 64) as usize
         };
-        // Input length, and position of the two bytes that count up (in an address or a port).
+        // Length of the input, and position of the two bytes that differ between flows (in an address or a port).
         for (bytes, place) in [
             (4, 2),
             (8, 2),
@@ -248,7 +252,8 @@ mod tests {
         }
     }
 
-    /// The low bits of [`blend`], few or many and plus any base, also spread flows evenly.
+    /// Checks that the low bits of [`blend`] also spread flows evenly, for several numbers of bits and after addition
+    /// of a base.
     #[test]
     fn what_nobody_sees_spreads_flows_in_a_row() {
         for (bytes, place) in [(4, 2), (8, 6), (13, 2), (13, 6), (13, 9), (37, 30)] {

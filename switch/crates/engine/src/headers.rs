@@ -53,7 +53,7 @@ impl Packet {
 }
 
 impl Phv {
-    /// Copies a union: the valid member with its bytes, or no member.
+    /// Copies a union: its valid member with that member's bytes, if it has one.
     pub fn assign_union(&mut self, program: &Program, to: UnionId, from: UnionId) {
         let (to, from) = (program.union(to), program.union(from));
         // Invalidates members first, because making one member valid invalidates the others.

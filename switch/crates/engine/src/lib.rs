@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all engines share: packets, the traffic manager around an engine, traces and profiles.
+//! The parts that all engines share: packets, the traffic manager around an engine, traces and profiles.
 //!
-//! * [`Engine`]: runs the parts of a program. Two crates have one: `sluice-native`, which is the default and compiles a
-//!   program to machine code, and `sluice-interpreter`, which defines correct behaviour.
+//! * [`Engine`]: runs the parts of a program. Two crates implement it. `sluice-native`, the default, compiles a program
+//!   to machine code. `sluice-interpreter` defines correct behaviour.
 //! * [`TrafficManager`]: the v1model architecture. [`TrafficManager::process`] takes one packet, runs the parts of the
 //!   program in order, and passes all output to a [`Sink`].
 //! * [`Trace`]: reports every [`Step`] of a packet. [`Profile`]: measures where the time goes.
 //!
-//! The public modules are for engines: the packet header vector, and what P4 does to headers, hashes and entries.
+//! The public modules are for implementations of engines. They hold the packet header vector, and P4's operations on
+//! headers, hashes and entries.
 //!
 //! Depends on `program`, `tables`, `checksum` and `random`. Promises:
 //!

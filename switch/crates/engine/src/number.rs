@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The integer types in which expressions are evaluated: machine words where the loader has proved that they suffice,
-//! else big integers. One evaluator serves all of them.
+//! else big integers. One evaluator serves all these types.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Not, Sub};
 
@@ -13,7 +13,7 @@ use sluice_program::expr::{Constant, MAX_SHIFT};
 
 use crate::bits;
 
-/// Arithmetic in one integer class. It cannot overflow: see [`sluice_program::expr::NumberClass`].
+/// Arithmetic in one integer class. This arithmetic cannot overflow; see [`sluice_program::expr::NumberClass`].
 pub trait Number:
     Clone
     + Ord
@@ -27,7 +27,7 @@ pub trait Number:
 {
     /// Converts a word.
     fn from_i64(value: i64) -> Self;
-    /// Converts a constant of the program, which fits.
+    /// Converts a constant of the program. The constant fits into the class.
     fn from_constant(value: &Constant) -> Self;
     /// Reads a slot's value, with its sign.
     fn load(buffer: &[u8], slot: Slot) -> Self;
@@ -41,14 +41,14 @@ pub trait Number:
     fn to_u64(&self) -> Option<u64>;
     /// Returns 2^bits.
     fn power(bits: u32) -> Self;
-    /// Shifts to the left, by fewer bits than the class has.
+    /// Shifts to the left. `count` is smaller than the number of bits of the class.
     fn shift_left(self, count: u32) -> Self;
     /// Shifts to the right and keeps the sign.
     fn shift_right(self, count: u32) -> Self;
     /// Returns the quotient, truncated toward 0, and the remainder. The divisor must not be 0.
     fn divide(self, by: Self) -> (Self, Self);
 
-    /// Whether the number is 0.
+    /// Returns whether the number is 0.
     fn is_zero(&self) -> bool {
         *self == Self::from_i64(0)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets: as received, and between parser and deparser.
+//! Packets as received, and packets between parser and deparser.
 
 use sluice_program::{DigestId, FieldListId, Program};
 
@@ -12,7 +12,7 @@ pub struct PacketIn<'a> {
     pub data: &'a [u8],
     /// The ingress port, below 512.
     pub port: u32,
-    /// The current time in microseconds since the switch started (the epoch of the store).
+    /// The current time in microseconds since the switch started, which is the store's time 0.
     pub now_us: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Packet {
     recirculated: Option<Vec<u8>>,
     /// An unused buffer for `recirculated`.
     spare: Vec<u8>,
-    /// Bytes that the parser has consumed.
+    /// Number of bytes that the parser has consumed.
     pub parsed: usize,
     /// Length limit in bytes, set by `truncate`.
     pub truncate: usize,
@@ -69,11 +69,11 @@ pub struct Packet {
     pub ingress_length: u64,
     /// The port on which the packet arrived.
     pub ingress_port: u32,
-    /// The header vector still holds the values of an earlier packet.
+    /// Whether the header vector still holds the values of an earlier packet.
     pub fresh: bool,
     /// Whether `requests` holds a request; see [`request`](Self::request).
     pub requested: bool,
-    /// All `None` unless `requested`.
+    /// The program's requests; all `None` unless `requested`.
     requests: Requests,
 }
 
@@ -112,7 +112,7 @@ impl Packet {
         }
     }
 
-    /// Returns the packet as it last entered the parser; `input` is the packet as received.
+    /// Returns the packet's bytes as they were when it last entered the parser. `input` is the packet as received.
     #[inline]
     pub fn data<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
         self.recirculated.as_deref().unwrap_or(input)
@@ -125,7 +125,7 @@ impl Packet {
         (&mut self.phv, data)
     }
 
-    /// Starts a received packet of this number of bytes: nothing parsed, metadata 0.
+    /// Starts a received packet of `bytes` bytes: nothing is parsed, and all metadata is 0.
     #[inline]
     pub fn start(&mut self, bytes: usize, port: u32) {
         self.start_bare(bytes, port);
@@ -133,8 +133,8 @@ impl Packet {
         self.fresh = false;
     }
 
-    /// Starts a received packet, but leaves most of the header vector as it is. For engines that [start
-    /// packets](crate::Engine::starts_packets): these initialise the vector themselves.
+    /// Starts a received packet, but leaves most of the header vector unchanged. For engines that initialise the header
+    /// vector themselves ([`Engine::starts_packets`](crate::Engine::starts_packets)).
     #[inline]
     pub fn start_bare(&mut self, bytes: usize, port: u32) {
         if let Some(buffer) = self.recirculated.take() {
@@ -158,7 +158,7 @@ impl Packet {
         self.set_recirculated(data);
     }
 
-    /// Starts a packet with the bytes with which another last entered the parser.
+    /// Starts a packet with the bytes that `other` had when it last entered the parser.
     pub fn start_again(&mut self, other: &Self, input: &[u8]) {
         self.start(other.data(input).len(), other.ingress_port);
         self.ingress_length = other.ingress_length;
@@ -167,7 +167,7 @@ impl Packet {
         }
     }
 
-    /// Whether the packet holds its own bytes and no longer depends on the input.
+    /// Returns whether the packet holds its own bytes and no longer depends on the input.
     pub fn is_recirculated(&self) -> bool {
         self.recirculated.is_some()
     }
@@ -197,7 +197,7 @@ impl Packet {
         self.take_requests();
     }
 
-    /// Returns the bytes after the parsed headers, cut to the length limit; `input` is the packet as received.
+    /// Returns the bytes after the parsed headers, cut to the length limit. `input` is the packet as received.
     #[inline]
     pub fn payload<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
         let rest = &self.data(input)[self.parsed..];

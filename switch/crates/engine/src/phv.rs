@@ -17,16 +17,16 @@ pub struct Phv {
     /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Both
     /// are in one buffer so that native code reaches them at fixed offsets from one address.
     pub bytes: Vec<u8>,
-    /// The bytes outside the space of `varbit` fields, as few ranges: first those outside headers that have such a
-    /// field.
+    /// Merged byte ranges outside the space of `varbit` fields. The first `plain` ranges lie outside all headers that
+    /// have such a field.
     fixed: Vec<Range<usize>>,
-    /// Number of these first ranges.
+    /// Number of ranges at the start of `fixed` that lie outside headers with a `varbit` field.
     plain: usize,
-    /// The end of the first range if it starts at byte 0, else 0. This range mostly holds all that a packet uses, so
-    /// the common reset does not read the list of ranges.
+    /// End of the first range of `fixed` if that range starts at byte 0, else 0. In most programs no other range has to
+    /// be reset, so a reset does not read the list of ranges.
     front: usize,
-    /// Whether headers with `varbit` fields, the lengths of these fields, or the fill levels of stacks may differ from
-    /// their initial values.
+    /// Whether some state may differ from its initial value: headers with `varbit` fields, the lengths of these fields,
+    /// or the fill levels of stacks.
     touched: bool,
     /// Offset of the validity bytes.
     validity: usize,
@@ -44,11 +44,11 @@ pub struct Phv {
 pub struct Parts {
     /// [`Program::phv_bytes`] bytes of headers and metadata, then one validity byte per header.
     pub bytes: *mut u8,
-    /// One per header.
+    /// Current length in bits of each header's `varbit` field.
     pub varbit_bits: *mut u32,
-    /// One per header stack, then one per union stack.
+    /// Number of elements in each header stack, then in each union stack.
     pub filled: *mut u32,
-    /// Set to 1 before writes for which [`Phv::touch`] must be called.
+    /// The flag that [`Phv::touch`] sets. Native code sets it to 1 where other code would call that function.
     pub touched: *mut u8,
 }
 
@@ -104,8 +104,8 @@ impl Phv {
         self.reset_touched();
     }
 
-    /// Fills all bytes that an engine that starts packets must write before it reads them, so that a missing write does
-    /// not go unnoticed because of leftover zeros.
+    /// Fills the bytes that an engine must write before it reads them, if it initialises the header vector itself
+    /// ([`crate::Engine::starts_packets`]). Otherwise leftover zeros could hide a missing write.
     #[cfg(debug_assertions)]
     pub fn poison(&mut self) {
         const POISON: u8 = 0xa5;
@@ -132,7 +132,8 @@ impl Phv {
         self.filled.fill(0);
     }
 
-    /// Must be called before writes that may change a header with a `varbit` field or a stack's fill level.
+    /// Notes that a header with a `varbit` field, or a stack's fill level, may change. Must be called before each such
+    /// write.
     #[inline]
     pub fn touch(&mut self) {
         self.touched = true;
@@ -163,7 +164,7 @@ impl Phv {
         self.filled.copy_from_slice(&other.filled);
     }
 
-    /// Whether a header is valid.
+    /// Returns whether a header is valid.
     #[inline]
     pub fn is_valid(&self, header: HeaderId) -> bool {
         self.bytes[self.validity + header.index()] != 0
@@ -243,7 +244,7 @@ impl Phv {
         self.set_valid(program, to);
     }
 
-    /// Whether both headers are valid with equal fields, or both invalid.
+    /// Returns whether two headers are both valid with equal fields, or both invalid.
     pub fn headers_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
         if self.is_valid(left) != self.is_valid(right) {
             return false;
@@ -267,7 +268,7 @@ impl Phv {
         self.varbit_bits(left) == self.varbit_bits(right) && wire(left) == wire(right)
     }
 
-    /// Whether the `varbit` fields of two headers have equal length and content.
+    /// Returns whether the `varbit` fields of two headers have equal length and content.
     pub fn varbits_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
         let count = self.varbit_bits(left) as usize;
         let content = |header| {
@@ -295,7 +296,8 @@ impl Phv {
             out.extend_from_slice(&self.bytes[start..start + header.bytes as usize]);
             return;
         };
-        // Copies the parts before, in and after the varbit field, whose content is left-aligned in its reserved space.
+        // Copies the parts before, in and after the varbit field. The field's content is left-aligned in its reserved
+        // space.
         let slot = ty.fields[varbit].slot;
         let (before, reserved) = (slot.bit(), usize::from(slot.width));
         let used = self.varbit_bits(id) as usize;
@@ -307,7 +309,8 @@ impl Phv {
         bits::copy_bits(source, before + reserved, target, before + used, after);
     }
 
-    /// Fills a header from `data`, which has exactly the header's length with a `varbit` field of `varbit_bits`.
+    /// Fills a header from `data`. The length of `data` is exactly that of the header with a `varbit` field of
+    /// `varbit_bits` bits.
     pub fn extract(&mut self, program: &Program, id: HeaderId, varbit_bits: u32, data: &[u8]) {
         let header = program.header(id);
         let ty = program.header_type(header.ty);
@@ -350,7 +353,7 @@ fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
     varbits
 }
 
-/// Returns the bytes of metadata and of headers without a `varbit` field, as few ranges.
+/// Returns the merged byte ranges of metadata and of headers without a `varbit` field.
 fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
     let mut plain = Vec::new();
     let mut start = 0;
@@ -363,7 +366,7 @@ fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
     plain
 }
 
-/// Returns the bytes of headers with a `varbit` field, before and after the field.
+/// Returns the byte ranges of headers with a `varbit` field that lie before and after the field.
 fn ranges_beside_varbits(program: &Program) -> Vec<Range<usize>> {
     let varbits = varbits(program).into_iter();
     varbits

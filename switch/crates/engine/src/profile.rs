@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures where a packet's time goes, by parser state, table and condition.
 //!
-//! Whenever a packet reaches another [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the time since the
-//! last change to the place that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`]
-//! belongs to exactly one place. Reading the clock takes time too: this is measured beforehand, and [`Profile::rows`]
-//! subtracts it.
+//! When a packet reaches a [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the elapsed time to the point
+//! that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one
+//! point. Reading the clock takes time too. This time is measured beforehand, and [`Profile::rows`] subtracts it.
 //!
-//! The interpreter reports places through [`Trace`](crate::Trace); native code reports them if it was compiled for
-//! profiling. Engines that are not profiled pay nothing.
+//! The interpreter reports points through [`Trace`](crate::Trace). Native code reports them if it was compiled for
+//! profiling. Engines without a profile lose no time.
 
 use std::time::{Duration, Instant};
 
@@ -23,37 +22,37 @@ pub trait Profiled: Engine {
     fn profile(&mut self) -> &mut Profile;
 }
 
-/// Clock readings in the calibration.
+/// Number of clock readings in the calibration.
 const TRIALS: u32 = 4096;
 
-/// Visits of packets and time at one place.
+/// Number of visits and total time at one point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     visits: u64,
     time: Duration,
 }
 
-/// One place in the output of a profile.
+/// One program point in the output of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfiledPoint {
     /// `state`, `table`, `condition`, or `other`.
     pub kind: &'static str,
-    /// The place's name in the program.
+    /// The point's name in the program.
     pub name: String,
-    /// How often packets reached the place.
+    /// Number of times that packets reached the point.
     pub visits: u64,
-    /// Total time that packets spent there.
+    /// Total time that packets spent at the point.
     pub time: Duration,
 }
 
-/// Visits and time of all places; see the module.
+/// Visits and time of all program points; see the module.
 #[derive(Clone, Debug)]
 pub struct Profile {
     tallies: Vec<Tally>,
     at: usize,
     since: Instant,
     packets: u64,
-    /// Time of [`TRIALS`] clock readings.
+    /// Time that [`TRIALS`] clock readings take.
     looks: Duration,
 }
 
@@ -73,7 +72,7 @@ impl Profile {
         profile
     }
 
-    /// Measures the time that entering a place takes.
+    /// Measures the time that [`enter`](Self::enter) itself takes.
     fn calibrate(&mut self) {
         self.begin();
         (0..TRIALS).for_each(|_| self.enter(0));
@@ -95,7 +94,7 @@ impl Profile {
         self.tallies[self.at].time += self.since.elapsed();
     }
 
-    /// Records that the packet, or a copy of it, reaches the place with this [`index`](crate::ProgramPoint::index).
+    /// Records that the packet, or a copy of it, reaches the point with this [`index`](crate::ProgramPoint::index).
     #[inline]
     pub fn enter(&mut self, place: usize) {
         let now = Instant::now();
@@ -105,7 +104,7 @@ impl Profile {
         self.tallies[place].visits += 1;
     }
 
-    /// Returns the time of this number of clock readings.
+    /// Returns the time that `looks` clock readings take.
     fn looking(&self, looks: u64) -> Duration {
         let nanoseconds = self.looks.as_nanos() * u128::from(looks) / u128::from(TRIALS);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
@@ -116,7 +115,7 @@ impl Profile {
         self.packets
     }
 
-    /// Adds another profile of the same program.
+    /// Adds another profile of the same program to this one.
     ///
     /// # Panics
     /// Panics if the other profile is of another program.
@@ -133,7 +132,7 @@ impl Profile {
         self.packets += other.packets;
     }
 
-    /// Returns the places that packets reached, longest time first. The time of clock readings is subtracted.
+    /// Returns the points that packets reached, in descending order of time. The time of clock readings is subtracted.
     pub fn rows(&self, program: &Program) -> Vec<ProfiledPoint> {
         let common = ["traffic manager", "checksums", "deparser"];
         let others = common.map(|name| ("other", name.to_owned()));
@@ -159,7 +158,7 @@ impl Profile {
     }
 }
 
-/// Returns a condition's name in p4c's output, and its place in the source.
+/// Returns a condition's name in p4c's output, with the file and line of its source.
 fn condition(conditional: &Conditional) -> String {
     let name = &conditional.name;
     match &conditional.source {

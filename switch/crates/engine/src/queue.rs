@@ -15,12 +15,13 @@ use sluice_program::Program;
 
 use crate::packet::Packet;
 
-/// Flag for the engines of one worker: whether packets may have to wait in egress queues. Clones share the flag.
+/// Flag for the engines of one worker, which says whether packets may have to wait in egress queues. Clones share the
+/// flag.
 #[derive(Clone, Debug, Default)]
 pub struct Congestion(Arc<AtomicBool>);
 
 impl Congestion {
-    /// Whether [`Sink::queue`](crate::Sink::queue) must be called for each packet.
+    /// Returns whether [`Sink::queue`](crate::Sink::queue) must be called for each packet.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -66,8 +67,8 @@ pub struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
-    /// Takes the packet for a queue that holds `depth` packets before it. Reuses the buffers of `spare`, a packet that
-    /// has left its queue.
+    /// Takes the packet for a queue in which `depth` packets are ahead of it. Reuses the buffers of `spare`, a packet
+    /// that has left its queue.
     pub fn take(&mut self, spare: Option<Box<Queued>>, depth: u32) -> Box<Queued> {
         let mut queued = spare.unwrap_or_else(|| {
             Box::new(Queued {
@@ -99,7 +100,7 @@ impl Arrival<'_> {
 pub struct Queued {
     pub(crate) packet: Packet,
     pub(crate) data: Vec<u8>,
-    /// How many times the packet entered ingress or egress.
+    /// Number of times that the packet entered ingress or egress.
     pub(crate) passes: u32,
     pub(crate) port: u32,
     pub(crate) priority: u32,

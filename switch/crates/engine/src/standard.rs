@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard metadata: the fields that the traffic manager reads and writes around the pipelines.
+//! Standard metadata: the fields that the traffic manager reads and writes before and after the pipelines.
 
 use sluice_program::{FieldListId, Program, Slot};
 
@@ -8,14 +8,14 @@ use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
 use crate::queue::Stamps;
 
-/// The location of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]); unused
-/// bits come first.
+/// The location of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]). The
+/// unused bits of a field's bytes come before the field.
 ///
-/// Loads and stores have the same sizes as those of native code. Otherwise store-to-load forwarding fails, and the
-/// load stalls.
+/// Loads and stores have the same sizes as the loads and stores of native code. With different sizes, store-to-load
+/// forwarding would fail and the load would stall.
 #[derive(Clone, Copy, Debug)]
 enum FieldLocation {
-    /// A field of one byte: its offset, and the mask of its bits. Likewise for two and four bytes.
+    /// Offset and bit mask of a field of one byte. The next two variants are for two and four bytes.
     One(usize, u64),
     Two(usize, u64),
     Four(usize, u64),
@@ -91,7 +91,7 @@ impl FieldLocation {
 /// A field that is written only if it may be read ([`crate::Engine::looks_at`]).
 type Seen = Option<FieldLocation>;
 
-/// The places of a program's standard metadata fields.
+/// The locations of a program's standard metadata fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Standard {
     ingress_port: Seen,
@@ -103,7 +103,7 @@ pub(crate) struct Standard {
     egress_spec: FieldLocation,
     mcast_grp: Option<FieldLocation>,
     egress_time: Seen,
-    /// `None` also if the program never writes the field.
+    /// `priority`; `None` also if the program never writes this field.
     priority: Option<FieldLocation>,
     enqueue_time: Seen,
     enqueue_depth: Seen,
@@ -113,7 +113,7 @@ pub(crate) struct Standard {
 }
 
 impl Standard {
-    /// Finds the fields of a program; `seen` returns whether a field may be read.
+    /// Finds the fields of a program. `seen` returns whether a field may be read.
     pub(crate) fn new(program: &Program, seen: impl Fn(Slot) -> bool) -> Self {
         let all = &program.standard_metadata;
         let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(FieldLocation::new);
@@ -176,7 +176,7 @@ impl Standard {
         if let Some(place) = &self.egress_port {
             place.store(packet, port.into());
         }
-        // Any value but the drop port, because egress drops a packet by writing the drop port.
+        // Must differ from the drop port, because egress drops a packet by writing the drop port.
         self.egress_spec.store(packet, u64::from(drop_port) + 1);
         self.set_length(packet);
         let values = [
@@ -194,7 +194,7 @@ impl Standard {
         }
     }
 
-    /// Writes only the length, for a packet whose metadata was preserved from another one.
+    /// Writes only the length, for a packet whose other metadata was copied from another packet.
     #[inline]
     pub(crate) fn set_length(&self, packet: &mut Packet) {
         if let Some(place) = &self.packet_length {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tracing: reports every step of a packet's processing.
 //!
-//! The interpreter is generic over [`Trace`]. With [`NoTrace`] it does not even build the steps, so an interpreter
-//! without a trace pays nothing for tracing.
+//! The interpreter is generic over [`Trace`]. With [`NoTrace`] the interpreter does not build the steps, so tracing
+//! costs nothing then.
 
 use sluice_program::{
     CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
@@ -48,7 +48,7 @@ pub enum Step<'a> {
     Log(&'a str),
     /// An `assert` or `assume` failed.
     AssertionFailed,
-    /// An access was beyond the end of an array or a stack; it has no effect.
+    /// An access was beyond the end of an array or a stack. The access has no effect.
     OutOfRange,
     /// The fate of the packet or copy.
     Fate(Fate),
@@ -108,7 +108,7 @@ pub enum Fate {
     DroppedIngress,
     /// `egress_spec` was the drop port at the end of egress.
     DroppedEgress,
-    /// Queued at a port. Its later fate is not reported.
+    /// Queued at a port. The packet's later fate is not reported.
     Queued {
         /// The port.
         port: u32,
@@ -146,9 +146,9 @@ pub enum Fate {
     },
     /// Not cloned: this session does not exist.
     NoSession(u32),
-    /// Returns to the parser as it last entered it.
+    /// Resubmitted: enters the parser again, with the bytes that it had when it last entered.
     Resubmitted,
-    /// Returns to the parser as it would have been sent.
+    /// Recirculated: enters the parser again, with the bytes that would have been sent.
     Recirculated,
 }
 

@@ -142,11 +142,11 @@ impl<E: Engine> TrafficManager<E> {
         }
     }
 
-    /// Processes a packet that leaves a queue, and all its copies, to the end. `depth` is the number of packets left in
-    /// the queue behind it. Afterwards `queued` may hold another packet of the same program; its buffers can be reused.
+    /// Processes a packet that leaves a queue, and all its copies, to the end. `depth` is the number of packets that
+    /// remain in the queue. Afterwards `queued` may hold another packet of the same program, whose buffers can be
+    /// reused.
     ///
-    /// Invariant: native code accepts any packet; an interpreter accepts only packets that
-    /// an interpreter queued.
+    /// Invariant: native code accepts any packet. An interpreter accepts only packets that an interpreter queued.
     pub fn leave_queue(
         &mut self,
         side: &Side,
@@ -212,7 +212,7 @@ impl<E: Engine> TrafficManager<E> {
         let way = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
-            // Stops after ingress: packets in `waiting` go first, or this one may have to wait in a port's queue.
+            // Stops after ingress: packets in `waiting` go first, or this packet may have to wait in a port's queue.
             match self.engine.receive(context, packet, sink) {
                 Parsed::Done => Progress::Ingress,
                 Parsed::Limit => Progress::ParserLimit,
@@ -401,7 +401,7 @@ impl<E: Engine> TrafficManager<E> {
         self.engine.note(Step::Fate(fate));
     }
 
-    /// Reports that the traffic manager has the packet again.
+    /// Reports to the trace that the traffic manager has the packet again.
     #[inline]
     fn back(&mut self) {
         self.engine.note(Step::At(ProgramPoint::Manager));
@@ -413,7 +413,8 @@ impl<E: Engine> TrafficManager<E> {
         self.waiting.push_back((stage, copy));
     }
 
-    /// Makes a copy of `packet`, truncated to `limit` bytes, for each replica. Drops copies beyond the limit of passes.
+    /// Makes a copy of `packet`, truncated to `limit` bytes, for each replica. Drops copies beyond
+    /// [`Config::max_passes`](crate::Config::max_passes).
     fn replicate(&mut self, side: &Side, packet: &Packet, replicas: &[Replica], limit: usize) {
         for replica in replicas {
             if self.waiting.len() as u32 >= self.engine.config().max_passes {
@@ -498,7 +499,7 @@ impl<E: Engine> TrafficManager<E> {
         self.spare.push(copy);
     }
 
-    /// Makes the packet enter the parser again, with the bytes of the last time.
+    /// Makes the packet enter the parser again, with the bytes that it had when it last entered.
     fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
         let mut copy = self.take_spare();
         copy.start_again(packet, context.input);
@@ -509,7 +510,7 @@ impl<E: Engine> TrafficManager<E> {
         self.enqueue(Stage::Ingress, copy);
     }
 
-    /// Makes the packet enter the parser with the bytes it would have been sent with, without an ingress port.
+    /// Makes the packet enter the parser with the bytes that would have been sent, and without an ingress port.
     fn recirculate(&mut self, packet: &Packet, list: Option<FieldListId>, data: &[u8]) {
         let mut copy = self.take_spare();
         copy.start_recirculated(data);

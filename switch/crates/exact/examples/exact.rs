@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the table, `hashbrown` with its default keyed hash, and a chain of dependent reads over as much memory.
-//! Prints nanoseconds each, the median of seven interleaved rounds.
+//! Measures lookups in this table, lookups in `hashbrown` with its default keyed hash, and a chain of dependent reads
+//! in as much memory as the table has. Prints nanoseconds per operation, as the median of seven interleaved rounds.
 //!
 //! `cargo run --release -p sluice-exact --example exact -- [ENTRIES] [KEY_BYTES] [LOOKUPS]`
 
@@ -27,7 +27,7 @@ fn key<const N: usize>(random: &mut Random) -> [u8; N] {
     std::array::from_fn(|_| (random.next() >> 24) as u8)
 }
 
-/// Returns a random cycle through all lines of `bytes` bytes of memory.
+/// Returns a random cycle through all cache lines of `bytes` bytes of memory.
 fn chain(bytes: usize, random: &mut Random) -> Vec<[u32; 16]> {
     let lines = (bytes / 64).max(2);
     let mut order: Vec<u32> = (0..lines as u32).collect();
@@ -89,7 +89,7 @@ fn run<const N: usize>(entries: usize, count: usize) {
                 .fold(0, |sum, key| sum ^ ours.get(key).unwrap_or(0));
             black_box(sum);
         });
-        // Dependent lookups: the next key needs the value of the last.
+        // Measures dependent lookups: the next key depends on the value of the previous key.
         timed(3, &mut || {
             let mut at = 0usize;
             for step in 0..count {

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batch lookups. All keys of a group are hashed first, with SIMD instructions where available. A branch misprediction
-//! in one lookup then does not discard the hashing of the lookups behind it.
+//! Batch lookups. All keys of a group are hashed first, with SIMD instructions where available. So a branch
+//! misprediction in one lookup does not discard the hashing of later lookups.
 //!
 //! In a table that fits into a core's own caches, the keys of the group are compared next. In a larger table, lookups
-//! are pipelined in three steps: the first prefetches the bucket; the second prefetches the key whose tag matches, or
-//! else the second bucket; the third compares keys. So memory accesses overlap with each other and with computation.
+//! are pipelined in three steps. The first step prefetches the bucket. The second step prefetches the key whose tag
+//! matches, or the second bucket if no tag matches. The third step compares keys. So memory accesses overlap with each
+//! other and with computation.
 
 use crate::bucket::{BucketRef, Tag};
 use crate::hash::HashKey;
 use crate::key::{Key, with_words};
 use crate::{Exact, NONE};
 
-/// Segments that fit into a core's own caches, where prefetch in steps does not pay.
+/// Maximum number of segments that fit into a core's own caches. For such a table, pipelining does not pay.
 const OWN_CACHE_SEGMENTS: usize = 24;
 
-/// Lookups in a group, for a table of at most `OWN_CACHE_SEGMENTS` segments.
+/// Number of lookups in a group, for a table of at most `OWN_CACHE_SEGMENTS` segments.
 const GROUP: usize = 32;
 
-/// Lookups between two pipeline steps, for larger tables: about as many as the lines a core fetches at a time.
+/// Number of lookups between two pipeline steps, for larger tables. It is about the number of lines that a core fetches
+/// at a time.
 const AHEAD: usize = 16;
 
-/// Lookups in the pipeline.
+/// Number of lookups in the pipeline.
 const RING: usize = 2 * AHEAD;
 
-/// State of a group of lookups: hashes, tags and the buckets to read next.
+/// State of a group of lookups: hashes, tags, and the buckets that are read next.
 pub(crate) struct Lanes<'a, const N: usize> {
     pub(crate) hashes: [u64; N],
     pub(crate) tags: [Tag; N],
@@ -46,8 +48,8 @@ impl<'a, const N: usize> Lanes<'a, N> {
 }
 
 impl<H: HashKey> Exact<H> {
-    /// Looks up many keys. `keys` holds them one after the other. Writes one value for each key to `values`, [`NONE`]
-    /// where the key is not in the table.
+    /// Looks up many keys. `keys` holds the keys one after the other. Writes one value for each key to `values`, or
+    /// [`NONE`] if the key is not in the table.
     ///
     /// # Panics
     /// Panics if the length of `keys` is not the key size times the length of `values`.
@@ -78,7 +80,7 @@ impl<H: HashKey> Exact<H> {
         let mut rest = keys;
         for values in values.chunks_mut(GROUP) {
             self.begin(rest, values.len(), &mut lanes, new);
-            // A single segment stays in the first or second cache, where the processor's own read-ahead suffices.
+            // A single segment stays in the first-level or second-level cache, so its lookups need no prefetch.
             if self.depth > 0 {
                 let buckets = &lanes.buckets[..values.len()];
                 buckets.iter().for_each(|bucket| bucket.prefetch_first());
@@ -140,8 +142,8 @@ impl<H: HashKey> Exact<H> {
                 directory: &self.directory,
                 offsets: self.offsets,
             };
-            // SAFETY: `wide` exists only where the processor has the instructions. The keys have the size that it was
-            // made for, and the directory is this table's.
+            // SAFETY: `wide` exists only if the processor has the instructions. The keys have the size for which the
+            // kernel was made, and the directory is this table's.
             return unsafe { wide.begin(hasher, table, keys, count, lanes) };
         }
         let keys = keys.chunks_exact(self.shape.key_bytes).take(count);
@@ -151,12 +153,12 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Performs the second step of a lookup, once its first bucket has arrived: prefetches the key whose tag matches,
-    /// or else the second bucket. Returns the bucket to continue with.
+    /// Performs the second step of a lookup, after its first bucket has arrived. Prefetches the key whose tag matches,
+    /// or the second bucket if no tag matches. Returns the bucket with which the lookup continues.
     #[inline(always)]
     fn follow<'a, const N: usize>(&'a self, lanes: &Lanes<'a, N>, lane: usize) -> BucketRef<'a> {
         let first = lanes.buckets[lane];
-        // SAFETY: it is a bucket of this table, and has the slot that its header names.
+        // SAFETY: the bucket is one of this table, and has the slot that its header names.
         unsafe {
             let header = first.header();
             match header.first(&self.shape, lanes.tags[lane]) {
@@ -172,7 +174,8 @@ impl<H: HashKey> Exact<H> {
         first
     }
 
-    /// Performs the last step of a lookup: compares keys in its bucket, then in the other bucket of the key and in the stash.
+    /// Performs the last step of a lookup. Compares keys in its bucket, then in the key's other bucket and in the
+    /// stash.
     #[inline(always)]
     fn finish<'k, K: Key, const N: usize>(
         &self,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buckets: whole cache lines that hold tags, values and keys together.
+//! Buckets. A bucket is one or more cache lines that hold tags, values and keys.
 //!
-//! A bucket begins with a header word: a tag for each slot (0 for an empty one), and in the last byte a count of keys
-//! that belong here but are stored in their other bucket. The slots' values follow, then their keys. All tags are
-//! compared at once, in a register. A tag matches another key by chance once in about 250 cases, which costs one
-//! comparison of keys. The value is in the first line: a processor that predicts a match continues with the value while
-//! the key is still being fetched from another line.
+//! A bucket begins with a header word. It has a tag for each slot, which is 0 for an empty slot. Its last byte counts
+//! the displaced keys: keys whose first bucket is this one but that are stored in their other bucket. The slots' values
+//! follow the header, and then their keys.
+//!
+//! All tags are compared at once, in a register. The tag of a different key matches by chance once in about 250 cases,
+//! which costs one comparison of keys. The value is in the first line. So a processor that predicts a match continues
+//! with the value while the key is still being fetched from another line.
 
 use std::marker::PhantomData;
 
@@ -22,39 +24,40 @@ impl Line {
 
 pub(crate) const LINE: usize = 64;
 
-/// Most slots of a bucket: their tags and the count must fit into one word.
+/// Maximum number of slots of a bucket. Their tags and the count must fit into one word.
 pub(crate) const MAX_SLOTS: usize = 7;
 
-/// Bytes of the header word.
+/// Size of the header word in bytes.
 const HEADER: usize = size_of::<u64>();
 
-/// Offset of the count.
+/// Offset in the header of the count of displaced keys.
 const COUNT: usize = HEADER - 1;
 
-/// A 1 in each byte.
+/// A word with the value 1 in each byte.
 const ONES: u64 = u64::from_le_bytes([1; 8]);
 
 const VALUE: usize = size_of::<u32>();
 
-/// Greatest count of displaced keys. A count that has reached it no longer changes.
+/// Maximum count of displaced keys. A count that has reached this value no longer changes.
 const STUCK: u8 = u8::MAX;
 
 /// Layout of buckets for keys of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_bytes: usize,
-    /// Cache lines in a bucket, a power of two.
+    /// Number of cache lines in a bucket, a power of two.
     pub(crate) lines: usize,
-    /// Slots in a bucket.
+    /// Number of slots in a bucket.
     pub(crate) slots: usize,
     /// Offset of the keys in a bucket.
     keys: usize,
-    /// Upper bit of each slot's tag.
+    /// Mask with the upper bit of each slot's tag.
     mask: u64,
 }
 
 impl Shape {
-    /// Returns the shape with the fewest lines that has at least four slots and wastes at most a fifth.
+    /// Returns the shape with the fewest lines of those that have at least four slots and waste at most a fifth of the
+    /// bucket.
     pub(crate) fn new(key_bytes: usize) -> Self {
         let slot = key_bytes + VALUE;
         let of = |lines: usize| {
@@ -78,7 +81,7 @@ impl Shape {
         shapes.into_iter().find(enough).unwrap_or_else(last)
     }
 
-    /// Returns the bytes of a bucket, a power of two.
+    /// Returns the size of a bucket in bytes, a power of two.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.lines * LINE
@@ -97,8 +100,8 @@ fn value_at(slot: usize) -> usize {
     HEADER + slot * VALUE
 }
 
-/// Tag of a hash, copied to every byte of a word. It has eight bits; 0 and 1 become 2, so that a tag differs from the 0
-/// of an empty slot in more than the lowest bit (see [`Header::agreeing`]).
+/// The tag of a hash, copied to every byte of a word. A tag has eight bits. 0 and 1 are replaced by 2, so that every
+/// tag differs from an empty slot's 0 in more than the lowest bit (see [`Header::agreeing`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Tag(u64);
@@ -107,10 +110,10 @@ impl Tag {
     /// Tag of an empty slot.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Lowest bit of a hash's tag.
+    /// Position of the lowest bit of the tag in a hash.
     pub(crate) const FROM: u32 = 40;
 
-    /// Least tag of a key.
+    /// Smallest tag of a key.
     pub(crate) const LEAST: u8 = 2;
 
     #[inline(always)]
@@ -120,28 +123,28 @@ impl Tag {
     }
 }
 
-/// Returns the first of the slots that [`Header::agreeing`] returned.
+/// Returns the first slot of a result of [`Header::agreeing`].
 #[inline(always)]
 fn first_slot(agreeing: u64) -> usize {
     (agreeing.trailing_zeros() / 8) as usize
 }
 
-/// Returns the bytes of lines.
+/// Returns cache lines as bytes.
 #[inline]
 pub(crate) fn bytes(lines: &[Line]) -> &[u8] {
-    // SAFETY: a `Line` is 64 bytes without padding (`repr(C)` around an array of bytes, its size equals its alignment),
-    // so `n` lines are `64 * n` initialised bytes. The borrow is kept.
+    // SAFETY: a `Line` is 64 bytes without padding: it is `repr(C)` around an array of bytes, and its size equals its
+    // alignment. So `n` lines are `64 * n` initialised bytes. The borrow is kept.
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Returns the bytes of lines, to write.
+/// Returns cache lines as writable bytes.
 #[inline]
 pub(crate) fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
     // SAFETY: as for `bytes`. Any bytes make a valid `Line`, and the borrow is exclusive.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Moves an entry to another slot. Both slots are given as bucket and slot.
+/// Moves an entry to another slot. The old and the new slot are each given as the indices of bucket and slot.
 pub(crate) fn move_slot(
     shape: &Shape,
     lines: &mut [Line],
@@ -157,7 +160,7 @@ pub(crate) fn move_slot(
     bytes[to + vacant] = std::mem::take(&mut bytes[from + slot]);
 }
 
-/// A bucket for lookups, without bounds checks.
+/// A reference to a bucket for lookups, without bounds checks.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct BucketRef<'a> {
@@ -166,17 +169,17 @@ pub(crate) struct BucketRef<'a> {
 }
 
 impl<'a> BucketRef<'a> {
-    /// No bucket.
+    /// Stands for no bucket.
     pub(crate) const NULL: Self = Self {
         start: std::ptr::null(),
         bucket: PhantomData,
     };
 
-    /// Refers to the bucket that begins with this line.
+    /// Creates a reference to the bucket that begins with this line.
     ///
     /// # Safety
-    /// From `first` on there must be as many lines as buckets have in every shape used with `self`. Nothing may write
-    /// them during `'a`.
+    /// From `first` on there must be as many lines as a bucket has, in every shape that is used with `self`. No code
+    /// may write these lines during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(first: *const Line) -> Self {
         Self {
@@ -225,7 +228,8 @@ impl<'a> BucketRef<'a> {
     /// The bucket must exist and have this shape.
     #[inline(always)]
     pub(crate) unsafe fn find(self, shape: &Shape, tag: Tag, key: impl Key) -> Option<u32> {
-        // SAFETY: the caller guarantees it; `agreeing` returns only slots of the bucket.
+        // SAFETY: the caller guarantees that the bucket exists and has this shape. `agreeing` returns only slots of the
+        // bucket.
         unsafe {
             let mut agreeing = self.header().agreeing(shape, tag);
             while agreeing != 0 {
@@ -262,7 +266,7 @@ impl<'a> BucketRef<'a> {
         fetch(self.start.wrapping_add((shape.lines - 1) * LINE));
     }
 
-    /// Calls `ask` with each of the bucket's lines: one or two, unless keys are long.
+    /// Calls `ask` with the address of each of the bucket's lines. A bucket has one or two lines, unless keys are long.
     #[inline(always)]
     pub(crate) fn ask(self, shape: &Shape, ask: impl Fn(*const u8)) {
         ask(self.start);
@@ -272,20 +276,20 @@ impl<'a> BucketRef<'a> {
         }
     }
 
-    /// Prefetches the bucket's lines.
+    /// Prefetches all lines of the bucket.
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
         self.ask(shape, fetch);
     }
 }
 
-/// Prefetches a line.
+/// Prefetches a cache line.
 #[inline(always)]
 fn fetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of x86_64, and a prefetch has no visible effect, whatever the address.
+        // SAFETY: SSE is part of x86_64, and a prefetch of any address has no architectural effect.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -297,9 +301,9 @@ fn fetch(line: *const u8) {
 pub(crate) struct Header(u64);
 
 impl Header {
-    /// Returns the slots whose tags match, as the upper bits of their bytes. Only the first is exact: a later one may
-    /// have a tag that differs in its lowest bit, as the subtraction carries. None of them is empty if `tag` is a
-    /// key's.
+    /// Returns the slots whose tags match, as the upper bits of their bytes. Only the first slot is exact. The tag of a
+    /// later slot may differ in its lowest bit, because the subtraction borrows from it. If `tag` is the tag of a key,
+    /// no returned slot is empty.
     #[inline(always)]
     pub(crate) fn agreeing(self, shape: &Shape, tag: Tag) -> u64 {
         let differ = self.0 ^ tag.0;
@@ -313,14 +317,14 @@ impl Header {
         (agreeing != 0).then(|| first_slot(agreeing))
     }
 
-    /// Returns whether keys that belong here may be in their other bucket.
+    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
     #[inline(always)]
     pub(crate) fn overflowed(self) -> bool {
         self.0 >> (8 * COUNT) != 0
     }
 }
 
-/// A bucket to read, with bounds checks.
+/// A bucket for reading, with bounds checks.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket<'a> {
     shape: &'a Shape,
@@ -328,7 +332,7 @@ pub(crate) struct Bucket<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    /// Wraps the bytes of a bucket. There must be [`Shape::bytes`] of them.
+    /// Creates a bucket from its bytes. Their number must be [`Shape::bytes`].
     #[inline]
     pub(crate) fn new(shape: &'a Shape, bytes: &'a [u8]) -> Self {
         Self { shape, bytes }
@@ -340,13 +344,13 @@ impl<'a> Bucket<'a> {
         Header(u64::from_le_bytes(*header))
     }
 
-    /// Returns whether keys that belong here may be in their other bucket.
+    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
         self.header().overflowed()
     }
 
-    /// Returns the slot that holds a key, and its value.
+    /// Returns the slot that holds a key, and the key's value.
     #[inline]
     pub(crate) fn find(&self, tag: Tag, key: impl Key) -> Option<(usize, u32)> {
         let mut agreeing = self.header().agreeing(self.shape, tag);
@@ -386,14 +390,14 @@ impl<'a> Bucket<'a> {
     }
 }
 
-/// A bucket to write.
+/// A bucket for writing, with bounds checks.
 pub(crate) struct BucketMut<'a> {
     shape: &'a Shape,
     bytes: &'a mut [u8],
 }
 
 impl<'a> BucketMut<'a> {
-    /// Wraps the bytes of a bucket. There must be [`Shape::bytes`] of them.
+    /// Creates a bucket from its bytes. Their number must be [`Shape::bytes`].
     pub(crate) fn new(shape: &'a Shape, bytes: &'a mut [u8]) -> Self {
         Self { shape, bytes }
     }
@@ -415,12 +419,12 @@ impl<'a> BucketMut<'a> {
         self.bytes[slot] = 0;
     }
 
-    /// Counts one more key that belongs here and is stored in its other bucket.
+    /// Increments the count of displaced keys.
     pub(crate) fn add_displaced(&mut self) {
         self.bytes[COUNT] = self.bytes[COUNT].saturating_add(1);
     }
 
-    /// Counts one key fewer, unless the count has reached its maximum.
+    /// Decrements the count of displaced keys, unless the count has reached its maximum.
     pub(crate) fn remove_displaced(&mut self) {
         if self.bytes[COUNT] != STUCK {
             self.bytes[COUNT] -= 1;
@@ -462,7 +466,7 @@ mod tests {
         assert_eq!([0x89, 0x85, 0x84].map(first), [Some(0), Some(1), Some(2)]);
         assert_eq!([0x88, 0, 9, 0xff].map(first), [None; 4]);
         assert_eq!(header.first(&shape, Tag::NONE), Some(3));
-        // Behind a matching tag, tags that differ in one bit may seem to match. Empty slots never do.
+        // After a matching tag, tags that differ in one bit may seem to match. Empty slots never seem to match.
         for tag in 0..=255u8 {
             let of = Tag::of(u64::from(tag) << Tag::FROM);
             let header = Header(u64::from_le_bytes([

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Growth of a table: adds new keys, and makes room where there is none.
+//! Growth of a table: adds new keys, and makes room if a segment is full.
 //!
-//! The position of a segment is the number formed by the first `depth` segment bits of its hashes, the first bit lowest.
-//! When a segment is split, one part keeps its position and the other gets the position 2^depth further. So existing
-//! positions do not change, and no two segments have the same position.
+//! A segment's position is the number that is formed by the first `depth` segment bits of its hashes. The first bit is
+//! the lowest. When a segment is split, one part keeps the position. The other part gets this position plus 2^depth. So
+//! positions of existing segments do not change, and no two segments have the same position.
 
 use crate::bucket;
 use crate::hash::HashKey;
@@ -11,13 +11,14 @@ use crate::key::hash_of;
 use crate::segment::Segment;
 use crate::{Exact, SEGMENT_BYTES};
 
-/// Greatest size of the only segment, in bytes. A full one is then split into eight, once.
+/// Maximum size in bytes of a single segment. When a single segment of this size is full, it is split into eight
+/// segments, once.
 const ONLY_BYTES: usize = 256 << 10;
 
-/// Segment bits once there are several segments.
+/// Number of segment bits when the table first has several segments.
 const FIRST_DEPTH: u32 = 3;
 
-/// Most directory positions per segment. Well-distributed hashes need two or four.
+/// Maximum number of directory positions per segment. Well-distributed hashes need two or four.
 const SPARSE: usize = 64;
 
 impl<H: HashKey> Exact<H> {
@@ -34,8 +35,8 @@ impl<H: HashKey> Exact<H> {
                     return;
                 }
             }
-            // A segment that is full at less than a half does not lack room. Its hashes are equal in too many bits, and
-            // splitting would not separate them.
+            // A segment that takes no key although less than half of its slots are used does not lack room. Its hashes
+            // are equal in too many bits, and splitting the segment would not separate them.
             let alike = keys * 2 < capacity && buckets > 4;
             let only = self.segments.len() == 1;
             if alike || !only && !self.may_split(index) {
@@ -50,13 +51,14 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Returns whether a segment may be split. Equal hashes must not make a large directory for a few segments.
+    /// Returns whether a segment may be split. A few segments with equal hashes must not cause a large directory.
     fn may_split(&self, index: usize) -> bool {
         let sparse = self.directory.len() > SPARSE * self.segments.len();
         self.segments[index].depth < self.depth || !sparse
     }
 
-    /// Returns how many of `capacity` slots may be in use, so that an empty slot is found in few steps.
+    /// Returns the maximum number of used slots of `capacity` slots. With more used slots, finding an empty slot takes
+    /// many steps.
     fn fill(&self, capacity: usize) -> usize {
         match self.shape.slots {
             bucket::MAX_SLOTS => capacity * 95 / 100,
@@ -65,7 +67,7 @@ impl<H: HashKey> Exact<H> {
         .max(1)
     }
 
-    /// Returns the number of buckets in `bytes` bytes, a power of two.
+    /// Returns the number of buckets that fit in `bytes` bytes, a power of two.
     fn most(&self, bytes: usize) -> usize {
         (bytes / self.shape.bytes()).max(1)
     }
@@ -97,7 +99,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Adds a key to its segment, or to the segment's stash if no bucket has room.
+    /// Adds a key to its segment. If no bucket has room, adds the key to the segment's stash.
     fn put(&mut self, hash: u64, key: &[u8], value: u32) {
         let index = self.owner(hash);
         let segment = &mut self.segments[index];
@@ -116,7 +118,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Splits a segment by the next segment bit. `hash` is a hash that belongs to it.
+    /// Splits a segment by the next segment bit. `hash` is a hash that belongs to the segment.
     fn split(&mut self, index: usize, hash: u64) {
         let depth = self.segments[index].depth + 1;
         if depth > self.depth {
@@ -133,7 +135,7 @@ impl<H: HashKey> Exact<H> {
         let mut new = |position| self.memory.lines(lines, position, count);
         self.segments
             .push(Segment::new(&self.shape, depth, new(other)));
-        // A segment with its own memory moves to its position in the table's address range.
+        // A segment with its own allocation moves to its position in the table's address range.
         let moves = self.segments[index].has_own_memory() && !self.segments[count].has_own_memory();
         let old = self.segments[index].emptied(depth, moves.then(|| new(first)));
         self.stashed -= old.stash_len();
@@ -151,7 +153,8 @@ mod tests {
     use super::*;
     use crate::KeyHasher;
 
-    /// Every key is found after each doubling of the directory, with segments inside and outside the address range.
+    /// Checks that every key is found after each doubling of the directory, with segments inside and outside the
+    /// address range.
     #[test]
     fn keys_are_found_at_every_depth() {
         let mut table = Exact::with_hasher(13, KeyHasher::seeded(13, 2));

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keyed hash, for keys that all have one size.
+//! The keyed hash function, for keys of one size.
 //!
-//! The hash is the NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway, 1999) over 64-bit words: it adds a secret to
-//! each word, multiplies pairs of words to 128 bits, and adds up the products. For keys of one size and secrets unknown
-//! to an attacker, two different keys have equal sums with probability 2^-64. The hash combines the halves of the sum.
-//! For a key of up to sixteen bytes, this is a dependency chain of an addition, a multiplication and an exclusive or.
-//! The products of longer keys are independent of each other.
+//! The hash is the NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway, 1999) over 64-bit words. It adds a secret to
+//! each word, multiplies pairs of words to 128 bits, and sums the products. If an attacker does not know the secrets,
+//! two different keys of one size have equal sums with probability 2^-64. The halves of the sum are combined by
+//! exclusive or. For a key of up to sixteen bytes, the dependency chain is one addition, one multiplication and one
+//! exclusive or. The products of longer keys are independent of each other.
 //!
-//! Keys that count up give sums in arithmetic progression. With unlucky secrets, their bits repeat at even distances.
-//! So code that uses few bits takes them from two positions (`segment.rs`), which are not unlucky together.
+//! Consecutive keys have sums in arithmetic progression. With unfavourable secrets, the bits at one position of the
+//! hash repeat periodically. So code that uses only a few bits combines bits from two positions (`segment.rs`). Secrets
+//! that are unfavourable for one position are not so for the other position.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,12 +20,13 @@ pub trait HashKey {
     /// Returns the hash of a key given as words. See [`HashKey::hash`].
     fn hash_words<const W: usize>(&self, words: &[u64; W]) -> u64;
 
-    /// Returns the hash of a key of more than 64 bytes. Shorter keys are hashed as words, all of eight bytes. The last
-    /// word holds the last eight bytes, so it overlaps the word before unless the size is a multiple of 8. A key of up
-    /// to eight bytes is one word.
+    /// Returns the hash of a key of more than 64 bytes. Shorter keys are hashed as words of eight bytes. The last word
+    /// holds the last eight bytes. So it overlaps the previous word, unless the size is a multiple of 8. A key of up to
+    /// eight bytes is one word.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Returns the equivalent [`KeyHasher`], which SIMD kernels implement, if there is one.
+    /// Returns the [`KeyHasher`] that computes the same hashes, if there is one. SIMD kernels implement only that
+    /// hasher.
     fn known(&self) -> Option<&KeyHasher> {
         None
     }
@@ -35,19 +37,19 @@ pub trait HashKey {
 pub struct KeyHasher {
     /// Secrets for the words of keys that are hashed as words.
     first: [u64; WORDS],
-    /// Secrets for the words after these. Their number is even.
+    /// Secrets for the further words of longer keys. Their number is even.
     more: Box<[u64]>,
 }
 
 impl KeyHasher {
-    /// Creates a hasher with secrets from the operating system's randomness.
+    /// Creates a hasher with random secrets from the operating system.
     pub fn random(key_bytes: usize) -> Self {
         let state = RandomState::new();
         Self::from_secrets(key_bytes, |index| state.hash_one(index))
     }
 
-    /// Creates a hasher with secrets derived from a seed, for tests and for reproducible hashes. It does not resist an
-    /// attacker who knows the seed.
+    /// Creates a hasher with secrets derived from a seed, for tests and for reproducible hashes. An attacker who knows
+    /// the seed can find colliding keys.
     pub fn seeded(key_bytes: usize, seed: u64) -> Self {
         // SplitMix64 (Steele, Lea, Flood, 2014).
         Self::from_secrets(key_bytes, |index| {
@@ -61,7 +63,8 @@ impl KeyHasher {
 
     fn from_secrets(key_bytes: usize, secret: impl Fn(u64) -> u64) -> Self {
         let words = key_bytes.div_ceil(8).next_multiple_of(2);
-        // The second secret of a pair is odd: where a key has no second word, the product keeps all bits of the first.
+        // The second secret of a pair is odd. If a key has no second word, the first word is multiplied by this odd
+        // number, which loses no bits.
         let secret = |index: usize| secret(index as u64) | (index % 2) as u64;
         Self {
             first: std::array::from_fn(secret),
@@ -112,7 +115,7 @@ impl HashKey for KeyHasher {
     }
 }
 
-/// Returns the product of two words, after adding a secret to each.
+/// Adds a secret to each of two words, and returns the product of the sums.
 #[inline(always)]
 fn product(words: [u64; 2], secrets: [u64; 2]) -> u128 {
     let word = |index: usize| u128::from(words[index].wrapping_add(secrets[index]));
@@ -148,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Checks counters at every position in a key, and several bits of the hash. A sum that grows evenly spreads keys
-    /// more evenly than chance does, which is harmless.
+    /// Checks that keys that contain a counter are spread evenly, for counters at every position in the key. Keys may
+    /// be spread more evenly than by chance, which does no harm.
     #[test]
     fn counted_keys_spread_evenly_over_segments_and_buckets() {
         let mut chi_squares = Vec::new();
@@ -175,7 +178,7 @@ mod tests {
         }
         chi_squares.sort_by(f64::total_cmp);
         let part = |of: f64| chi_squares[(chi_squares.len() as f64 * of) as usize];
-        // 255 degrees of freedom: mean 255, standard deviation 22.6.
+        // Chi-square with 255 degrees of freedom has the mean 255 and the standard deviation 22.6.
         assert!(part(0.5) < 270.0, "{chi_squares:?}");
         assert!(part(0.9) < 400.0, "{chi_squares:?}");
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys as lookups read them: words in registers for keys of up to 64 bytes, else bytes in memory. The code of a lookup
-//! is instantiated for each number of words, so that hashing and comparing need neither loops nor calls.
+//! Keys in the form that lookups read. A key of up to 64 bytes is held as words in registers, a longer key as bytes in
+//! memory. The code of a lookup is instantiated for each number of words. So hashing and comparing need neither loops
+//! nor calls.
 
 use crate::hash::HashKey;
 
-/// Most words of a key that is held in registers.
+/// Maximum number of words of a key that is held in registers.
 pub(crate) const WORDS: usize = 8;
 
 /// A key to look up.
@@ -12,11 +13,11 @@ pub(crate) trait Key: Copy {
     /// Returns the key's hash.
     fn hash(&self, hasher: &impl HashKey) -> u64;
 
-    /// Returns whether the key has these bytes. The sizes must be equal.
+    /// Returns whether the key has these bytes. `bytes` must have the key's size.
     fn is(&self, bytes: &[u8]) -> bool;
 }
 
-/// A key of `W` words: 8 (W - 1) + 1 to 8 W bytes, or 0 to 8 bytes with one word.
+/// A key of `W` words. It has 8 (W - 1) + 1 to 8 W bytes; a key of one word has 0 to 8 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<const W: usize>([u64; W]);
 
@@ -54,7 +55,7 @@ impl Key for Long<'_> {
     }
 }
 
-/// Returns the words of a key. Its size must be one that has `W` words.
+/// Returns the words of a key. The key's size must correspond to `W` words.
 #[inline(always)]
 fn words<const W: usize>(key: &[u8]) -> [u64; W] {
     let size = key.len();
@@ -63,8 +64,8 @@ fn words<const W: usize>(key: &[u8]) -> [u64; W] {
     }
     assert!(size >= 8 && size > 8 * (W - 1), "a key of {W} words");
     let word = |start: usize| {
-        // SAFETY: `start` is at most 8 (W - 2), or is `size - 8`. The key has at least 8 bytes and more than 8 (W - 1),
-        // so eight bytes from `start` on are within it.
+        // SAFETY: `start` is at most 8 (W - 2), or is `size - 8`. The key has at least 8 bytes and more than 8 (W - 1)
+        // bytes. So the eight bytes from `start` on are within the key.
         let bytes = unsafe { key.as_ptr().add(start).cast::<[u8; 8]>().read_unaligned() };
         u64::from_le_bytes(bytes)
     };
@@ -75,7 +76,7 @@ fn words<const W: usize>(key: &[u8]) -> [u64; W] {
     words
 }
 
-/// Returns the word of a key of fewer than eight bytes.
+/// Returns the single word of a key of fewer than eight bytes.
 #[inline]
 fn short(key: &[u8]) -> u64 {
     if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
@@ -86,7 +87,7 @@ fn short(key: &[u8]) -> u64 {
         .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Evaluates `$body` with `$new` bound to the constructor of [`Key`]s for keys of `$key_bytes` bytes.
+/// Evaluates `$body`. In it, `$new` is the constructor of the [`Key`] type for keys of `$key_bytes` bytes.
 macro_rules! with_words {
     ($key_bytes:expr, $new:ident => $body:expr) => {{
         use $crate::key::{Long, Words};

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Exact match over keys of one size: from byte strings to `u32`.
+//! Exact match: a map from byte strings of one size to `u32`.
 //!
-//! Designed for tables of millions of entries that are looked up far more often than they change. The costs that
-//! matter are the cache lines per lookup and the longest time of an insertion:
+//! The map is designed for tables of millions of entries that are looked up far more often than they change. The costs
+//! that matter are the number of cache lines per lookup and the longest time of an insertion:
 //!
-//! * **One memory access.** Tags, values and keys of a bucket are contiguous in whole cache lines, tags and values
-//!   in the first. One memory access yields the value. The key nearly always matches, so a processor that
-//!   predicts the match continues with the value while the key is compared.
-//!   [`lookup_batch`](Exact::lookup_batch) overlaps the accesses of many lookups; callers with other work to do
-//!   meanwhile [`prefetch`](Exact::prefetch) a key's bucket. A key is in one of two buckets, nearly always the
-//!   first. A bucket records whether any of its keys is in another bucket, so a miss also costs one access.
+//! * **One memory access.** Tags, values and keys of a bucket are contiguous in whole cache lines, with tags and values
+//!   in the first line. So one memory access yields the value. The key nearly always matches. So a processor that
+//!   predicts the match continues with the value while the key is compared. [`lookup_batch`](Exact::lookup_batch)
+//!   overlaps the accesses of many lookups. Callers that have other work meanwhile can [`prefetch`](Exact::prefetch) a
+//!   key's bucket. A key is in one of two buckets, nearly always in the first. A bucket records whether any of its keys
+//!   is in another bucket, so a lookup of an absent key also costs one access.
 //! * **No pause.** The table consists of segments of at most [`SEGMENT_BYTES`]. A directory, indexed by some bits of
-//!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A single
-//!   segment needs no directory: it doubles until it is four times as large, then is split into eight, once. From
-//!   then on a full segment is split in two, so no insertion moves more than one segment's keys.
-//! * **Huge pages.** Segments of large tables are in one range of address space, in huge pages.
-//! * **Load factor.** Buckets fill to more than 90 % before a segment is split, so a table is between 45 % and 95 %
-//!   full.
-//! * **Collision attacks.** Each table's hash has its own secrets ([`KeyHasher`]). If keys collide nevertheless,
-//!   answers stay correct and only lookups of those keys become slower.
+//!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A small table is
+//!   a single segment, which needs no directory. It doubles until it has four times [`SEGMENT_BYTES`], and is then
+//!   split into eight segments, once. From then on a full segment is split in two. So no insertion moves more than the
+//!   keys of one segment.
+//! * **Huge pages.** The segments of a large table are in one range of address space, in huge pages.
+//! * **Load factor.** A segment is split only when more than 90 % of its slots are used. So a table is between 45 % and
+//!   95 % full.
+//! * **Collision attacks.** Each table's hash function has its own secrets ([`KeyHasher`]). If keys collide
+//!   nevertheless, results stay correct, and only lookups of these keys become slower.
 //!
-//! Invariants: lookups neither allocate nor panic for a key of the right size; no entry is lost, whatever the hashes
-//! are. A table does not shrink.
+//! Invariants: lookups of keys of the right size neither allocate nor panic. No entry is lost, even if all hashes are
+//! equal. A table never shrinks.
 //!
 //! ```
 //! let mut flows = sluice_exact::Exact::new(4);
@@ -55,33 +56,34 @@ use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, View};
 /// Result of a batch lookup for a key that is not in the table. This value cannot be inserted.
 pub const NONE: u32 = u32::MAX;
 
-/// Largest segment in a table with several: the most that an insertion moves, plus one bucket.
+/// Size in bytes of a segment in a table with several segments. An insertion moves at most the keys of one segment.
 pub const SEGMENT_BYTES: usize = 64 << 10;
 
-/// Most segments of a table that stays in a core's private or shared caches.
+/// Maximum number of segments of a table that is assumed to stay in the caches.
 const CACHED_SEGMENTS: usize = 128;
 
 /// A table of keys of one size.
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// Segments for lookups. The position of a hash's segment is the number formed by the first `depth` segment bits of
-    /// the hash. Up to date whenever the table is not borrowed exclusively.
+    /// References to the segments, for lookups. The position of a hash's segment is the number that is formed by the
+    /// first `depth` segment bits of the hash. Invariant: the directory is up to date whenever the table is not
+    /// borrowed exclusively.
     directory: Vec<View>,
     /// Index in `segments` of the segment at each position of the directory.
     owners: Vec<u32>,
     depth: u32,
-    /// Last position of the directory, which is also the mask of `depth` ones.
+    /// Last position of the directory. This number is also a mask of the low `depth` bits.
     last: usize,
-    /// First entry of the directory. It is the only one at depth 0.
+    /// First element of the directory. At depth 0 it is the only element.
     only: View,
-    /// Bucket offsets of a hash in a segment. All segments have the same size.
+    /// Computes the bucket offsets of a hash in a segment. All segments have the same size.
     offsets: BucketOffsets,
     segments: Vec<Segment>,
     /// Memory of the segments.
     memory: SegmentMemory,
     len: usize,
-    /// Number of keys that fit into no bucket.
+    /// Number of keys that fit into no bucket and are in stashes.
     stashed: usize,
     /// SIMD kernel that hashes many keys, if the processor supports it.
     #[cfg(target_arch = "x86_64")]
@@ -124,7 +126,7 @@ impl<H: HashKey> Exact<H> {
         self.len
     }
 
-    /// Returns whether there is no key.
+    /// Returns whether the table has no keys.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -150,7 +152,8 @@ impl<H: HashKey> Exact<H> {
         hash.rotate_right(FIRST_SEGMENT_BIT) as usize & self.last
     }
 
-    /// Returns the segment of a hash. A processor that predicts depth 0 knows the segment before the hash.
+    /// Returns the segment of a hash. If the processor predicts depth 0, it knows the segment before the hash is
+    /// computed.
     #[inline(always)]
     fn view(&self, hash: u64) -> View {
         if self.depth == 0 {
@@ -178,7 +181,7 @@ impl<H: HashKey> Exact<H> {
         unsafe { self.view(hash).bucket(self.offsets.second(hash, first)) }
     }
 
-    /// Returns the value of a key; `None` for a key whose size differs from the table's.
+    /// Returns the value of a key. Returns `None` if the table does not have the key, or if the key has a wrong size.
     #[inline(always)]
     pub fn get(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -214,7 +217,8 @@ impl<H: HashKey> Exact<H> {
         self.first(hash).prefetch(&self.shape);
     }
 
-    /// Like [`get`](Self::get), with a hash that the caller has computed. With a wrong hash the key may be missed.
+    /// Like [`get`](Self::get), with a hash that the caller has computed. If the hash is wrong, the key may not be
+    /// found.
     #[inline]
     pub fn get_hashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -223,8 +227,8 @@ impl<H: HashKey> Exact<H> {
         with_words!(key.len(), new => self.find_fetched(hash, key, new(key)))
     }
 
-    /// Returns the value of a key, and yields while cache lines are fetched. Calls `ask` with each line to prefetch;
-    /// `pause` must return when the lines have arrived.
+    /// Returns the value of a key, and yields while cache lines are fetched. Calls `ask` with the address of each line
+    /// to prefetch, and then `pause`, which should return when the lines have arrived.
     #[inline(always)]
     pub fn get_waiting(
         &self,
@@ -256,7 +260,7 @@ impl<H: HashKey> Exact<H> {
         pause();
         // SAFETY: the table's buckets are of its shape.
         let found = unsafe { first.find(&self.shape, Tag::of(hash), key) };
-        // SAFETY: it is a bucket of the table.
+        // SAFETY: the bucket is one of the table.
         if found.is_some() || !unsafe { first.header() }.overflowed() {
             return found;
         }
@@ -269,7 +273,8 @@ impl<H: HashKey> Exact<H> {
     #[inline(always)]
     fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
         if !self.is_cached() {
-            // Prefetches the other lines where the key may be: the last one of the first bucket, and the second bucket.
+            // Prefetches the other lines that may hold the key: the last line of the first bucket, and the first line
+            // of the second bucket.
             if self.shape.lines == 2 {
                 self.first(hash).prefetch_last(&self.shape);
             }
@@ -291,7 +296,7 @@ impl<H: HashKey> Exact<H> {
     /// Returns the value of a key that is not in its first bucket.
     #[inline(always)]
     fn find_elsewhere(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
-        // SAFETY: it is a bucket of the table.
+        // SAFETY: the bucket is one of the table.
         if unsafe { self.first(hash).header() }.overflowed() {
             self.find_second(hash, bytes)
         } else {
@@ -299,8 +304,8 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Returns the value of a key that is not in its first bucket, when that bucket has overflowed. Computes the key's
-    /// words again, so that the common path need not keep them.
+    /// Returns the value of a key that is not in its first bucket, if the bucket has overflowed. Computes the key's
+    /// words again, so that the common path does not have to keep them in registers.
     #[inline(never)]
     fn find_second(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
         match with_words!(bytes.len(), new => self.in_second(hash, new(bytes))) {
@@ -327,13 +332,13 @@ impl<H: HashKey> Exact<H> {
         self.owners[self.position(hash)] as usize
     }
 
-    /// Returns the value of a key that is in neither of its buckets.
+    /// Returns the value of a key that is in neither of its buckets, from the stash.
     #[cold]
     fn stashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
         self.segments[self.owner(hash)].stashed(key)
     }
 
-    /// Adds a key, or replaces its value; returns the old value.
+    /// Adds a key, or replaces the key's value. Returns the old value.
     ///
     /// # Panics
     /// Panics if the key's size is not the table's, or if the value is [`NONE`].
@@ -363,7 +368,7 @@ impl<H: HashKey> Exact<H> {
         Some(removed)
     }
 
-    /// Calls `visit` for every key with its value, in unspecified order.
+    /// Calls `visit` for every key and its value, in unspecified order.
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], u32)) {
         let shape = &self.shape;
         self.segments

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of segments. While a table has few segments, each has its own allocation. Segments created or split later
-//! have positions in one range of address space, in huge pages. Otherwise a lookup among millions of keys would
-//! spend most of its time on address translation (TLB misses).
+//! Memory of segments. While a table has few segments, each has its own allocation. Segments that are created or split
+//! later are in one range of address space, in huge pages. Without huge pages, a lookup among millions of keys would
+//! spend most of its time on TLB misses.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -11,33 +11,33 @@ use sluice_pages::{HUGE, Reserved};
 use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
 
-/// Number of segments from which the address range is used. For fewer, a huge page would be wasted.
+/// Number of segments from which on the address range is used. For fewer segments, most of a huge page would be unused.
 const RANGE_SEGMENTS: usize = 16;
 
-/// Segments for which address space is reserved. Segments at positions beyond have their own allocations.
+/// Number of segments for which address space is reserved. Segments at higher positions have their own allocations.
 const RESERVED_SEGMENTS: usize = 1 << 16;
 
-/// Segments in a huge page.
+/// Number of segments in a huge page.
 const TOGETHER: usize = HUGE / SEGMENT_BYTES;
 
-/// Address range for the segments of one table. Freed only when the table is dropped.
+/// Address range for the segments of one table. It is freed only when the table is dropped.
 #[derive(Default)]
 pub(crate) struct SegmentMemory {
-    /// The reserved range, once a segment is in it.
+    /// The reserved range. `None` until a segment is in the range.
     reserved: Option<Reserved>,
-    /// Huge pages that have been touched.
+    /// For each huge page, whether it has been touched.
     touched: Vec<bool>,
 }
 
 impl SegmentMemory {
-    /// Returns empty lines for a segment. `segments` is the number of segments in the table. No other segment may use
-    /// `position`.
+    /// Returns empty lines for the segment at `position`, which no other segment may use. `segments` is the number of
+    /// segments in the table.
     pub(crate) fn lines(&mut self, lines: usize, position: usize, segments: usize) -> Lines {
         if segments < RANGE_SEGMENTS || lines * LINE != SEGMENT_BYTES {
             return Lines::allocated(lines);
         }
         match self.at(position) {
-            // SAFETY: `at` returns memory for one segment, which is not in use elsewhere. A line may be all zeros.
+            // SAFETY: `at` returns memory for one segment, and no other code uses this memory. A line may be all zeros.
             Some(start) => unsafe {
                 start.write_bytes(0, lines);
                 Lines {
@@ -50,7 +50,7 @@ impl SegmentMemory {
         }
     }
 
-    /// Returns the address of a position, or `None` if there is no memory for it in the range.
+    /// Returns the address of a position, or `None` if the range has no memory for the position.
     fn at(&mut self, position: usize) -> Option<NonNull<Line>> {
         if position >= RESERVED_SEGMENTS {
             return None;
@@ -59,7 +59,7 @@ impl SegmentMemory {
             self.reserved = Reserved::new(RESERVED_SEGMENTS * SEGMENT_BYTES).ok();
         }
         let reserved = self.reserved.as_ref()?;
-        // Positions are requested in any order, up to the next power of two.
+        // Positions below the next power of two are requested in any order.
         let segments = (position + 1).next_power_of_two();
         let bytes = (segments * SEGMENT_BYTES).next_multiple_of(HUGE);
         reserved.grow(bytes, true).ok()?;
@@ -70,23 +70,23 @@ impl SegmentMemory {
         Some(unsafe { reserved.start().add(position * SEGMENT_BYTES) }.cast())
     }
 
-    /// Returns the bytes of touched huge pages.
+    /// Returns the total size of the touched huge pages in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.touched.iter().filter(|page| **page).count() * HUGE
     }
 }
 
-/// Lines of a segment. Invariant: all accesses derive from `start`, so that views, which are copies of `start`, stay
-/// valid when the lines are written.
+/// The cache lines of a segment. Invariant: all accesses derive from `start`. So views, which are copies of `start`,
+/// stay valid when the lines are written.
 pub(crate) struct Lines {
     start: NonNull<Line>,
     lines: usize,
-    /// Whether the lines have their own allocation. Otherwise they are part of the [`SegmentMemory`] of the segment's
-    /// table, which outlives the segment.
+    /// Whether the lines have their own allocation. Otherwise they are part of the table's [`SegmentMemory`], which
+    /// outlives the segment.
     own: bool,
 }
 
-// SAFETY: lines are owned exclusively, and the memory of their table outlives them.
+// SAFETY: the lines are owned exclusively, and the memory of their table outlives them.
 unsafe impl Send for Lines {}
 // SAFETY: as for `Send`. Lines are written only through exclusive borrows.
 unsafe impl Sync for Lines {}
@@ -97,7 +97,7 @@ impl Lines {
         vec![Line::EMPTY; lines].into()
     }
 
-    /// Returns the address of the first line. Valid for reads until the lines are dropped.
+    /// Returns the address of the first line. The address is valid for reads until the lines are dropped.
     pub(crate) fn start(&self) -> NonNull<Line> {
         self.start
     }
@@ -107,7 +107,7 @@ impl Lines {
         self.own
     }
 
-    /// Returns the bytes that are not in a table's [`SegmentMemory`].
+    /// Returns the number of bytes that are not in a table's [`SegmentMemory`].
     pub(crate) fn own_bytes(&self) -> usize {
         if self.own { self.lines * LINE } else { 0 }
     }
@@ -138,7 +138,7 @@ impl Deref for Lines {
     type Target = [Line];
 
     fn deref(&self) -> &[Line] {
-        // SAFETY: there are so many lines. They were initialised on creation and have no other owner.
+        // SAFETY: there are `lines` lines. They were initialised on creation and have no other owner.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.lines) }
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A segment: a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots: Dietzfelbinger and
-//! Weidling, 2007). A key is in one of two buckets, in the first if there was room. If both are full, keys move to
-//! their other buckets to make room.
+//! A segment is a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots: Dietzfelbinger
+//! and Weidling, 2007). A key is in one of two buckets. It is in the first bucket if that had room. If both buckets are
+//! full, other keys move to their other buckets to make room.
 //!
-//! A sorted map, the stash, takes keys that fit into no bucket. It is empty unless hashes are badly distributed
-//! (thousands of keys with the same hash).
+//! A sorted map, the stash, holds keys that fit into no bucket. The stash is empty unless hashes are badly distributed,
+//! for example if thousands of keys have the same hash.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -14,13 +14,13 @@ use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
 use crate::memory::Lines;
 
-/// Buckets searched for an empty slot before a segment counts as full.
+/// Number of buckets that are searched for an empty slot before a segment counts as full.
 const SEARCH: usize = 64;
 
-/// Keys that fit into no bucket.
+/// The keys that fit into no bucket, with their values.
 type Stash = BTreeMap<Box<[u8]>, u32>;
 
-/// A part of the table: the keys whose hashes agree in the first `depth` segment bits.
+/// A part of the table. It has the keys whose hashes agree in the first `depth` segment bits.
 pub(crate) struct Segment {
     lines: Lines,
     offsets: BucketOffsets,
@@ -29,7 +29,7 @@ pub(crate) struct Segment {
     stash: Option<Box<Stash>>,
 }
 
-/// Location of a hash within a segment: bucket indices and tag.
+/// Location of a hash within a segment: the indices of its two buckets, and its tag.
 #[derive(Clone, Copy)]
 struct Location {
     first: usize,
@@ -37,14 +37,15 @@ struct Location {
     tag: Tag,
 }
 
-/// A bucket visited in the search for an empty slot, and the earlier step and slot from which it was reached.
+/// A bucket that the search for an empty slot visits. `from` is the earlier step and the slot from which the bucket was
+/// reached.
 struct Step {
     bucket: usize,
     from: Option<(usize, usize)>,
 }
 
 impl Segment {
-    /// Creates an empty segment. `lines` must be those of whole buckets.
+    /// Creates an empty segment. `lines` must be a whole number of buckets.
     pub(crate) fn new(shape: &Shape, depth: u32, lines: Lines) -> Self {
         Self {
             offsets: BucketOffsets::new(shape, lines.len() / shape.lines),
@@ -59,7 +60,7 @@ impl Segment {
         self.lines.len() / shape.lines
     }
 
-    /// Returns the bucket offsets of hashes in the segment.
+    /// Returns the object that computes bucket offsets in this segment.
     pub(crate) fn offsets(&self) -> BucketOffsets {
         self.offsets
     }
@@ -69,7 +70,8 @@ impl Segment {
         self.len as usize
     }
 
-    /// Returns the bytes of memory outside the table's [`SegmentMemory`](crate::memory::SegmentMemory).
+    /// Returns the number of bytes that the segment has outside the table's
+    /// [`SegmentMemory`](crate::memory::SegmentMemory).
     pub(crate) fn memory_bytes(&self) -> usize {
         let stash = self.stash.as_ref().map_or(0, |stash| {
             stash.keys().map(|key| key.len() + 32).sum::<usize>()
@@ -87,8 +89,8 @@ impl Segment {
         self.lines.has_own_memory()
     }
 
-    /// Empties the segment, sets its depth and returns its former contents. Uses the empty lines in `new` if given;
-    /// they must have the same length.
+    /// Empties the segment and sets its depth. Returns the former contents. If `new` has lines, the segment uses these
+    /// from now on. They must be empty and have the same length.
     pub(crate) fn emptied(&mut self, depth: u32, new: Option<Lines>) -> Self {
         let lines = match new {
             Some(new) => std::mem::replace(&mut self.lines, new),
@@ -107,7 +109,7 @@ impl Segment {
         old
     }
 
-    /// Returns a view for lookups.
+    /// Returns a reference to the segment for lookups.
     pub(crate) fn view(&self) -> View {
         View(self.lines.start())
     }
@@ -144,7 +146,8 @@ impl Segment {
         self.stash.as_ref()?.get(key).copied()
     }
 
-    /// Replaces the value of a key in the segment, and returns the old one.
+    /// Replaces the value of a key in the segment. Returns the old value, or `None` if the segment does not have the
+    /// key.
     pub(crate) fn replace(
         &mut self,
         shape: &Shape,
@@ -167,7 +170,7 @@ impl Segment {
         Some(std::mem::replace(known, value))
     }
 
-    /// Adds a key that is not in the segment. Returns false if there is no room.
+    /// Adds a key that is not in the segment. Returns false if the key's buckets have no room and none can be made.
     pub(crate) fn add(
         &mut self,
         shape: &Shape,
@@ -204,8 +207,8 @@ impl Segment {
         self.len += 1;
     }
 
-    /// Returns an empty slot in one of the two buckets. Moves keys if necessary. Searches breadth first, so that as few
-    /// keys as possible move.
+    /// Returns an empty slot in one of the two buckets of a location. Moves keys if necessary. Searches breadth first,
+    /// so that as few keys as possible move.
     fn make_room(
         &mut self,
         shape: &Shape,
@@ -238,8 +241,8 @@ impl Segment {
         None
     }
 
-    /// Moves keys along the path to an empty slot. Returns the slot that becomes empty, which is in one of the buckets
-    /// where the search began.
+    /// Moves keys along the path to an empty slot. Returns the slot that becomes empty. This slot is in one of the two
+    /// buckets with which the search began.
     fn move_along(
         &mut self,
         shape: &Shape,
@@ -289,7 +292,7 @@ impl Segment {
         Some(value)
     }
 
-    /// Calls `visit` for every key with its value.
+    /// Calls `visit` for every key and its value.
     pub(crate) fn for_each(&self, shape: &Shape, mut visit: impl FnMut(&[u8], u32)) {
         for index in 0..self.buckets(shape) {
             for (_, key, value) in self.bucket(shape, index).entries() {
@@ -301,7 +304,7 @@ impl Segment {
     }
 }
 
-/// Returns whether the path to a step contains a bucket. A path must not cross itself.
+/// Returns whether the path to a step contains a bucket. A path must not contain a bucket twice.
 fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
     loop {
         if steps[at].bucket == bucket {
@@ -314,12 +317,12 @@ fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
     }
 }
 
-/// Pointer to a segment for lookups. Valid until the segment's memory is replaced.
+/// Pointer to a segment, for lookups. It is valid until the segment's memory is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct View(NonNull<Line>);
 
-// SAFETY: a view alone gives no access. Code that dereferences it must justify that.
+// SAFETY: a view alone gives no access. Code that dereferences a view must justify this.
 unsafe impl Send for View {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for View {}
@@ -335,36 +338,36 @@ impl View {
     /// Returns the bucket at a byte offset.
     ///
     /// # Safety
-    /// The segment must still exist and have buckets of the caller's shape, one of which begins at `offset`. Nothing
-    /// may write to it during `'a`.
+    /// The segment must still exist and have buckets of the caller's shape. One of these buckets must begin at
+    /// `offset`. No code may write to this bucket during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn bucket<'a>(self, offset: usize) -> BucketRef<'a> {
-        // SAFETY: the caller guarantees that the bucket's lines are within the segment's.
+        // SAFETY: the caller guarantees that the bucket's lines are lines of the segment.
         unsafe { BucketRef::new(self.0.as_ptr().byte_add(offset)) }
     }
 }
 
-/// Maps a hash to its buckets in a segment whose number of buckets is a power of two: byte offsets of the first and
-/// second bucket, which differ if there is more than one bucket.
+/// Maps a hash to the byte offsets of its first and second bucket in a segment. The segment's number of buckets is a
+/// power of two. The offsets differ if there is more than one bucket.
 ///
-/// An offset's bits come from both halves of the hash ([`hash`](crate::hash) gives the reason). Those of the second
-/// bucket come from behind those of the first. Other bits select the segment: from [`FIRST_SEGMENT_BIT`] on, then the
-/// lowest ones.
+/// An offset combines bits from both halves of the hash ([`hash`](crate::hash) gives the reason). The second bucket
+/// uses bits that are [`APART`] positions higher than those of the first bucket. Other bits select the segment: first
+/// those from [`FIRST_SEGMENT_BIT`] on, then the lowest bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketOffsets {
-    /// Bits that are set in offsets of buckets.
+    /// Mask of the bits that may be set in offsets of buckets.
     mask: usize,
-    /// The lowest of these bits.
+    /// The lowest bit of `mask`.
     lowest: usize,
 }
 
-/// Distance of the two halves of a hash, in bits.
+/// Distance between the two halves of a hash, in bits.
 pub(crate) const HALF: u32 = 32;
 
-/// First of a hash's segment bits.
+/// Position of the first segment bit in a hash.
 pub(crate) const FIRST_SEGMENT_BIT: u32 = 48;
 
-/// Distance in bits from those that select the first bucket to those that select the second.
+/// Distance, in bits, from the hash bits that select the first bucket to the hash bits that select the second bucket.
 const APART: u32 = 14;
 
 impl BucketOffsets {
@@ -377,7 +380,7 @@ impl BucketOffsets {
         }
     }
 
-    /// Returns the bits that are set in offsets of buckets.
+    /// Returns the mask of the bits that may be set in offsets of buckets.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn mask(self) -> usize {
         self.mask
@@ -389,7 +392,7 @@ impl BucketOffsets {
         mixed(hash) as usize & self.mask
     }
 
-    /// Returns the offset of the second bucket of a hash. `first` is that of its first bucket.
+    /// Returns the offset of the second bucket of a hash. `first` is the offset of its first bucket.
     #[inline(always)]
     pub(crate) fn second(self, hash: u64, first: usize) -> usize {
         first ^ ((mixed(hash) >> APART) as usize & self.mask | self.lowest)

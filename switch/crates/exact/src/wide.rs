@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hashes keys of 9 to 16 bytes with AVX-512, eight at once. Results equal those of [`KeyHasher`].
+//! Hashes keys of 9 to 16 bytes with AVX-512, eight keys at once. The hashes equal those of [`KeyHasher`].
 
 use std::arch::x86_64::*;
 
@@ -8,19 +8,19 @@ use crate::bucket::Tag;
 use crate::hash::KeyHasher;
 use crate::segment::{BucketOffsets, FIRST_SEGMENT_BIT, HALF, View};
 
-/// Keys that are hashed together.
+/// Number of keys that are hashed together.
 const EIGHT: usize = 8;
 
-/// SIMD kernel for keys of one size. A value exists only where the processor has the instructions.
+/// SIMD kernel for keys of one size. Invariant: a value exists only if the processor has the instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct Wide {
-    /// Byte permutations that extract the first and the last word of each of eight consecutive keys, from two loads of
+    /// Byte permutations. They extract the first and the last word of each of eight consecutive keys from two loads of
     /// four keys.
     words: [[u8; 64]; 2],
     key_bytes: usize,
 }
 
-/// Tables by which a hash leads to its bucket.
+/// The parts of a table that are needed to find the bucket of a hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     pub(crate) directory: &'a [View],
@@ -28,7 +28,7 @@ pub(crate) struct Table<'a> {
 }
 
 impl Wide {
-    /// Creates a kernel. Returns `None` if the processor lacks the instructions, or for other key sizes.
+    /// Creates a kernel. Returns `None` if the processor lacks the instructions, or if `key_bytes` is not 9 to 16.
     pub(crate) fn new(key_bytes: usize) -> Option<Self> {
         let able = std::is_x86_feature_detected!("avx512f")
             && std::is_x86_feature_detected!("avx512bw")
@@ -51,10 +51,11 @@ impl Wide {
     /// Hashes the first `count` keys of `keys`, and locates their first buckets.
     ///
     /// # Panics
-    /// Panics if there are fewer keys or lanes, or if the number of lanes is not a multiple of eight.
+    /// Panics if there are fewer than `count` keys or lanes, or if the number of lanes is not a multiple of eight.
     ///
     /// # Safety
-    /// The processor must have the instructions (a `Wide` exists only there). The table's keys must have this size.
+    /// The processor must have the instructions; a `Wide` exists only on such a processor. The table's keys must have
+    /// the kernel's size.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     pub(crate) unsafe fn begin<'a, const N: usize>(
         &self,
@@ -69,26 +70,26 @@ impl Wide {
         let [first, second] = hasher.pair().map(|secret| _mm512_set1_epi64(secret as i64));
         let last = _mm512_set1_epi64(table.directory.len() as i64 - 1);
         let mask = _mm512_set1_epi64(table.offsets.mask() as i64);
-        // SAFETY: each has 64 bytes.
+        // SAFETY: each permutation has 64 bytes.
         let words = unsafe {
             [
                 _mm512_loadu_si512(self.words[0].as_ptr().cast()),
                 _mm512_loadu_si512(self.words[1].as_ptr().cast()),
             ]
         };
-        // Shuffle within each half of 128 bits.
+        // Shuffle within each part of 128 bits, which copies the lowest byte of each word to all bytes of the word.
         let first_of_word = _mm512_set4_epi32(0x0808_0808, 0x0808_0808, 0, 0);
         for at in (0..count).step_by(EIGHT) {
             let mut keys = &keys[at * self.key_bytes..];
             let mut copy = [0; 128];
             if keys.len() < four + 64 {
-                // Copy the last keys, since bytes behind them must not be read.
+                // Copies the last keys, because bytes after them must not be read.
                 let rest = keys.len().min(2 * four);
                 copy[..rest].copy_from_slice(&keys[..rest]);
                 keys = &copy;
             }
-            // SAFETY: there are 64 bytes from the fifth key on. The directory has a power of two of elements, and no
-            // position is beyond the last. There are lanes for a multiple of eight.
+            // SAFETY: there are 64 bytes from the fifth key on. The number of elements of the directory is a power of
+            // two, and no position is beyond the last element. The number of lanes is a multiple of eight.
             unsafe {
                 let front = _mm512_loadu_si512(keys.as_ptr().cast());
                 let back = _mm512_loadu_si512(keys.as_ptr().add(four).cast());
@@ -106,7 +107,7 @@ impl Wide {
                 } else {
                     _mm512_i64gather_epi64::<8>(position, table.directory.as_ptr().cast())
                 };
-                // Same computation as in `BucketOffsets::first`.
+                // The same computation as in `BucketOffsets::first`.
                 let mixed = _mm512_xor_si512(hashes, _mm512_srli_epi64::<HALF>(hashes));
                 let buckets = _mm512_add_epi64(views, _mm512_and_si512(mixed, mask));
                 let tags = _mm512_srli_epi64::<{ Tag::FROM }>(hashes);
@@ -128,7 +129,7 @@ fn folded_products(one: __m512i, other: __m512i) -> __m512i {
     let upper = |word| _mm512_srli_epi64::<32>(word);
     let (one_high, other_high) = (upper(one), upper(other));
     let low = _mm512_mul_epu32(one, other);
-    // Neither sum can overflow: a product of halves is at most (2^32 - 1)^2.
+    // Neither sum can overflow, because a product of halves is at most (2^32 - 1)^2.
     let middle = _mm512_add_epi64(_mm512_mul_epu32(one_high, other), upper(low));
     let rest = _mm512_and_si512(middle, low_half);
     let cross = _mm512_add_epi64(_mm512_mul_epu32(one, other_high), rest);

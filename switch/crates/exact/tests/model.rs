@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the table with a map of the standard library, also with hashes that often collide.
+//! Compares the table with a map of the standard library. Uses the normal hash, and hashes that often collide.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluice_exact::{Exact, HashKey, KeyHasher, NONE};
 
-/// A hash reduced to some of its bits.
+/// A hash function of which only some bits are used, so that keys collide.
 struct Weak {
     hasher: KeyHasher,
     mask: u64,
@@ -103,7 +103,8 @@ proptest! {
     }
 }
 
-/// Long keys give segments of few keys, which split early and often.
+/// Checks that no key is lost when segments are split. With long keys a segment holds few keys, so it is split early
+/// and often.
 #[test]
 fn splitting_segments_loses_nothing() {
     for mask in [u64::MAX, 0xfff0_0000_ffff_ffff, 0xf000_0000_0000_00ff] {
@@ -133,14 +134,15 @@ fn a_table_is_never_less_than_about_half_filled_while_it_grows() {
     for number in 0..400_000u32 {
         assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
         if number >= 10_000 && number % 10_000 == 0 {
-            // A huge page may be partly used.
+            // One huge page may be used only partly.
             let bytes = table.memory_bytes().saturating_sub(2 << 20) as f64 / f64::from(number);
             assert!(bytes < 52.0, "{bytes} bytes a key at {number}");
         }
     }
 }
 
-/// Segments with their own memory move to the table's blocks when they are split.
+/// Checks the memory of a large table. Segments with their own allocation move to the table's address range when they
+/// are split.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn a_hundred_thousand_keys_take_one_block() {
@@ -172,8 +174,8 @@ fn keys_without_bytes_are_one_key() {
     assert!(table.is_empty());
 }
 
-/// From one bucket to many segments, so that batches prefetch. Every second key is absent. A batch need not fill a
-/// group.
+/// Checks batches in tables from one bucket to many segments, with and without prefetching. Every second key is absent.
+/// Some batches do not fill a group.
 #[test]
 fn batches_find_what_single_look_ups_find_at_every_size() {
     let sizes = [3, 4, 8, 9, 12, 13, 16, 17, 19, 31, 37, 43, 56, 64, 70];

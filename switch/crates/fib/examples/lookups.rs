@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures rates and sizes of the IPv4 algorithms: `BGP_TABLE=FILE cargo run --release --example lookups`.
+//! Measures lookup rates and sizes of the IPv4 algorithms: `BGP_TABLE=FILE cargo run --release --example lookups`.
 //!
-//! FILE has a prefix a line (with `.xz`, `xz` unpacks it). Without it, a random table with the prefix lengths of
-//! the Internet's table is used.
+//! FILE has one prefix per line. If its name ends with `.xz`, `xz` unpacks the file. Without FILE, the example uses a
+//! random table with the prefix lengths of the Internet's table.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use sluice_fib::{Algorithm, Prefix, Rank16, Rank32, Rib};
 
-/// Prefixes of length 8, 9, ... 24, in 1/1000.
+/// Shares of the prefixes of length 8, 9, ... 24, in 1/1000.
 const LENGTHS: [u32; 17] = [0, 0, 0, 0, 1, 1, 1, 2, 15, 9, 15, 28, 47, 56, 121, 107, 597];
 
 fn random(state: &mut u64) -> u32 {
@@ -57,10 +57,10 @@ fn read(path: &str) -> std::io::Result<Vec<Prefix<u32>>> {
     Ok(prefixes.collect())
 }
 
-/// Lookups that are timed together. So few that another process seldom interrupts them.
+/// Number of lookups that are timed together. It is small, so that another process seldom interrupts them.
 const SLICE: usize = 2048;
 
-/// Returns the lookups a second in the median slice.
+/// Returns the number of lookups per second in the median slice.
 fn typical(keys: &[u32], mut look_up: impl FnMut(&[u32]) -> u32) -> f64 {
     let mut times = Vec::new();
     for _ in 0..3 {

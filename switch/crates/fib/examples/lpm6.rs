@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures IPv6 lookups in a routing table: rates, memory and the cost of updates.
+//! Measures IPv6 lookups in a routing table: the lookup rates, the memory and the cost of updates.
 //!
 //! ```text
 //! BGP_TABLE=prefixes.txt cargo run --release -p sluice-fib --example lpm6
 //! ```
-//! The file has a prefix a line. Without it, a random table with the same mix of lengths is used. The figures are the
-//! best of several short rounds, to examine a change; `bench` compares with other implementations.
+//! The file has one prefix per line. Without a file, the example uses a random table with the prefix lengths of the
+//! Internet's table. The results are the best of several short rounds, and serve to examine a change of the code. The
+//! crate `bench` compares with other implementations.
 
 use std::hint::black_box;
 use std::net::Ipv6Addr;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use sluice_fib::{Algorithm, BoundTree16, Prefix, Rib};
 
-/// Prefix lengths of the Internet's table, with their frequency in 1/1000.
+/// Prefix lengths of the Internet's table, each with its share in 1/1000.
 const MIX: [(u32, u64); 16] = [
     (28, 1),
     (29, 27),
@@ -33,7 +34,8 @@ const MIX: [(u32, u64); 16] = [
     (64, 2),
 ];
 
-/// Addresses in a piece and in a call, and the number of rounds over all addresses.
+/// `PIECE` is the number of addresses in a piece, and `BATCH` the number of addresses in a call. `ROUNDS` is the number
+/// of rounds over all addresses.
 const PIECE: usize = 1 << 14;
 const BATCH: usize = 256;
 const ROUNDS: usize = 20;
@@ -57,7 +59,7 @@ impl Random {
         u128::from(self.next()) << 64 | u128::from(self.next())
     }
 
-    /// Returns a rank from 0 to `count` - 1, with probability inversely proportional to rank + 1.
+    /// Returns a random rank from 0 to `count` - 1. Its probability is inversely proportional to rank + 1.
     fn zipf(&mut self, count: usize) -> usize {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         ((count as f64).powf(unit) as usize - 1).min(count - 1)
@@ -77,7 +79,7 @@ fn table(random: &mut Random) -> Vec<Prefix<u128>> {
     parsed.collect()
 }
 
-/// Returns prefixes in some sixty blocks of 16 bits, more than half of them inside others.
+/// Returns random prefixes in some sixty blocks of 16 bits. More than half of the prefixes are inside other prefixes.
 fn made_up(random: &mut Random, count: usize) -> Vec<Prefix<u128>> {
     let mut prefixes: Vec<Prefix<u128>> = Vec::new();
     while prefixes.len() < count {
@@ -104,8 +106,8 @@ fn made_up(random: &mut Random, count: usize) -> Vec<Prefix<u128>> {
     prefixes
 }
 
-/// Returns the time of `work` for all addresses: the sum of the best times of each piece, so that other load on the
-/// machine matters little.
+/// Returns the time that `work` takes for all addresses. It is the sum of the best times of the pieces, so other load
+/// on the machine has little effect.
 fn best(addresses: &[u128], mut work: impl FnMut(&[u128])) -> f64 {
     let mut bests = vec![f64::INFINITY; addresses.len().div_ceil(PIECE)];
     for _ in 0..ROUNDS {
@@ -184,7 +186,7 @@ fn main() {
             host(&mut random, prefix)
         })
         .collect();
-    // The same few addresses repeatedly: the cost when all data is in the first-level cache.
+    // Looks up the same few addresses repeatedly. This shows the cost when all data is in the first-level cache.
     let few: Vec<u128> = uniform
         .iter()
         .copied()

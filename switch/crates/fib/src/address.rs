@@ -3,33 +3,32 @@
 
 use std::fmt::Debug;
 
-/// An address of a fixed number of bits, most significant bit first.
+/// An address with a fixed number of bits. The most significant bit is the first.
 pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     /// Number of bits.
     const BITS: u32;
 
-    /// Returns `count` bits (1 to 32), beginning `start` bits after the most significant one. Bits beyond the address
-    /// are 0.
+    /// Returns `count` bits (1 to 32) of the address, from bit `start` on. Bits beyond the address are 0.
     fn bits(self, start: u32, count: u32) -> u32;
 
-    /// Returns the address whose `count` bits (1 to 32) from `start` on are `bits`, and whose other bits are 0. Inverse
-    /// of [`bits`](Self::bits). Drops bits beyond the address.
+    /// Returns the address that has `bits` as its `count` bits (1 to 32) from bit `start` on, and 0 in all other bits.
+    /// This is the inverse of [`bits`](Self::bits). Drops bits beyond the address.
     #[must_use]
     fn of_bits(bits: u32, start: u32, count: u32) -> Self;
 
-    /// Returns the bits that are set in either address.
+    /// Returns the bits that are set in at least one of the two addresses.
     #[must_use]
     fn union(self, other: Self) -> Self;
 
-    /// Keeps the first `length` bits and clears the rest.
+    /// Returns the address with its first `length` bits kept and all other bits cleared.
     #[must_use]
     fn truncate(self, length: u32) -> Self;
 
-    /// Keeps the first `length` bits and sets the rest. Gives the last address of a prefix.
+    /// Returns the address with its first `length` bits kept and all other bits set: the last address of a prefix.
     #[must_use]
     fn fill(self, length: u32) -> Self;
 
-    /// Clears the first `length` bits and keeps the rest.
+    /// Returns the address with its first `length` bits cleared and all other bits kept.
     #[must_use]
     fn below(self, length: u32) -> Self;
 
@@ -115,7 +114,8 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// Creates the prefix of the first `length` bits of `address`. A greater length counts as the full length.
+    /// Creates the prefix that has the first `length` bits of `address`. A length beyond the address is reduced to the
+    /// number of its bits.
     pub fn new(address: A, length: u32) -> Self {
         let length = length.min(A::BITS);
         Self {
@@ -134,7 +134,7 @@ impl<A: Address> Prefix<A> {
         self.address.fill(self.length())
     }
 
-    /// Returns the address in the prefix whose other bits are those of `bits`.
+    /// Returns the address that has the prefix's bits, followed by the remaining bits of `bits`.
     pub fn host(self, bits: A) -> A {
         self.address.union(bits.below(self.length()))
     }

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trait of lookup algorithms. An algorithm is a structure built from the routes in a [`Rib`] for fast
-//! lookups, which can follow the RIB's changes.
+//! The trait of lookup algorithms. An algorithm is a structure for fast lookups. It is built from the routes in a
+//! [`Rib`], and can follow the RIB's changes.
 //!
-//! Depends on the RIB only. Invariant: an algorithm holds no routes of its own; the RIB is authoritative.
+//! Depends only on the RIB. Invariant: the RIB is authoritative, and an algorithm holds no other routes.
 
 use crate::{Address, Change, Lines, Prefix, Rib};
 
-/// Result of a lookup that no route matches. No route may have this value.
+/// Result of a lookup if no route matches. No route may have this value.
 pub const NONE: u32 = u32::MAX;
 
-/// Prefetch distance of [`Algorithm::lines`], in changes. [`Algorithm::way`] uses twice this distance.
+/// Prefetch distance in changes, for the lines of [`Algorithm::lines`]. The lines of [`Algorithm::way`] use twice this
+/// distance.
 const AHEAD: usize = 4;
 
-/// Why an algorithm cannot hold a set of routes. Another algorithm may.
+/// The reason why an algorithm cannot hold a set of routes. Another algorithm may be able to hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// A route's value is above the largest that the structure can hold.
+    /// A route's value exceeds the largest value that the structure can hold.
     ValueTooLarge {
         /// The value.
         value: u32,
-        /// The largest one possible.
+        /// The largest possible value.
         limit: u32,
     },
-    /// The structure's internal references do not reach far enough.
+    /// The structure needs more internal references than it can represent.
     TooManyRoutes,
 }
 
@@ -42,8 +43,9 @@ impl std::fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// The structure must be rebuilt: it could not be updated in place, or an update would cost more than a rebuild.
-/// Until then each address under the changed prefix gets the answer from before or from after the change.
+/// The structure must be rebuilt, because it could not be updated in place, or because an update would cost more than a
+/// rebuild. Before the rebuild, each address under the changed prefix gets the answer from before or from after the
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsRebuild;
 
@@ -53,7 +55,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// Builds the structure for the routes of `rib`.
     ///
     /// # Errors
-    /// The routes exceed what the structure can hold.
+    /// Fails if the routes exceed what the structure can hold.
     fn build(rib: &Rib<A>) -> Result<Self, BuildError>
     where
         Self: Sized;
@@ -67,31 +69,32 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
         Lines::NONE
     }
 
-    /// Returns the cache lines that a lookup of this address reads and that are probably not in a near cache, as
-    /// far as their addresses are known at this point.
+    /// Returns the cache lines that a lookup of this address reads and that are probably in no near cache. Returns only
+    /// lines whose addresses are known without waiting for other lines.
     fn lines(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE
     }
 
-    /// Looks up `addresses[i]` into `values[i]` for every `i`, faster than one by one.
+    /// Looks up `addresses[i]` and writes the answer to `values[i]`, for every `i`. Faster than single lookups.
     ///
     /// # Panics
-    /// If the slices are not equally long.
+    /// Panics if the slices have different lengths.
     fn lookup_batch(&self, addresses: &[A], values: &mut [u32]);
 
-    /// Updates all addresses under `prefix` to the current state of `rib`, after a route to `prefix` was added,
-    /// removed or given another value. Calls are idempotent and may come in any order: after a call for each
-    /// changed prefix, the structure is as if it were built from `rib`.
+    /// Updates the answers of all addresses under `prefix` to the current state of `rib`, after a route to `prefix` was
+    /// added, removed or given another value. Calls are idempotent and may come in any order. After a call for each
+    /// changed prefix, the structure gives the same answers as one that is built from `rib`.
     ///
     /// # Errors
-    /// The structure needs to be rebuilt.
+    /// Fails if the structure needs to be rebuilt.
     fn refresh(&mut self, prefix: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild>;
 
-    /// Like [`refresh`](Self::refresh) for a change's prefix, but may use the details of the change to be faster.
+    /// Like [`refresh`](Self::refresh) for a change's prefix. Uses the details of the change to be faster, where
+    /// possible.
     ///
     /// # Errors
-    /// The structure needs to be rebuilt.
+    /// Fails if the structure needs to be rebuilt.
     fn follow(&mut self, change: Change<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild> {
         self.refresh(change.prefix(), rib)
     }
@@ -99,7 +102,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// Calls [`follow`](Self::follow) for each change in order.
     ///
     /// # Errors
-    /// The structure needs to be rebuilt.
+    /// Fails if the structure needs to be rebuilt.
     fn follow_all(&mut self, changes: &[Change<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
         for (index, change) in changes.iter().enumerate() {
             if let Some(later) = changes.get(index + 2 * AHEAD) {
@@ -113,6 +116,6 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns the size of the structure in bytes, on the heap and inline.
+    /// Returns the size of the structure in bytes, including its memory on the heap.
     fn memory_bytes(&self) -> usize;
 }

@@ -3,13 +3,14 @@
 
 use crate::{Address, NONE, Prefix};
 
-/// A change of the routes to a prefix, or to prefixes in it. For a single route, the code that changes the RIB also
-/// determines the new answer of the prefix' addresses, so that no follower has to search the RIB for it.
+/// A change of routes: of the route to a prefix, or of routes to prefixes inside it. For a single route, the code that
+/// changes the RIB also determines the new answer of the prefix' addresses. So no follower has to search the RIB for
+/// the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change<A> {
     address: A,
     length: u8,
-    /// Whether all addresses have one answer, which is `value`.
+    /// Whether all addresses of the prefix now have the answer `value`.
     is_uniform: bool,
     value: u32,
 }
@@ -25,7 +26,7 @@ impl<A: Address> Change<A> {
         }
     }
 
-    /// Creates a change after which all addresses have this answer.
+    /// Creates a change after which all addresses of the prefix have this answer.
     pub(crate) fn to(prefix: Prefix<A>, value: Option<u32>) -> Self {
         Self {
             is_uniform: true,
@@ -39,14 +40,15 @@ impl<A: Address> Change<A> {
         Prefix::new(self.address, self.length.into())
     }
 
-    /// Returns the common answer of all addresses ([`NONE`] for no route), if they have one and it is known.
+    /// Returns the common answer of all addresses of the prefix, if it is known. The answer is [`NONE`] if no route
+    /// matches.
     pub(crate) fn answer(self) -> Option<u32> {
         self.is_uniform.then_some(self.value)
     }
 }
 
-/// Sorts changes, and removes those whose prefix is covered by that of another change. The rest covers all addresses
-/// whose answers may differ.
+/// Sorts changes, and removes each change whose prefix is covered by the prefix of another change. The remaining
+/// changes cover all addresses whose answers may have changed.
 pub(crate) fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     if changes.len() < 2 {
         return;
@@ -55,7 +57,7 @@ pub(crate) fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     let mut outer = 0;
     for index in 1..changes.len() {
         if changes[outer].prefix().covers(changes[index].prefix()) {
-            // The answer of the outer change may have been determined before the inner change.
+            // The answer of the outer change may have been determined before the inner change was made.
             changes[outer].is_uniform = false;
         } else {
             outer += 1;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lookup structure that follows a separate RIB. Holds the current algorithm and decides when to replace it.
+//! A lookup structure that follows a separate RIB. It holds the current algorithm, and decides when to replace it.
 //!
-//! Several followers of one RIB give the same answers once each has received the same changes, so two versions
-//! of a table need only one RIB.
+//! Several followers of one RIB give the same answers when each has received the same changes. So two versions of a
+//! table need only one RIB.
 //!
-//! Invariant: a follower always has a structure that answers as the RIB did at the last update. If an algorithm
-//! cannot follow, its structure is rebuilt, at once if the last build was long enough ago. Otherwise a copy of the
-//! RIB answers for a delay of ten times the duration of the last build, at most [`LONGEST_DELAY`]. So builds take
-//! at most about a tenth of the time, however fast routes change.
+//! Invariant: a follower always has a structure that gives the answers of the RIB as of the last update. If an
+//! algorithm cannot follow a change, its structure is rebuilt. It is rebuilt immediately if the last build was long
+//! enough ago. Otherwise a copy of the RIB answers for a delay, which is ten times the duration of the last build, at
+//! most [`LONGEST_DELAY`]. So builds take at most about a tenth of the time, even if routes change very fast.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::{Address, Change, Lines, NONE, Prefix, Rib};
 /// Longest time for which a copy of the RIB answers before a structure is rebuilt.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(2);
 
-/// Number of changes above which a rebuild is considered instead.
+/// Number of changes above which a rebuild is considered instead of updates.
 const MANY: usize = 1024;
 
-/// Name that the status shows while a copy of the RIB answers.
+/// Name of the algorithm in the status while a copy of the RIB answers.
 const RIB: &str = "rib";
 
-/// Why an algorithm cannot be pinned.
+/// The reason why an algorithm cannot be pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PinError {
     /// No algorithm has this name.
@@ -57,23 +57,23 @@ impl std::error::Error for PinError {}
 /// Status of a FIB for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The algorithm that answers; `rib` while a copy of the RIB answers until a structure is built.
+    /// The algorithm that answers, or `rib` while a copy of the RIB answers until a structure is built.
     pub algorithm: &'static str,
-    /// The pinned algorithm, if any.
+    /// The algorithm that an operator has pinned, if any.
     pub pinned: Option<&'static str>,
     /// Number of routes.
     pub routes: usize,
     /// Number of distinct values.
     pub values: usize,
-    /// Bytes of the lookup structure.
+    /// Size of the lookup structure in bytes.
     pub bytes: usize,
-    /// Bytes of the RIB.
+    /// Size of the RIB in bytes.
     pub rib_bytes: usize,
-    /// Number of builds.
+    /// Number of builds so far.
     pub builds: u64,
     /// Duration of the last build.
     pub last_build: Duration,
-    /// Whether the structure has changes to apply or waits for a build.
+    /// Whether a build is scheduled.
     pub pending: bool,
 }
 
@@ -120,7 +120,7 @@ impl<A: Address> Algorithm<A> for Copy<A> {
 #[repr(C)]
 pub struct Follower<A: Family> {
     structure: Box<dyn Algorithm<A>>,
-    /// The structure's algorithm; `None` for a copy of the RIB.
+    /// The structure's algorithm, or `None` for a copy of the RIB.
     kind: Option<&'static NamedAlgorithm<A>>,
     pinned: Option<&'static NamedAlgorithm<A>>,
     /// Time of the scheduled build, if any.
@@ -146,7 +146,7 @@ impl<A: Family> Follower<A> {
             built_at: None,
         };
         follower.build(rib);
-        // The first change need not wait for the delay after a build.
+        // The first change does not have to wait for the delay after a build.
         follower.built_at = None;
         follower
     }
@@ -169,19 +169,19 @@ impl<A: Family> Follower<A> {
         self.structure.lookup(address)
     }
 
-    /// Looks up `addresses[i]` into `values[i]`, for every `i`.
+    /// Looks up `addresses[i]` and writes the answer to `values[i]`, for every `i`.
     ///
     /// # Panics
-    /// If the slices are not equally long.
+    /// Panics if the slices have different lengths.
     #[inline]
     pub fn lookup_batch(&self, addresses: &[A], values: &mut [u32]) {
         self.structure.lookup_batch(addresses, values);
     }
 
-    /// Updates the structure from the RIB. `changed` holds the changes since the last call, reduced by
-    /// [`TrackedRib::reduce`](crate::TrackedRib::reduce). Also runs a build that is due; `now` is called only if
-    /// needed. While [`is_pending`](Self::is_pending), call this at least every [`LONGEST_DELAY`], even without
-    /// changes.
+    /// Updates the structure from the RIB, and runs a build that is due. `changed` holds the changes since the last
+    /// call, reduced by [`TrackedRib::reduce`](crate::TrackedRib::reduce). `now` is called only if needed. While
+    /// [`is_pending`](Self::is_pending) returns true, this function must be called at least every [`LONGEST_DELAY`],
+    /// even without changes.
     pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
             if self.due.is_some_and(|due| due <= now()) {
@@ -205,7 +205,7 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// Replaces an unusable structure: builds a new one if `at_once` or if a build is due, else copies the RIB.
+    /// Replaces an unusable structure. Builds a new one if `at_once` is set or a build is due, else copies the RIB.
     fn build_or_wait(&mut self, at_once: bool, rib: &Rib<A>, now: Instant) {
         if self.due.is_none() {
             self.schedule(now);
@@ -217,14 +217,14 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// Schedules a build for the time when the last build is long enough ago.
+    /// Schedules a build for the time when the delay after the last build is over.
     fn schedule(&mut self, now: Instant) {
         let rest = (10 * self.last_build).min(LONGEST_DELAY);
         self.due = Some(self.built_at.map_or(now, |built| now.max(built + rest)));
     }
 
-    /// Returns whether an algorithm may be kept for this number of routes (hysteresis): at most twice its own limit,
-    /// and at least half the limit of every algorithm before it.
+    /// Returns whether an algorithm may be kept for this number of routes. With hysteresis, the number may be up to
+    /// twice the algorithm's own limit, and down to half the limit of every earlier algorithm.
     fn suits(&self, kind: &NamedAlgorithm<A>, routes: usize) -> bool {
         let before = A::ALGORITHMS
             .iter()
@@ -276,11 +276,11 @@ impl<A: Family> Follower<A> {
         self.built_at = Some(Instant::now());
     }
 
-    /// Pins an algorithm regardless of the routes, or (with `None`) returns to automatic choice. The structure is up
-    /// to date with the RIB afterwards.
+    /// Pins an algorithm regardless of the number of routes. If `name` is `None`, returns to automatic choice.
+    /// Afterwards the structure is up to date with the RIB.
     ///
     /// # Errors
-    /// The algorithm does not exist or cannot hold the routes; nothing has changed then.
+    /// Fails, and changes nothing, if the algorithm does not exist or cannot hold the routes.
     pub fn pin(&mut self, name: Option<&str>, rib: &Rib<A>) -> Result<(), PinError> {
         let Some(name) = name else {
             self.pinned = None;
@@ -315,7 +315,8 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// Like [`status`](Self::status), but fast: the values are not counted, and reported as 0.
+    /// Like [`status`](Self::status), but takes constant time. Does not count the distinct values, and reports their
+    /// number as 0.
     pub fn brief_status(&self, rib: &Rib<A>) -> Status {
         Status {
             algorithm: self.kind.map_or(RIB, |kind| kind.name),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Items of the lookup structures: an answer, or a reference to the next level.
+//! Items of the lookup structures. An item is an answer, or a reference to the next level.
 
 use crate::NONE;
 
-/// An unsigned number. Its highest bit distinguishes a reference from an answer. An answer is the value plus one, so 0
-/// is "no route", and subtracting one gives [`NONE`].
+/// An item, stored as an unsigned number. The highest bit distinguishes a reference from an answer. An answer is the
+/// value plus one. So 0 is "no route", and subtracting one from it yields [`NONE`].
 pub(crate) trait Item:
     Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static
 {
-    /// The largest value. Also the largest index of a reference.
+    /// The largest value, and the largest index of a reference.
     const LIMIT: u32;
 
     /// Size in bytes.
@@ -17,7 +17,7 @@ pub(crate) trait Item:
     fn new(bits: u32) -> Self;
     fn bits(self) -> u32;
 
-    /// Returns the answer for a value of at most [`LIMIT`](Self::LIMIT), or for no route.
+    /// Returns the item for a value of at most [`LIMIT`](Self::LIMIT), or for no route.
     fn answer(value: Option<u32>) -> Self {
         Self::new(value.map_or(0, |value| value + 1))
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Longest-prefix match: routes, and lookup structures built from them.
+//! Longest-prefix match: routes, and lookup structures that are built from routes.
 //!
-//! * [`Rib`] holds the routes: prefixes, each with a value (a `u32`). It is compact and authoritative, and supports the
-//!   queries and iterations that building a structure needs.
-//! * [`Algorithm`] is a structure for lookups at memory speed. It is built from a RIB and follows the RIB's changes:
-//!   [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size, [`BoundTree16`] and [`BoundTree32`] for
-//!   IPv6.
+//! * [`Rib`] holds the routes. A route is a prefix with a value (a `u32`). A RIB is compact and authoritative, and
+//!   supports the queries and iterations that are needed to build a structure.
+//! * [`Algorithm`] is the trait of structures for fast lookups. Such a structure is built from a RIB and follows the
+//!   RIB's changes. [`Ranges`] is for a few routes, [`Rank`] for IPv4 tables of any size, [`BoundTree16`] and
+//!   [`BoundTree32`] are for IPv6.
 //! * [`TrackedRib`] is a RIB that records its changes ([`Change`]).
 //! * [`Follower`] holds the current structure and updates it from a RIB, given the changes. It selects an algorithm by
-//!   the number of routes and by what the structures can hold, and applies changes in place. Where that is impossible,
-//!   it rebuilds with back-off, while a copy of the RIB answers. An operator can see and pin the selected algorithm. One
-//!   RIB may have several followers.
+//!   the number of routes and by the limits of the structures, and applies changes in place. Where this is impossible,
+//!   it rebuilds the structure with back-off, while a copy of the RIB answers. An operator can see and pin the selected
+//!   algorithm. One RIB may have several followers.
 //!
 //! ```
 //! use sluice_fib::{Follower, NONE, Prefix, TrackedRib};
@@ -33,16 +33,16 @@
 //! ```
 //!
 //! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned). Values should be
-//! small and few: adjacent equal answers are stored once, and small values need less memory ([`Rank16`]). To map
-//! prefixes to large objects, number the distinct objects.
+//! small and few, because adjacent equal answers are stored once, and small values need less memory ([`Rank16`]). To
+//! map prefixes to large objects, callers should number the distinct objects.
 //!
 //! A lookup takes `&self` and neither locks nor allocates. Any number of threads may look up concurrently. A change
-//! takes `&mut self`. To change routes while packets flow, keep two followers of one RIB, and let readers use one while
-//! the other is changed (left-right), as the `tables` crate does.
+//! takes `&mut self`. The `tables` crate changes routes while packets flow: it has two followers of one RIB, and
+//! readers use one of them while the other is changed (left-right).
 //!
-//! Depends on `pages` for the memory of large structures. Invariant: every structure agrees with a linear search over
-//! its prefixes (property-tested), whatever the order of updates. `unsafe` is used only in the kernels of `rank` and
-//! `bound_tree`, for prefetch, and to call functions compiled for processor extensions.
+//! Depends on `pages` for the memory of large structures. Invariant: every structure gives the answers of a linear
+//! search over its prefixes, for any order of updates (property-tested). `unsafe` is used only in the kernels of `rank`
+//! and `bound_tree`, for prefetch, and to call functions that are compiled for processor extensions.
 
 mod address;
 mod algorithm;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cache lines to prefetch. Nothing here dereferences an address, so addresses may be invalid.
+//! Cache lines to prefetch. This module never dereferences an address, so addresses may be invalid.
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
 /// Largest number of lines in one [`Lines`].
@@ -15,7 +15,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// No lines.
+    /// Value with no lines.
     pub const NONE: Self = Self {
         first: std::ptr::null(),
         count: 0,
@@ -27,7 +27,7 @@ impl Lines {
         Self::from(first, 1)
     }
 
-    /// Returns `count` lines, at most [`MOST`], from the one that contains `first`.
+    /// Returns `count` lines, at most [`MOST`], beginning with the line that contains `first`.
     #[inline(always)]
     pub(crate) fn from<T>(first: *const T, count: usize) -> Self {
         debug_assert!(count <= MOST);
@@ -55,7 +55,7 @@ impl Lines {
 #[inline(always)]
 pub(crate) fn fetch<T>(from: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing and may be given any address.
+    // SAFETY: a prefetch of any address has no architectural effect.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(from.cast());

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The available algorithms, by name, and the number of routes that each suits.
+//! The available algorithms. Each has a name, and the number of routes up to which it is selected.
 
 use crate::algorithm::{Algorithm, BuildError};
 use crate::{Address, BoundTree16, BoundTree32, Ranges, Rank16, Rank32, Rib};
 
-/// A structure, or the reason why it cannot hold the routes.
+/// A new structure, or the reason why it cannot hold the routes.
 pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
 
-/// An algorithm by name.
+/// An algorithm with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedAlgorithm<A: Address> {
-    /// Name for operators.
+    /// Name of the algorithm, for operators.
     pub name: &'static str,
-    /// Most routes for which the algorithm is selected automatically.
+    /// Maximum number of routes for which the algorithm is selected automatically.
     pub(crate) most_routes: usize,
     build: fn(&Rib<A>) -> Built<A>,
 }
@@ -29,7 +29,7 @@ impl<A: Address> NamedAlgorithm<A> {
     /// Builds the structure for the routes of `rib`.
     ///
     /// # Errors
-    /// The routes exceed what the structure can hold.
+    /// Fails if the routes exceed what the structure can hold.
     pub fn build(&self, rib: &Rib<A>) -> Built<A> {
         (self.build)(rib)
     }
@@ -37,8 +37,8 @@ impl<A: Address> NamedAlgorithm<A> {
 
 /// Address types that have algorithms.
 pub trait Family: Address {
-    /// All algorithms for these addresses. Automatic selection takes the first whose `most_routes` suffices and that
-    /// can hold the routes.
+    /// All algorithms for these addresses. Automatic selection takes the first algorithm whose `most_routes` suffices
+    /// and that can hold the routes.
     const ALGORITHMS: &'static [NamedAlgorithm<Self>];
 }
 

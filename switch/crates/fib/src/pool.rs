@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An arena of small arrays that grow and shrink: one vector for all of them, with a free list for each size. An array
-//! is named by the index of its first item. Its owner knows its length.
+//! An arena of small arrays that grow and shrink. All arrays are in one vector, with a free list for each size. An
+//! array is identified by the index of its first item. The array's owner knows its length.
 
 use sluice_pages::Items;
 
-/// Size classes. A class is at most a third larger than the length requested.
+/// Size classes. The class for a length is at most a third larger than this length.
 const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
-/// From this many items on, capacity grows by an eighth instead of doubling.
+/// Number of items from which on the capacity grows by an eighth instead of doubling.
 const LARGE: usize = 1 << 16;
 
 /// Length of the largest array.
@@ -27,7 +27,7 @@ fn class(len: usize) -> usize {
     if len <= 4 {
         return len - 1;
     }
-    // Two sizes for each power of two: 1.5 times and 2 times the power below.
+    // There are two sizes for each power of two: 1.5 times and 2 times this power.
     let power = (len - 1).ilog2() as usize;
     let upper = usize::from(len > 3 << (power - 1));
     2 * power + upper
@@ -58,7 +58,7 @@ impl<T: Copy + Default> Pool<T> {
     /// Grows the arena to `len` items.
     fn grow(&mut self, len: usize) {
         if len > self.items.capacity() {
-            // For a large arena, more frequent moves are better than much unused capacity.
+            // For a large arena, frequent moves are better than much unused capacity.
             let more = if len < LARGE { len } else { len / 8 };
             self.items.reserve(len + more);
         }
@@ -92,7 +92,7 @@ impl<T: Copy + Default> Pool<T> {
         &self.items[at as usize..at as usize + len]
     }
 
-    /// Inserts an item into an array of `len` items. Returns the array's new index.
+    /// Inserts an item into an array of `len` items. Returns the array's index, which may have changed.
     pub(crate) fn insert(&mut self, at: u32, len: usize, index: usize, item: T) -> u32 {
         let to = if len > 0 && class(len) == class(len + 1) {
             let (from, end) = (at as usize + index, at as usize + len);
@@ -113,7 +113,7 @@ impl<T: Copy + Default> Pool<T> {
         to
     }
 
-    /// Removes an item from an array of `len` items. Returns the item and the array's new index.
+    /// Removes an item from an array of `len` items. Returns the item and the array's index, which may have changed.
     pub(crate) fn remove(&mut self, at: u32, len: usize, index: usize) -> (T, u32) {
         let from = at as usize;
         let item = self.items[from + index];
@@ -136,7 +136,7 @@ impl<T: Copy + Default> Pool<T> {
         (item, to)
     }
 
-    /// Returns the bytes held, free arrays included.
+    /// Returns the number of allocated bytes, including free arrays.
     pub(crate) fn memory_bytes(&self) -> usize {
         let free: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
         self.items.memory_bytes() + free

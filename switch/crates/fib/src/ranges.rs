@@ -1,46 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sorted ranges of addresses with one answer each, for VRFs with a few routes. Up to 32 ranges, a lookup counts the
-//! ranges that begin at or before the address. More ranges are searched by bisection. Where every range begins at a
-//! multiple of 2^64, only the upper halves of 128-bit addresses are compared. A batch compares sixteen addresses with
-//! one bound at a time, a single lookup compares one address with eight bounds.
+//! Sorted ranges of addresses with one answer each, for VRFs with a few routes. If there are up to 32 ranges, a lookup
+//! counts the ranges that begin at or before the address. More ranges are searched by bisection. If every range begins
+//! at a multiple of 2^64, only the upper halves of 128-bit addresses are compared. A batch compares sixteen addresses
+//! with one bound at a time. A single lookup compares one address with eight bounds at a time.
 //!
-//! With ten IPv4 routes, 129 million dependent lookups per second, against 92 million by [`Rank`](crate::Rank).
+//! With ten IPv4 routes, this structure does 129 million dependent lookups per second, and [`Rank`](crate::Rank) does
+//! 92 million.
 
 use std::ops::AddAssign;
 
 use crate::algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
 use crate::{Address, Prefix, Rib};
 
-/// Most ranges that are counted instead of searched.
+/// Maximum number of ranges that are counted instead of searched.
 const COUNTED: usize = 32;
 
-/// Most routes for which each change rebuilds the ranges from the RIB.
+/// Maximum number of routes for which each change rebuilds the ranges from the RIB.
 const REMADE: usize = 64;
 
-/// Lookups that are processed together. So few that their counts stay in registers.
+/// Number of lookups that are processed together. It is small, so that their counts stay in registers.
 const LANES: usize = 16;
 
-/// Bounds that one instruction compares.
+/// Number of bounds that one instruction compares.
 const TOGETHER: usize = 8;
 
-/// The structure; see the module.
+/// Lookup structure for a few routes; see the module.
 #[derive(Clone, Debug)]
 pub struct Ranges<A> {
-    /// First address of each range. That of the first range is the lowest address.
+    /// First address of each range. The first range begins at the lowest address.
     starts: Vec<A>,
-    /// Used if ranges are counted: for each start after the first, the greatest upper half that has an address before
-    /// it. Padded to a multiple of [`TOGETHER`] with bounds that no address exceeds.
+    /// For each start except the first, the greatest upper half of the addresses before the start. Used if ranges are
+    /// counted. Padded to a multiple of [`TOGETHER`] with bounds that no address exceeds.
     bounds: Vec<u64>,
-    /// Used if ranges are counted: whether the lower half of some start is not 0, so that `bounds` do not suffice.
+    /// Whether the lower half of some start is not 0. If so, `bounds` do not suffice. Used if ranges are counted.
     splits_upper_half: bool,
-    /// Value of each range. If ranges are counted, padded to [`COUNTED`].
+    /// Value of each range. Padded to [`COUNTED`] values if ranges are counted.
     values: Vec<u32>,
-    /// Whether the processor has the extensions that [`x86::one_avx512`] is compiled for.
+    /// Whether the processor has the extensions that [`x86::one_avx512`] needs.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 
-/// Returns whether the processor has the extensions that [`x86::one_avx512`] is compiled for.
+/// Returns whether the processor has the extensions that [`x86::one_avx512`] needs.
 fn detect() -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt") {
@@ -73,8 +74,8 @@ impl<A: Address> Ranges<A> {
         self.bounds.resize(whole, u64::MAX);
     }
 
-    /// Looks up a batch by counting the starts at or before each address. Counters are as wide as the compared numbers,
-    /// so that all vectors have the same shape.
+    /// Looks up a batch by counting, for each address, the starts at or before it. Counters are as wide as the compared
+    /// numbers, so that all vectors have the same shape.
     #[inline(always)]
     fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
         let Some(known) = self.values.first_chunk::<COUNTED>() else {
@@ -100,7 +101,7 @@ impl<A: Address> Ranges<A> {
     }
 }
 
-/// Counts the bounds that each key exceeds.
+/// Counts for each key the bounds that it exceeds.
 #[inline(always)]
 fn count<T: Copy, B: Copy, C: Copy + Default + AddAssign + From<bool>>(
     bounds: &[B],
@@ -116,7 +117,7 @@ fn count<T: Copy, B: Copy, C: Copy + Default + AddAssign + From<bool>>(
     counts
 }
 
-/// Versions for wider registers.
+/// Versions of the lookups for wider registers.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
@@ -132,11 +133,11 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     fn u64s(numbers: &[u64]) -> __m512i {
         assert!(numbers.len() == TOGETHER);
-        // SAFETY: a load of eight numbers from a slice of eight.
+        // SAFETY: this loads eight numbers from a slice of eight numbers.
         unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
     }
 
-    /// Returns the value of an address whose upper half is `key`. Counts bounds in whole registers.
+    /// Returns the value of an address whose upper half is `key`. Compares with a register full of bounds at a time.
     #[target_feature(enable = "avx512f,popcnt")]
     pub(super) fn one_avx512<A: Address>(ranges: &Ranges<A>, key: u64) -> u32 {
         let key = _mm512_set1_epi64(key as i64);
@@ -175,7 +176,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         }
         #[cfg(target_arch = "x86_64")]
         if self.wide {
-            // SAFETY: `detect` found the extensions that the function is compiled for.
+            // SAFETY: `detect` found the extensions that the function needs.
             return unsafe { x86::one_avx512(self, address.upper()) };
         }
         let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
@@ -192,7 +193,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the extension that the function is compiled for.
+            // SAFETY: the processor has the extension that the function needs.
             return unsafe { x86::many_avx2(self, addresses, values) };
         }
         self.lookup_counting(addresses, values);
@@ -218,7 +219,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
 mod tests {
     use super::*;
 
-    /// Returns the results of single lookups and of a batch.
+    /// Returns the results of single lookups and the results of a batch.
     fn said(ranges: &Ranges<u128>, addresses: &[u128]) -> [Vec<u32>; 2] {
         let mut values = vec![0; addresses.len()];
         ranges.lookup_batch(addresses, &mut values);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routing information base: a trie with six bits a level, from which lookup structures are built. Compact: about
-//! 17 bytes a route for a full Internet table.
+//! The routing information base: a trie with six bits per level, from which lookup structures are built. It is compact:
+//! a full Internet table takes about 17 bytes per route.
 //!
-//! Beside its value, which lookups return, a route has a *note*: a number for the RIB's owner, without a meaning here.
+//! A route has a value, which lookups return, and a *note*. The note is a number for the RIB's owner, and has no
+//! meaning for this module.
 //!
-//! A node covers the prefixes of one to six bits below a path. A bitmap marks the present ones in *preorder*: a prefix
-//! comes before those inside it and after everything to its left. So the order of bits is the order of iteration, the
-//! prefixes inside a prefix are adjacent, and the longest of those that contain an address has the highest bit. Values
-//! and child nodes are arrays in pools, indexed by counting the bits before (after Eatherton, Varghese, Dittia: "Tree
-//! bitmap", SIGCOMM CCR 2004).
+//! A node covers the prefixes of one to six bits below a path. A bitmap marks the present prefixes in *preorder*: a
+//! prefix comes before the prefixes inside it, and after all prefixes to its left. This has three advantages. The order
+//! of bits is the order of iteration. The prefixes inside a prefix are adjacent. Of all prefixes that contain an
+//! address, the longest has the highest bit. Values and child nodes are arrays in pools. The index in an array is the
+//! number of set bits before an element's bit (Eatherton, Varghese, Dittia: "Tree bitmap", SIGCOMM CCR 2004).
 
 mod ranges;
 
@@ -17,25 +18,25 @@ use crate::{Address, Change, Prefix};
 
 const STRIDE: u32 = 6;
 
-/// Trie levels of the longest addresses.
+/// Number of trie levels for the longest addresses.
 const LEVELS: usize = u128::BITS.div_ceil(STRIDE) as usize;
 
-/// Prefixes of one to six bits in a node.
+/// Number of prefixes of one to six bits in a node.
 const PREFIXES: usize = 126;
 
-/// A prefix inside a node: its length, and its bits left-aligned to six.
+/// A prefix inside a node: its length, and its bits, left-aligned in six bits.
 #[derive(Clone, Copy)]
 struct Inner {
     length: u8,
     path: u8,
 }
 
-/// Returns the preorder position of the prefix of `length` (1 to 6) bits. `path` holds them, left-aligned to six.
+/// Returns the preorder position of a prefix of `length` (1 to 6) bits. `path` has the bits, left-aligned in six bits.
 const fn compute_preorder(path: u32, length: u32) -> u32 {
     let mut position = 0;
     let mut depth = 1;
     while depth <= length {
-        // The right branch comes after the left sibling's subtree.
+        // A right branch comes after the subtree of its left sibling.
         if path >> (STRIDE - depth) & 1 == 1 {
             position += (1 << (STRIDE + 1 - depth)) - 1;
         }
@@ -47,7 +48,7 @@ const fn compute_preorder(path: u32, length: u32) -> u32 {
     position
 }
 
-/// Results of [`compute_preorder`] by length and path.
+/// Results of [`compute_preorder`], by length and path.
 static PREORDER: [[u8; 64]; STRIDE as usize + 1] = {
     let mut positions = [[0; 64]; STRIDE as usize + 1];
     let mut length = 1;
@@ -91,7 +92,7 @@ const INNERS: [Inner; PREFIXES] = {
     inners
 };
 
-/// For each path of six bits, the positions of the prefixes that contain it.
+/// For each path of six bits, a bitmap of the positions of the prefixes that contain this path.
 const ANCESTORS: [u128; 64] = {
     let mut masks = [0; 64];
     let mut path = 0;
@@ -113,9 +114,9 @@ struct Node {
     routes: [u64; 2],
     /// Bitmap of the present child nodes, by path.
     nodes: u64,
-    /// Array of the prefixes' values, in the pool.
+    /// Index in the pool of the array of values.
     values: u32,
-    /// Array of the child nodes, in the pool.
+    /// Index in the pool of the array of child nodes.
     children: u32,
 }
 
@@ -153,7 +154,7 @@ impl Node {
         self.nodes >> path & 1 == 1
     }
 
-    /// Returns whether there is a longer prefix inside the prefix of `length` (1 to 6) with this path.
+    /// Returns whether there is a longer prefix inside the prefix with this path and `length` (1 to 6).
     fn has_inside(&self, path: u32, length: u32) -> bool {
         let (routes, paths) = (subtree(length) - 1, 1 << (STRIDE - length));
         let nodes = self.nodes >> path & (u64::MAX >> (64 - paths));
@@ -161,7 +162,7 @@ impl Node {
     }
 }
 
-/// Most prefixes that [`Rib::get_all`] looks up together.
+/// Maximum number of prefixes that [`Rib::get_all`] looks up together.
 pub const TOGETHER: usize = 16;
 
 /// Value and note of a prefix.
@@ -197,19 +198,19 @@ impl<A: Address> Default for Rib<A> {
 /// Result of [`Rib::around`].
 #[derive(Clone, Copy)]
 struct Around {
-    /// Length and value of the longest prefix that covers the given one; may be the same prefix.
+    /// Length and value of the longest prefix that covers the given prefix, which may be the given prefix itself.
     covering: Option<(u32, u32)>,
-    /// Whether there are longer prefixes inside the given one.
+    /// Whether there are longer prefixes inside the given prefix.
     inside: bool,
 }
 
-/// Location of a node: an array in the pool and an index, or the root.
+/// Location of a node: the index of an array in the pool and an index in this array, or the root.
 #[derive(Clone, Copy)]
 struct At(u32, u32);
 
 const ROOT: At = At(u32::MAX, 0);
 
-/// Returns the level of the node that holds prefixes of `length` (above 0), and their length in this node.
+/// Returns the level of the node that holds a prefix of `length` (above 0), and the prefix' length in this node.
 fn level_of(length: u32) -> (u32, u32) {
     let level = (length - 1) / STRIDE;
     (level, length - level * STRIDE)
@@ -233,12 +234,12 @@ impl<A: Address> Rib<A> {
         self.len
     }
 
-    /// Returns whether there is no route.
+    /// Returns whether the RIB has no routes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the size in bytes, on the heap and inline.
+    /// Returns the size of the RIB in bytes, including its memory on the heap.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.nodes.memory_bytes() + self.values.memory_bytes()
     }
@@ -274,7 +275,8 @@ impl<A: Address> Rib<A> {
             .then(|| At(node.children, node.child_index(path) as u32))
     }
 
-    /// Returns the node that holds a prefix (longer than 0), and the prefix' position there. The prefix itself may be absent.
+    /// Returns the node that covers a prefix (longer than 0), and the prefix' position in this node. The RIB may lack
+    /// the prefix itself.
     fn find(&self, prefix: Prefix<A>) -> Option<(At, u32)> {
         let (level, length) = level_of(prefix.length());
         let mut at = ROOT;
@@ -286,18 +288,18 @@ impl<A: Address> Rib<A> {
         Some((at, preorder(path, length)))
     }
 
-    /// Returns the value of exactly this prefix.
+    /// Returns the value of the route to exactly this prefix.
     pub fn get(&self, prefix: Prefix<A>) -> Option<u32> {
         self.route(prefix).map(|route| route.value)
     }
 
-    /// Returns the value and the note of exactly this prefix.
+    /// Returns the value and the note of the route to exactly this prefix.
     pub fn get_noted(&self, prefix: Prefix<A>) -> Option<(u32, u32)> {
         self.route(prefix).map(Route::both)
     }
 
-    /// Calls `found` with the result of [`get_noted`](Self::get_noted) for each prefix, at most [`TOGETHER`]. Processes
-    /// all prefixes level by level, so that their cache misses overlap.
+    /// Calls `found` with the result of [`get_noted`](Self::get_noted) for each prefix. Ignores prefixes beyond the
+    /// first [`TOGETHER`]. Processes all prefixes level by level, so that their cache misses overlap.
     pub fn get_all(&self, prefixes: &[Prefix<A>], mut found: impl FnMut(Option<(u32, u32)>)) {
         let prefixes = &prefixes[..prefixes.len().min(TOGETHER)];
         let mut ways = [Some(ROOT); TOGETHER];
@@ -342,12 +344,12 @@ impl<A: Address> Rib<A> {
         there.then(|| *self.values.get(node.values, node.value_index(position)))
     }
 
-    /// Adds a route, or replaces its value; sets its note to 0. Returns the old value.
+    /// Adds a route, or replaces the route's value. Sets the note to 0. Returns the old value.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
         self.put(prefix, value, 0).0.map(|old| old.0)
     }
 
-    /// Adds a route, or replaces its value and note. Returns the old value and note, and the change.
+    /// Adds a route, or replaces the route's value and note. Returns the old value and note, and the change.
     pub fn put(
         &mut self,
         prefix: Prefix<A>,
@@ -414,7 +416,7 @@ impl<A: Address> Rib<A> {
         }
         let (level, length) = level_of(prefix.length());
         let mut way = [ROOT; LEVELS];
-        // Location of the longest prefix around it, so far.
+        // Location of the longest prefix found so far that covers the route's prefix.
         let mut outer = None;
         for depth in 0..level {
             let at = way[depth as usize];
@@ -434,7 +436,7 @@ impl<A: Address> Rib<A> {
         if bitmap >> position & 1 == 0 {
             return None;
         }
-        // A prefix has a higher position than those that contain it.
+        // A prefix has a higher position than the prefixes that contain it.
         let around = bitmap & ANCESTORS[path as usize] & ((1 << position) - 1);
         if around != 0 {
             outer = Some((at, 127 - around.leading_zeros()));
@@ -460,7 +462,7 @@ impl<A: Address> Rib<A> {
         Some((route.both(), change))
     }
 
-    /// Removes the empty node below a path, and the nodes of the path that become empty.
+    /// Removes the empty node at the end of a path, and all nodes of the path that become empty.
     fn prune(&mut self, prefix: Prefix<A>, way: &[At]) {
         for (depth, at) in way.iter().enumerate().rev() {
             let path = prefix.address().bits(depth as u32 * STRIDE, STRIDE);
@@ -481,17 +483,17 @@ impl<A: Address> Rib<A> {
         self.covering(Prefix::new(address, A::BITS))
     }
 
-    /// Returns the longest prefix that covers `prefix` (may be the same), and its value.
+    /// Returns the longest prefix that covers `prefix`, and its value. This may be `prefix` itself.
     #[inline]
     pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, u32)> {
         let (length, value) = self.around(prefix).covering?;
         Some((Prefix::new(prefix.address(), length), value))
     }
 
-    /// Returns what covers a prefix, and whether there are longer prefixes inside it.
+    /// Returns the longest prefix that covers a prefix, and whether there are longer prefixes inside it.
     #[inline]
     fn around(&self, prefix: Prefix<A>) -> Around {
-        // Location of the best match so far. Its value is read only at the end.
+        // Location of the best match so far. The match's value is read only at the end.
         let mut best = None;
         let mut node = &self.root;
         let mut start = 0;
@@ -503,7 +505,7 @@ impl<A: Address> Rib<A> {
             let path = prefix.address().bits(start, STRIDE);
             let mut matches = node.bitmap() & ANCESTORS[path as usize];
             if left < STRIDE {
-                // Only prefixes that are not longer than the given one.
+                // Keeps only prefixes that are not longer than the given one.
                 matches &= (2 << preorder(path, left)) - 1;
             }
             if matches != 0 {
@@ -529,8 +531,8 @@ impl<A: Address> Rib<A> {
         Around { covering, inside }
     }
 
-    /// Calls `visit` for each route under `prefix`, itself included, in the order of addresses. A prefix comes before
-    /// those inside it.
+    /// Calls `visit` for each route to `prefix` or to a prefix inside it, in the order of addresses. A prefix comes
+    /// before the prefixes inside it.
     pub fn for_each_under(&self, prefix: Prefix<A>, visit: &mut impl FnMut(Prefix<A>, u32)) {
         if prefix.length() == 0 {
             if let Some(route) = self.default {
@@ -549,7 +551,7 @@ impl<A: Address> Rib<A> {
         self.walk_part(self.node(at), base, level * STRIDE, positions, paths, visit);
     }
 
-    /// Calls `visit` for every route, in the order of addresses. A prefix comes before those inside it.
+    /// Calls `visit` for every route, in the order of addresses. A prefix comes before the prefixes inside it.
     pub fn for_each(&self, visit: &mut impl FnMut(Prefix<A>, u32)) {
         self.for_each_under(Prefix::new(A::default(), 0), visit);
     }
@@ -558,7 +560,7 @@ impl<A: Address> Rib<A> {
         self.walk_part(node, base, start, 0..PREFIXES as u32, 0..64, visit);
     }
 
-    /// Visits the routes in a range of positions and a range of child paths of a node.
+    /// Visits the routes of a node in a range of positions, and those of its children in a range of paths.
     fn walk_part(
         &self,
         node: &Node,

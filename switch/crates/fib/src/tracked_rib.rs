@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A RIB that records its changes, for the followers of its routes.
+//! A RIB that records its changes for its followers.
 //!
-//! A change enters the RIB at once. Lookups see the change when their follower has followed it, so they see a whole
-//! batch or nothing. Order: change the routes, [`reduce`](TrackedRib::reduce), let every follower follow
-//! [`changes`](TrackedRib::changes), then [`forget`](TrackedRib::forget).
+//! A change enters the RIB immediately. Lookups see it only when their follower has followed the recorded changes. So
+//! they see a whole batch of changes or nothing. Order: callers change the routes, call [`reduce`](TrackedRib::reduce),
+//! let every follower follow [`changes`](TrackedRib::changes), and then call [`forget`](TrackedRib::forget).
 
 use crate::change::{Change, outermost};
 use crate::{Address, NONE, Prefix, Rib};
 
-/// Capacity for changes that stays allocated between batches.
+/// Capacity, in changes, that stays allocated between batches.
 const RETAINED_CHANGES: usize = 1024;
 
 /// A RIB and its changes since the followers were last updated; see the module.
@@ -25,7 +25,7 @@ impl<A: Address> Default for TrackedRib<A> {
 }
 
 impl<A: Address> TrackedRib<A> {
-    /// Creates a RIB without routes and changes.
+    /// Creates a RIB without routes and without recorded changes.
     pub fn new() -> Self {
         Self {
             rib: Rib::new(),
@@ -43,8 +43,8 @@ impl<A: Address> TrackedRib<A> {
         &self.changes
     }
 
-    /// Adds a route, or replaces the route's value (anything but [`NONE`]) and note. Returns the old value. Records a
-    /// change if the value differs.
+    /// Adds a route, or replaces the route's value and note. The value must not be [`NONE`]. Returns the old value.
+    /// Records a change if the value differs from the old one.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32, note: u32) -> Option<u32> {
         debug_assert_ne!(value, NONE, "that is the answer where no route matches");
         let (old, change) = self.rib.put(prefix, value, note);
@@ -62,12 +62,13 @@ impl<A: Address> TrackedRib<A> {
         Some(old)
     }
 
-    /// Removes changes whose prefix is covered by that of another change, so that followers process no address twice.
+    /// Removes each change whose prefix is covered by the prefix of another change. So followers process no address
+    /// twice.
     pub fn reduce(&mut self) {
         outermost(&mut self.changes);
     }
 
-    /// Drops the recorded changes, after all followers have applied them.
+    /// Drops the recorded changes. Order: all followers must have applied them before.
     pub fn forget(&mut self) {
         self.changes.clear();
         self.changes.shrink_to(RETAINED_CHANGES);

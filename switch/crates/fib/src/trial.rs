@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures every algorithm on the present routes, with addresses of randomly chosen routes.
+//! Measures every algorithm on the current routes, with addresses of randomly chosen routes.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,36 +10,37 @@ use crate::algorithm::{Algorithm, BuildError};
 use crate::named_algorithm::{Family, NamedAlgorithm};
 use crate::{Address, Prefix, Rib};
 
-/// Lookups that are timed together. So few that other work seldom interrupts them.
+/// Number of lookups that are timed together. It is small, so that other work seldom interrupts them.
 const SLICE: usize = 1024;
 
-/// Slices that are timed. The median counts.
+/// Number of slices that are timed. The result is their median.
 const SLICES: usize = 256;
 
-/// Result of one algorithm for the present routes.
+/// Result of one algorithm for the current routes.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The algorithm.
+    /// Name of the algorithm.
     pub algorithm: &'static str,
-    /// Rates and size, or the reason why it cannot hold the routes.
+    /// Rates and size, or the reason why the algorithm cannot hold the routes.
     pub outcome: Result<Rates, BuildError>,
 }
 
-/// Rates and size of a structure.
+/// Lookup rates, size and build time of a structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Lookups a second, in batches.
+    /// Lookups per second, in batches.
     pub batch: f64,
-    /// Lookups a second, where each depends on the one before.
+    /// Lookups per second, if each lookup depends on the previous one.
     pub dependent: f64,
     /// Size in bytes.
     pub bytes: usize,
-    /// Build time.
+    /// Duration of the build.
     pub build: Duration,
 }
 
 impl<A: Family> Rib<A> {
-    /// Builds every algorithm for these routes and measures it. Takes some milliseconds each, plus the build time.
+    /// Builds every algorithm for these routes and measures it. For each algorithm, this takes some milliseconds and
+    /// the build time.
     pub fn try_algorithms(&self) -> Vec<Trial> {
         let addresses = self.addresses();
         let trial = |kind: &NamedAlgorithm<A>| Trial {
@@ -86,7 +87,8 @@ impl<A: Family> Rib<A> {
     }
 }
 
-/// Makes each lookup depend on the one before: one address bit comes from its answer.
+/// Looks up addresses one after the other. Each lookup depends on the previous one, because one address bit comes from
+/// the previous answer.
 fn dependent<A: Address>(structure: &dyn Algorithm<A>, addresses: &[A]) -> u32 {
     let other = [A::default(), A::of_bits(1, 16, 8)];
     addresses.iter().fold(0, |last, address| {
@@ -94,7 +96,7 @@ fn dependent<A: Address>(structure: &dyn Algorithm<A>, addresses: &[A]) -> u32 {
     })
 }
 
-/// Returns the lookups a second in the median slice.
+/// Returns the number of lookups per second in the median slice.
 fn typical<A>(addresses: &[A], mut look_up: impl FnMut(&[A]) -> u32) -> f64 {
     let timed = addresses.chunks_exact(SLICE).map(|slice| {
         let start = Instant::now();

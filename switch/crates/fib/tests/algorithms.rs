@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares every algorithm with a list of routes, while the routes change.
+//! Compares every algorithm with a linear search over a list of routes, while the routes change.
 
 mod common;
 
@@ -19,8 +19,8 @@ fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[
     }
 }
 
-/// Builds at first, and again whenever the algorithm requires it. Otherwise follows the changes one by one, or several
-/// at a time.
+/// Builds the structure at first, and again whenever the algorithm requires this. Otherwise the structure follows the
+/// changes, `at_a_time` changes at a time.
 fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_time: usize) {
     let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
     let (first, rest) = steps.split_at(steps.len() / 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the bound trees with a list of routes, and with the RIB where there are many routes.
+//! Compares the bound trees with a linear search over a list of routes. With many routes, compares them with the RIB.
 
 mod common;
 
@@ -28,19 +28,20 @@ fn apply(rib: &mut Rib<u128>, step: Step<u128>) -> Change<u128> {
     }
 }
 
-/// Returns prefixes that are close together: few different bits, at every position that matters to the structure.
+/// Generates addresses that are close together. They differ in few bits, at every position that matters to the
+/// structure.
 fn crowded() -> impl Strategy<Value = u128> + Clone {
     let bits = |at: u32| (0u128..16).prop_map(move |bits| bits << at);
     let parts = (bits(120), bits(108), bits(92), bits(78), bits(60), bits(14));
     parts.prop_map(|(a, b, c, d, e, f)| a | b | c | d | e | f)
 }
 
-/// Returns prefixes of one block, close together at /32 to /48.
+/// Generates addresses of one block, which are close together at /32 to /48.
 fn one_block() -> impl Strategy<Value = u128> + Clone {
     (0u128..4, 0u128..64).prop_map(|(a, b)| 0x2a00 << 112 | a << 96 | b << 80)
 }
 
-/// Checks both widths, the narrow one only if the values fit.
+/// Checks both widths of items. Checks the narrow width only if the values fit.
 fn agrees(steps: &[Step<u128>], more: &[u128]) {
     follows::<BoundTree32>(steps, more);
     let fits = |step: &Step<u128>| matches!(step, Step::Insert(_, ..=32_766) | Step::Remove(_));
@@ -49,8 +50,8 @@ fn agrees(steps: &[Step<u128>], more: &[u128]) {
     }
 }
 
-/// Compares three trees: one that follows the RIB change by change, one that follows late and in another order, and one
-/// that is built at the end. Rebuilds a tree when it requires that.
+/// Compares three trees. One follows the RIB change by change, one follows late and in another order, and one is built
+/// at the end. A tree is rebuilt whenever it requires this.
 fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
     let (mut rib, mut naive) = (Rib::new(), Naive::default());
     let mut tree = T::build(&rib).expect("no route fits");
@@ -65,7 +66,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
             tree = T::build(&rib).expect("the routes fit");
         }
     }
-    // Applies the same changes in another order, given the RIB as it is after all of them.
+    // Applies the same changes in another order, with the RIB as it is after all changes.
     for Step::Insert(prefix, _) | Step::Remove(prefix) in steps.iter().rev() {
         if late.refresh(*prefix, &rib).is_err() {
             late = T::build(&rib).expect("the routes fit");
@@ -82,7 +83,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
-    /// Values too large for two-byte items are added and removed again.
+    /// Adds values that are too large for two-byte items, and removes them again.
     #[test]
     fn agrees_on_small_and_large_values(
         changes in prop::collection::vec((one_block(), 32u32..52, 0u32..0x8002), 1..120),
@@ -125,7 +126,7 @@ proptest! {
     }
 }
 
-/// Returns pseudo-random numbers, always the same ones.
+/// Returns pseudo-random numbers, the same ones in each run.
 fn scrambled(count: u64) -> impl Iterator<Item = u64> {
     (1..=count).map(|index| {
         let word = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -134,7 +135,8 @@ fn scrambled(count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns routes like those of providers: allocations with many more-specific routes, some longer than /64.
+/// Returns routes that resemble those of providers: allocations with many more specific routes, some of them longer
+/// than /64.
 fn many(count: u64) -> Vec<Prefix<u128>> {
     let routes = scrambled(count).map(|word| {
         let allocation = 0x2a00 << 112 | u128::from(word % 97) << 100;
@@ -254,7 +256,7 @@ fn routes_may_lead_elsewhere() {
     }
     let mut tree = BoundTree32::build(&rib).expect("the routes fit");
     for (index, &route) in routes.iter().enumerate() {
-        // Some routes get the value of their neighbor, so that bounds disappear.
+        // Gives some routes the value of their neighbor, so that bounds disappear.
         rib.insert(route, 5000 + index as u32 / 3);
         tree.refresh(route, &rib).expect("the routes fit");
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of `Follower` with `TrackedRib`: answers are always those of the routes when the follower last followed;
-//! algorithms are selected, delayed and pinned as documented.
+//! Tests `Follower` with `TrackedRib`. The answers must always be those of the routes at the time when the follower
+//! last followed. Algorithms must be selected, delayed and pinned as documented.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
 use sluice_fib::{Family, Follower, LONGEST_DELAY, NONE, PinError, Prefix, Status, TrackedRib};
 
-/// Routes and one follower.
+/// Routes with one follower.
 struct Followed<A: Family> {
     routes: TrackedRib<A>,
     follower: Follower<A>,
@@ -107,8 +107,8 @@ proptest! {
     }
 }
 
-/// Two followers of one RIB receive the same changes one after the other, as two sides of a table do. Each answers by
-/// the changes that it has received.
+/// Checks two followers of one RIB, which receive the same changes one after the other, like the two sides of a table.
+/// Each follower must answer according to the changes that it has received.
 fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
     let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
     let mut followers = [Follower::new(routes.rib()), Follower::new(routes.rib())];
@@ -235,7 +235,7 @@ fn builds_are_put_off_in_proportion_to_what_they_take() {
     let (builds, took) = (fib.status().builds, fib.status().last_build);
     fib.insert(route(1), 70_000);
     assert!(fib.is_pending());
-    // Nothing happens before the delay is over, at whatever speed this test runs.
+    // Nothing must happen before the delay is over, however slowly this test runs.
     fib.settle(|| start + took);
     assert_eq!(
         (fib.status().builds, fib.status().algorithm),

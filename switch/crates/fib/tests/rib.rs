@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares `Rib` with a list of routes.
+//! Compares `Rib` with a linear search over a list of routes.
 
 mod common;
 
@@ -19,7 +19,8 @@ fn ranges<A: Address>(rib: &Rib<A>, prefix: Prefix<A>) -> Vec<(A, Option<u32>)> 
     ranges
 }
 
-/// Returns the expected ranges of a prefix: one for every edge inside it, adjacent ranges of one value merged.
+/// Returns the expected ranges of a prefix. Every edge inside the prefix begins a range. Adjacent ranges with the same
+/// value are merged.
 fn expected_ranges<A: Address>(naive: &Naive<A>, prefix: Prefix<A>) -> Vec<(A, Option<u32>)> {
     let mut edges = naive.edges();
     edges.retain(|edge| prefix.contains(*edge));

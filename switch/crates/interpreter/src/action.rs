@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs actions.
+//! Runs actions, operation by operation.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,8 @@ use crate::eval::in_class;
 use crate::machine::{Flow, Machine};
 
 impl<T: Trace> Machine<'_, T> {
-    /// Runs an action with an entry's parameters. Actions with registers are atomic, as in BMv2: the action locks all
-    /// registers that it uses.
+    /// Runs an action with an entry's parameters. Actions that use registers are atomic, as in BMv2: an action locks
+    /// all registers that it uses until it ends.
     pub(crate) fn run_action(&mut self, entry: ActionRef<'_>) -> Flow {
         let program = self.program;
         let action: &Action = program.action(entry.action);
@@ -51,7 +51,7 @@ impl<T: Trace> Machine<'_, T> {
         Flow::Continue
     }
 
-    /// Runs one operation. Jumps and `exit` are ignored; see [`run_action`](Self::run_action).
+    /// Runs one operation. Ignores jumps and `exit`, which [`run_action`](Self::run_action) handles.
     pub(crate) fn run_op(&mut self, op: &Op, params: &[u64]) {
         match op {
             Op::Move { to, from } => move_bits(&mut self.packet.phv.bytes, *to, *from),
@@ -110,7 +110,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Runs a counter, meter, register or hash operation, or records a request to the traffic manager.
+    /// Runs an operation on a counter, meter, register or hash, or records a request to the traffic manager.
     fn run_extern(&mut self, op: &Op, params: &[u64]) {
         match op {
             Op::Count(id, index) => {
@@ -202,7 +202,7 @@ impl<T: Trace> Machine<'_, T> {
         });
     }
 
-    /// Writes a value modulo 2^width of the target. A write to a header beyond its stack has no effect.
+    /// Writes a value to a target, modulo 2^width. A write to a header beyond the end of its stack has no effect.
     #[inline]
     pub(crate) fn store<N: Number>(&mut self, target: &LValue, value: &N, params: &[u64]) {
         match target {
@@ -261,7 +261,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Evaluates an expression modulo 2^width; returns it in this number of words, most significant first.
+    /// Evaluates an expression modulo 2^`width`. Returns the value in `words` words, most significant first.
     fn wide_digits(&self, value: &Arith, width: u16, words: usize, params: &[u64]) -> Vec<u64> {
         let value: BigInt = self
             .data::<BigInt>(&value.data, params)

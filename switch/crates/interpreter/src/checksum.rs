@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computes calculations, verifies checksums after parsing, and updates them before deparsing.
+//! Computes calculations. Verifies checksums after parsing, and updates checksums before deparsing.
 
 use sluice_engine::number::Number;
 use sluice_engine::{Trace, calculation};
@@ -19,7 +19,7 @@ impl<T: Trace> Machine<'_, T> {
         )
     }
 
-    /// Verifies checksums; returns whether all are right.
+    /// Verifies all checksums that the program verifies. Returns whether all of them are right.
     pub(crate) fn verify_checksums(&mut self) -> bool {
         let program = self.program;
         let mut right = true;

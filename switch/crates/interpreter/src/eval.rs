@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Evaluates expressions.
 //!
-//! [`Machine::data`] is the only evaluator, generic over the integer class. [`in_class!`] calls it with the class that
-//! the loader determined for the expression.
+//! [`Machine::data`] is the only evaluator of integers. It is generic over the integer class. [`in_class!`] selects the
+//! class that the loader determined for the expression.
 
 use std::sync::atomic::Ordering;
 
@@ -46,7 +46,7 @@ fn param(params: &[u64], slot: ParamSlot) -> &[u64] {
 }
 
 impl<T: Trace> Machine<'_, T> {
-    /// Evaluates an expression as an index or length; negative or larger values become `u64::MAX`.
+    /// Evaluates an expression as an index or length. A value that is negative or exceeds 64 bits becomes `u64::MAX`.
     pub(crate) fn index(&self, arith: &Arith, params: &[u64]) -> u64 {
         in_class!(arith.class, N => self.data::<N>(&arith.data, params).to_u64().unwrap_or(u64::MAX))
     }
@@ -167,7 +167,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Resolves a header reference; `None` if the index is beyond the stack.
+    /// Resolves a reference to a header. Returns `None` if the index is beyond the stack.
     #[inline]
     pub(crate) fn header(&self, header: &HeaderRef, params: &[u64]) -> Option<HeaderId> {
         match header {
@@ -187,7 +187,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Resolves a union reference; `None` if the index is beyond the stack.
+    /// Resolves a reference to a union. Returns `None` if the index is beyond the stack.
     pub(crate) fn union(&self, union: &UnionRef, params: &[u64]) -> Option<UnionId> {
         match union {
             UnionRef::Fixed(id) => Some(*id),
@@ -202,7 +202,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Returns the position and id of the valid member of a union.
+    /// Returns the position in the union and the id of a union's valid member, if it has one.
     fn valid_member(&self, union: &UnionRef, params: &[u64]) -> Option<(usize, HeaderId)> {
         let headers = &self.program.union(self.union(union, params)?).headers;
         headers

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The interpreter: the reference that every faster engine must agree with.
+//! The interpreter: the reference engine. Every faster engine must have the same results.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ pub(crate) struct Work {
     pub(crate) counters: Counters,
 }
 
-/// All that the steps of the interpreter read and write; see the module.
+/// The interpreter's state for one packet; see the module.
 pub(crate) struct Machine<'a, T> {
     pub(crate) program: &'a Program,
     pub(crate) config: &'a Config,
@@ -25,7 +25,7 @@ pub(crate) struct Machine<'a, T> {
     pub(crate) trace: &'a mut T,
 }
 
-/// Whether an action or pipeline continues.
+/// Whether an action or pipeline continues or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,
@@ -33,7 +33,7 @@ pub(crate) enum Flow {
 }
 
 impl<T: Trace> Machine<'_, T> {
-    /// Reports a step to the trace; compiles to nothing without one.
+    /// Reports a step to the trace. Without a trace, this compiles to no code.
     #[inline(always)]
     pub(crate) fn note(&mut self, step: Step<'_>) {
         if T::ENABLED {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the parser.
 //!
-//! An error ends parsing and keeps the headers extracted so far. The program sees it in `parser_error`; the packet is
-//! not dropped for it.
+//! An error ends parsing, and the headers extracted so far are kept. The program can read the error in `parser_error`.
+//! The error alone does not drop the packet.
 
 use sluice_engine::number::Number;
 use sluice_engine::{ProgramPoint, Step as Note, Trace, bits};
@@ -16,16 +16,17 @@ use crate::machine::Machine;
 /// The reason why the parser stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// An error, with its value of `error`.
+    /// An error, as a value of P4's type `error`.
     Error(u32),
-    /// The parser entered too many states: the packet must be dropped.
+    /// The parser entered too many states, so the packet must be dropped.
     Limit,
 }
 
 type Step<R> = Result<R, Stop>;
 
 impl<T: Trace> Machine<'_, T> {
-    /// Parses the packet, verifies its checksums, and writes both results to standard metadata.
+    /// Parses the packet and verifies its checksums. Writes the parser error and the checksum error to standard
+    /// metadata.
     ///
     /// # Errors
     /// Returns [`Stop::Limit`] if the parser does not end within the configured number of steps.
@@ -131,7 +132,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Returns the header to extract to, or an error if the stack is full.
+    /// Returns the header that an extraction fills, or an error if the stack is full.
     fn destination(&self, to: &ExtractTo) -> Step<HeaderId> {
         let full = Stop::Error(self.program.core_errors.stack_out_of_bounds);
         let phv = &self.packet.phv;
@@ -180,7 +181,8 @@ impl<T: Trace> Machine<'_, T> {
         Ok(())
     }
 
-    /// Returns `width` bits after the parsed bytes and `offset` bits, right-aligned in whole bytes.
+    /// Returns `width` bits of the packet, right-aligned in whole bytes. They begin `offset` bits after the parsed
+    /// bytes.
     fn look_ahead(&mut self, offset: u32, width: u32) -> Step<Vec<u8>> {
         let mut value = Vec::new();
         self.append_ahead(offset, width, &mut value)?;

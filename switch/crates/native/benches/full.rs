@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU time per packet of the router program with full tables, in native code, with packets in memory.
+//! Measures the CPU time per packet of the router program with full tables. The program runs as native code, with
+//! packets in memory.
 //!
-//! There are a million routes and a million flows of an outbound list, and each packet belongs to another flow: memory
-//! latency dominates the lookups. Measures packets one after the other and packets in lanes, in turn.
+//! There are a million routes and a million flows of an outbound list. Each packet belongs to another flow, so memory
+//! latency dominates the lookups. The benchmark processes packets one after the other and in lanes, alternately.
 //!
 //! `cargo bench -p sluice-native --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
-//! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. Few
-//! entries and an even smaller `FAR` show the cost of yielding by itself.
+//! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. With few
+//! entries and a smaller `FAR`, the result shows the cost of yielding alone.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -60,7 +61,7 @@ fn main() {
     }
 }
 
-/// Measures packets in lanes; returns nanoseconds per packet.
+/// Processes packets in lanes. Returns nanoseconds per packet.
 fn in_lanes(
     bench: &mut cases::Bench<Native>,
     lanes: &mut Lanes,
@@ -88,7 +89,7 @@ fn in_lanes(
     elapsed as f64 / sink.0 as f64
 }
 
-/// Measures packets one after the other; returns nanoseconds per packet.
+/// Processes packets one after the other. Returns nanoseconds per packet.
 fn in_turn(bench: &mut cases::Bench<Native>, frames: &[u8], packets: usize) -> f64 {
     let mut sink = Count::default();
     let mut frames = frames.chunks(FRAME).cycle();

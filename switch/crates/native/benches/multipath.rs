@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cost of equal-cost multipath: `make bench-multipath`.
+//! Measures the cost of equal-cost multipath: `make bench-multipath`.
 //!
-//! Runs the router program in native code, with packets in memory. *single-path*: a route to a next hop, without any
-//! groups. *unused*: the same route, with a group that it does not use. *used*: the route leads to a group of 1 to 64
-//! members. Prints every round as JSON, as `sluice-bench` does.
+//! Runs the router program as native code, with packets in memory. In the case *single-path* a route has one next hop,
+//! and there are no groups. In *unused* there is also a group that the route does not use. In *used* the route has a
+//! group of 1 to 64 members. Prints every round as JSON, as `sluice-bench` does.
 //!
 //! Each round creates new switches and keeps the old ones. The addresses of code and data change the result by some
-//! nanoseconds, as much as a group does; a switch kept for all rounds would have the same bias in all of them.
+//! nanoseconds, as much as a group does. A switch that is used in all rounds would have the same bias in every round.
 //!
-//! `cargo bench -p sluice-native --bench multipath -- [--rounds N] [--quick] [--only CASE]`. A single case (0 is
-//! *single-path*) serves to count instructions: take the difference between two numbers of rounds.
+//! `cargo bench -p sluice-native --bench multipath -- [--rounds N] [--quick] [--only CASE]`. To count instructions, run
+//! a single case (0 is *single-path*) twice, with different numbers of rounds, and take the difference.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -24,7 +24,7 @@ use sluice_native::Native;
 use common::{Count, cpu_time};
 
 const BATCH: usize = 32;
-/// Passes over the packets per round.
+/// Number of passes over the packets per round.
 const PASSES: usize = 32;
 const ROUNDS: usize = 7;
 
@@ -46,7 +46,7 @@ impl Case {
     }
 }
 
-/// Returns packets per second of this thread's CPU time.
+/// Returns the rate in packets per second of this thread's CPU time.
 fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) -> f64 {
     let mut sink = Count::default();
     let start = cpu_time();
@@ -70,7 +70,7 @@ fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) ->
     sink.0 as f64 * 1e9 / elapsed.max(1) as f64
 }
 
-/// Returns the number after a command line flag.
+/// Returns the number that follows a flag on the command line.
 fn number(flag: &str) -> Option<usize> {
     let mut words = std::env::args().skip_while(|word| word != flag);
     words.nth(1)?.parse().ok()
@@ -91,7 +91,7 @@ fn main() {
             rounds: Vec::new(),
         })
         .collect();
-    // Kept alive, so that the switches of the next round get other addresses.
+    // The old switches stay allocated, so the switches of the next round get other addresses.
     let mut switches = Vec::new();
     for round in 0..rounds {
         let mut made: Vec<_> = cases.iter().map(Case::switch).collect();

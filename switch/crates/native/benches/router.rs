@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU time per packet of the router program, with packets in memory: `cargo bench -p sluice-native`.
+//! Measures the CPU time per packet of the router program, with packets in memory: `cargo bench -p sluice-native`.
 //!
-//! Forwards to 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and through a group of
-//! 8. Prints the median, minimum and maximum of eleven runs.
+//! Packets go to 4,096 destinations, by 4,096 routes of length /24 (IPv4) or /48 (IPv6). The routes have 16 next hops,
+//! or one group of 8 next hops. Prints the median, minimum and maximum of eleven runs.
 //!
 //! `cargo bench -p sluice-native -- PACKETS RUNS` sets the numbers of packets and runs. To count instructions with
 //! callgrind, use one run, and take the difference between two numbers of packets.
@@ -23,7 +23,7 @@ const PACKETS: usize = 100_000;
 const RUNS: usize = 11;
 const BATCH: usize = 32;
 
-/// The extent of a measurement.
+/// Numbers of packets and runs of a measurement.
 #[derive(Clone, Copy)]
 struct Amount {
     packets: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine of one worker: calls the machine code of a program's parts.
+//! The engine of one worker, which calls the machine code of a program's parts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::codegen::forward;
 use crate::runtime::frame::{Frame, Work};
 use crate::scheduling::scheduler::Yielder;
 
-/// Engine that runs a compiled program; one for each worker.
+/// Engine that runs a compiled program. Each worker has its own.
 pub struct Native {
     code: Arc<Code>,
     config: Config,
@@ -20,8 +20,8 @@ pub struct Native {
 }
 
 impl Native {
-    /// Creates an engine that runs this code. Uses only those parts of the configuration that are not compiled in: the
-    /// seed, the limit of passes and the congestion.
+    /// Creates an engine that runs this code. Takes only those parts of `config` that are not compiled into the code:
+    /// the seed, the limit of passes and the congestion flag.
     pub fn new(code: Arc<Code>, config: Config) -> Self {
         let config = Config {
             seed: config.seed,
@@ -41,7 +41,7 @@ impl Native {
         &self.code
     }
 
-    /// Sets how packets yield from now on; `None` if they do not run in a lane.
+    /// Sets the handle by which packets yield from now on. `None` if packets do not run in a lane.
     pub(crate) fn set_yielder(&mut self, yielder: Option<Yielder>) {
         self.work.yielder = yielder;
     }
@@ -122,8 +122,8 @@ impl Engine for Native {
         let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
         frame.out = out.as_mut_ptr();
         let (way, headers) = forward::result(code.run(Part::Forward, &mut frame));
-        // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
-        // it wrote; room for all of them was reserved.
+        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
+        // Room for all headers was reserved.
         unsafe { out.set_len(headers) };
         way
     }
@@ -147,8 +147,8 @@ impl Engine for Native {
         let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
         frame.out = out.as_mut_ptr();
         let headers = code.run(Part::Deparser, &mut frame) as usize;
-        // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
-        // it wrote; room for all of them was reserved.
+        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
+        // Room for all headers was reserved.
         unsafe { out.set_len(headers) };
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The native engine with a profile: its code reports to the [`Profile`] where packets are.
+//! The native engine with a profile. Its code reports to the [`Profile`] which points of the program packets reach.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use sluice_program::{Program, Slot};
 
 use super::{Code, Native};
 
-/// See the module. [`Code::compile`] generates such code if [`Config::profile`] is set. The code does the same as
-/// without a profile, but tests every condition on the way, so that all are reported.
+/// Engine with a profile. [`Code::compile`] generates code for it if [`Config::profile`] is set. This code has the same
+/// results as code without a profile. But it tests every condition on a packet's path, so that all conditions are
+/// reported.
 pub struct NativeProfiled(Native);
 
 impl NativeProfiled {

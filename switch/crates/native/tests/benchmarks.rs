@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both engines send the same output for the packets of every benchmark, in the same order and by the same ports.
+//! Checks that both engines send the same output for the packets of every benchmark, in the same order and by the same
+//! ports.
 
 mod cases;
 mod traces;
@@ -12,7 +13,8 @@ use sluice_tables::Store;
 
 use cases::{Bench, Runs};
 
-/// Enough routes and flows for full tables to use all their lookup algorithms, and few enough for the interpreter.
+/// Numbers of routes and flows. They are large enough for the tables to use all their lookup algorithms, and small
+/// enough for the interpreter.
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Property test: random expressions have the same results in native code and in the interpreter.
+//! Checks with random programs that expressions have the same results in native code and in the interpreter.
 //!
 //! A program is a sequence of conditions, with assignments for both outcomes. Operands are header and metadata fields
 //! of random widths, signed and unsigned. A packet consists of the header, and the sent packet shows every field. A
@@ -19,10 +19,10 @@ use sluice_tables::Store;
 
 /// Default number of programs.
 const PROGRAMS: u32 = 96;
-/// Number of fields of the header (`FIELDS`) and of metadata (`LOCALS`).
+/// Number of header fields (`FIELDS`) and of metadata fields (`LOCALS`).
 const FIELDS: usize = 6;
 const LOCALS: usize = 4;
-/// A compiled program that supplies all parts that the test does not replace. Any program without tables will do.
+/// A compiled program that supplies all parts that the test does not replace. It could be any program without tables.
 const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
 
 /// A field's width in bits, and whether it is signed.
@@ -31,7 +31,7 @@ type Width = (u16, bool);
 /// An assignment: the number of the target field, as in [`field`], and the value.
 type Assignment = (usize, Value);
 
-/// A condition, with the assignments if it is true and if it is false.
+/// A condition, the assignments if it is true, and the assignments if it is false.
 type Step = (Value, Vec<Assignment>, Vec<Assignment>);
 
 #[derive(Clone, Debug)]
@@ -105,8 +105,8 @@ fn truth(
     .boxed()
 }
 
-/// Generates integer expressions with all operators. Computed shift counts are below 64, so that no intermediate value
-/// has thousands of bits.
+/// Generates integer expressions with all operators. Computed shift counts are below 64: otherwise intermediate values
+/// could have thousands of bits.
 fn numbers() -> impl Strategy<Value = Value> + Clone {
     let leaf = prop_oneof![
         4 => (0..FIELDS + LOCALS).prop_map(field),
@@ -222,7 +222,7 @@ fn program(case: &Case) -> Value {
             "true_next": format!("t_{yes}"), "false_next": format!("t_{no}"),
         }));
     }
-    // At the end, combines metadata into the header to make it visible.
+    // At the end, combines the metadata with the header fields, so that the sent packet shows it.
     let show: Vec<Assignment> = (0..LOCALS)
         .map(|local| (local, operation("^", &field(local), &field(FIELDS + local))))
         .collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets in lanes when the sink or the feeding closure panics, or when packets wait before egress.
+//! Tests packets in lanes when the sink or the closure that feeds packets panics, and when packets wait before egress.
 
 mod cases;
 mod traces;
@@ -13,7 +13,7 @@ use sluice_program::DigestId;
 
 use cases::Bench;
 
-/// More packets than the lanes can queue.
+/// Number of packets, more than the lanes can queue.
 const PACKETS: usize = 150;
 
 /// A sink that accepts `room` packets and panics at every further one.
@@ -54,7 +54,7 @@ impl Sink for Limited {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// Processes a batch in which packets whose bytes stay alternate with copied ones. Returns false if it panicked.
+/// Processes a batch that alternates borrowed and copied packets. Returns false if the batch panicked.
 fn batch(
     lanes: &mut Lanes,
     bench: &mut Bench<Native>,
@@ -102,7 +102,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
         assert_eq!(some.panics, 1, "nothing is sent after a panic");
         assert_eq!(some.taken, all.taken[..room]);
-        // The engines' counters outlive their lanes and include all packets processed before the panic.
+        // The counters of replaced engines are kept, and include all packets processed before the panic.
         let received = lanes.counters().received - before.received;
         assert!(received > room as u64 && received <= PACKETS as u64);
 
@@ -110,7 +110,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(batch(&mut lanes, &mut bench, packets, &mut again));
         assert_eq!(again.taken, all.taken, "after a panic at {room}");
     }
-    // Lanes can also be dropped after a panic has ended some of them.
+    // Lanes can be dropped after a panic.
     assert!(!batch(
         &mut lanes,
         &mut bench,
@@ -132,7 +132,7 @@ fn who_gives_a_batch_and_panics_ends_it() {
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
-    // At the panic, no packet was fed, or some wait, or some are in lanes.
+    // At the panic, either no packet was fed yet, or some packets wait, or some packets are in lanes.
     for given in [0, 5, 70, PACKETS] {
         let mut some = Limited::new(usize::MAX);
         let side = bench.reader.pin();
@@ -179,7 +179,7 @@ fn packets_that_wait_before_egress_go_on_as_they_came() {
     assert!(waiting.taken.is_empty());
     assert_eq!(waiting.queued.len(), PACKETS);
     config.congestion.set(false);
-    // Meanwhile other packets use the same buffers.
+    // While these packets wait, other packets use the same buffers.
     assert!(batch(
         &mut lanes,
         &mut bench,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Distribution of flows over the members of a next-hop group: follows the weights, and is the same in both engines.
+//! Checks that flows are distributed over the members of a next-hop group according to the weights, and equally in both
+//! engines.
 
 mod cases;
 mod traces;
@@ -26,7 +27,7 @@ impl Sink for NextHops {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// An engine with a route to a group.
+/// An engine whose tables have a route to a group.
 struct Router<E>(Bench<E>);
 
 impl<E: Runs> Router<E> {
@@ -56,7 +57,7 @@ impl<E: Runs> Router<E> {
         sent.0
     }
 
-    /// Rewrites the group with only these members, given by their IDs.
+    /// Writes the group again, with only these members, given by their ids.
     fn write(&mut self, present: &[u32], weights: &[u32]) {
         let profile = sluice_program::ProfileId(0);
         let mut group = self.0.store.view().groups(profile).remove(0);
@@ -77,7 +78,8 @@ fn run<E: Runs>(weights: &[u32]) -> Vec<u8> {
     Router::<E>::new(weights).next_hops()
 }
 
-/// Simulates links that fail and recover: the controller writes the group without the members that failed.
+/// Simulates links that fail and recover. At each change, writes the group without the members that failed, as the
+/// controller does.
 #[test]
 fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     let cases: [(&[u32], &[&[u32]]); 3] = [
@@ -110,7 +112,7 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
             for id in present {
                 let has = after.iter().filter(|hop| u32::from(**hop) == *id).count() as f64;
                 let due = f64::from(FLOWS * weights[*id as usize - 1]) / f64::from(total);
-                // Five standard deviations for 20,000 random flows.
+                // The bound is five standard deviations for 20,000 random flows.
                 let bound = 5.0 * due.sqrt();
                 assert!(
                     (has - due).abs() < bound,
@@ -123,7 +125,8 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     }
 }
 
-/// Chi-square test against the weights. One in a thousand random hashes exceeds the bounds.
+/// Compares the distribution of flows with the weights by a chi-square test. One in a thousand random hashes exceeds
+/// the bounds.
 #[test]
 fn flows_come_to_next_hops_as_their_weights_say() {
     let cases: [(&[u32], f64); 4] = [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All programs of the router compile to native code completely; nothing falls back to the interpreter.
+//! Checks that all programs of the router compile to native code completely, with nothing left to the interpreter.
 
 use std::path::Path;
 use std::sync::Arc;

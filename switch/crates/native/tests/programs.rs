@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every program in `switch/programs` behaves as its case file requires.
+//! Checks that every program in `switch/programs` behaves as its case file requires.
 //!
-//! A program is NAME.p4 with build/NAME.json; its cases are in NAME.case. The environment variable SLUICE_PROGRAMS
-//! selects another folder with the same layout.
+//! The source of a program is NAME.p4, the compiled program build/NAME.json. Its cases are in NAME.case. The
+//! environment variable SLUICE_PROGRAMS selects another folder with the same layout.
 
 mod cases;
 

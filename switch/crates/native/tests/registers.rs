@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Register actions are atomic: several workers increment the same cell, and no increment is lost.
+//! Checks that actions that use registers are atomic: several workers increment the same cell, and no increment is
+//! lost.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
@@ -11,7 +12,8 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
 const WORKERS: usize = 2;
-/// Enough packets for the workers to collide: without the lock, thousands of increments are lost on two cores.
+/// Number of packets per worker. It is large enough for workers to collide: without the lock, thousands of increments
+/// are lost on two cores.
 const PACKETS: usize = 100_000;
 
 /// The values in the sent packets.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory from the system, where possible in huge pages.
+//! Memory from the operating system, in huge pages where possible.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// Bytes of a huge page.
+/// Size of a huge page in bytes.
 pub const HUGE: usize = 2 << 20;
 
-/// Bytes of a normal page.
+/// Size of a normal page in bytes.
 const SMALL: usize = 4 << 10;
 
-/// Zeroed memory, aligned to a huge page. Dropping this frees it.
+/// Zeroed memory, aligned to a huge page. Dropping the block frees the memory.
 #[derive(Debug)]
 pub struct Block {
     start: NonNull<u8>,
@@ -19,15 +19,15 @@ pub struct Block {
 
 // SAFETY: a block owns its memory exclusively, and no thread-local state belongs to it.
 unsafe impl Send for Block {}
-// SAFETY: as for `Send`. A shared borrow gives only the address; code that dereferences it is responsible.
+// SAFETY: as for `Send`. A shared borrow gives only the address. Code that dereferences the address is responsible.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Allocates at least `bytes` bytes, rounded up to whole pages. Whole huge pages are backed by huge pages if
-    /// available, the rest at the end by normal pages.
+    /// Allocates at least `bytes` bytes, rounded up to whole pages. Uses huge pages if they are available. The rest at
+    /// the end, which is smaller than a huge page, is in normal pages.
     ///
     /// # Panics
-    /// If `bytes` exceeds half of the address space. Aborts if there is no memory.
+    /// Panics if `bytes` exceeds half of the address space. Aborts if there is no memory.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(Self::size_for(bytes), HUGE)
             .expect("less than half of all addresses");
@@ -37,7 +37,7 @@ impl Block {
         }
     }
 
-    /// Returns the size of a block for `bytes` bytes: whole pages, at least one.
+    /// Returns the size of a block for `bytes` bytes: a number of whole pages, at least one.
     pub(crate) fn size_for(bytes: usize) -> usize {
         bytes.max(1).next_multiple_of(SMALL)
     }
@@ -59,8 +59,8 @@ impl Drop for Block {
     }
 }
 
-/// Maps memory. Not taken from the allocator: the kernel uses huge pages only for memory that has not been touched, and
-/// the allocator's memory may consist of normal pages already.
+/// Maps new memory. Does not use the allocator: the kernel uses huge pages only for untouched memory, and the
+/// allocator's memory may already consist of normal pages.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn take(layout: Layout) -> NonNull<u8> {
     // SAFETY: this creates a new private mapping, to which no other reference exists.
@@ -79,8 +79,8 @@ fn take(layout: Layout) -> NonNull<u8> {
     }
     let mapping = mapping.cast::<u8>();
     let before = mapping.align_offset(HUGE);
-    // SAFETY: the mapping is longer than the layout by a huge page, so an aligned range of the layout's size lies in the
-    // mapping. The pages before and after this range are unmapped.
+    // SAFETY: the mapping is longer than the layout by a huge page, so an aligned range of the layout's size lies in
+    // the mapping. Only the pages before and after this range are unmapped here.
     unsafe {
         let start = mapping.add(before);
         if before != 0 {
@@ -121,7 +121,7 @@ mod tests {
             let block = Block::new(bytes);
             assert!(block.bytes() >= bytes.max(1) && block.bytes() < bytes + 2 * SMALL);
             assert_eq!(block.start().align_offset(HUGE), 0);
-            // SAFETY: the block has so many bytes, all initialised.
+            // SAFETY: the block has this number of bytes, and all of them are initialised.
             let all = unsafe { std::slice::from_raw_parts(block.start().as_ptr(), block.bytes()) };
             assert!(all.iter().all(|byte| *byte == 0));
             let last = block.bytes() - 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A vector of plain items that uses huge pages once it is large.
+//! A vector of plain items, which uses huge pages when it is large.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -13,7 +13,8 @@ const LARGE: usize = HUGE / 2;
 
 /// A vector of plain items.
 pub struct Items<T: Copy> {
-    /// First item. Invariant: the first `len` items are initialised, and the memory is large enough for `capacity`.
+    /// Address of the first item. Invariant: the first `len` items are initialised, and the memory has room for
+    /// `capacity` items.
     start: NonNull<T>,
     len: usize,
     capacity: usize,
@@ -21,7 +22,7 @@ pub struct Items<T: Copy> {
     block: Option<Block>,
 }
 
-// SAFETY: this owns its memory exclusively.
+// SAFETY: the vector owns its memory exclusively.
 unsafe impl<T: Copy + Send> Send for Items<T> {}
 // SAFETY: as for `Send`. The memory is written through exclusive borrows only.
 unsafe impl<T: Copy + Sync> Sync for Items<T> {}
@@ -43,7 +44,7 @@ impl<T: Copy> Items<T> {
         self.capacity
     }
 
-    /// Allocates memory for at least `capacity` items, and few more.
+    /// Allocates memory for at least `capacity` items, and not many more.
     pub fn reserve(&mut self, capacity: usize) {
         if capacity <= self.capacity {
             return;
@@ -58,24 +59,24 @@ impl<T: Copy> Items<T> {
         }
     }
 
-    /// Takes the items as a `Vec`. Returns an empty one if the items are in a block. None are left in `self`, unless they
-    /// are in a block.
+    /// Takes the items as a `Vec`, and leaves `self` empty. If the items are in a block, returns an empty `Vec` and
+    /// does not change `self`.
     fn take(&mut self) -> Vec<T> {
         if self.block.is_some() {
             return Vec::new();
         }
         let (start, len, capacity) = (self.start, self.len, self.capacity);
         (self.start, self.len, self.capacity) = (NonNull::dangling(), 0, 0);
-        // SAFETY: without a block, these are the parts of a `Vec`, and `self` no longer has them.
+        // SAFETY: without a block, these are the parts of a `Vec`, and `self` no longer refers to them.
         unsafe { Vec::from_raw_parts(start.as_ptr(), len, capacity) }
     }
 
-    /// Moves all items to a block of `bytes` bytes, which must be at least their size.
+    /// Moves all items to a block of `bytes` bytes. The block must be large enough for all items.
     fn move_to(&mut self, bytes: usize) {
         let block = Block::new(rounded(bytes));
         let start = block.start().cast();
         let (len, capacity) = (self.len, block.bytes() / size_of::<T>());
-        // SAFETY: the block is new, aligned for items, and large enough for them.
+        // SAFETY: the block is new, aligned for items, and large enough for all items.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), start.as_ptr(), len) };
         let block = Some(block);
         *self = Self {
@@ -86,7 +87,7 @@ impl<T: Copy> Items<T> {
         };
     }
 
-    /// Changes the number of items to `new`. Added items are `item`.
+    /// Changes the number of items to `new`. Each added item is a copy of `item`.
     pub fn resize(&mut self, new: usize, item: T) {
         self.reserve(new);
         for index in self.len..new {
@@ -96,7 +97,7 @@ impl<T: Copy> Items<T> {
         self.len = new;
     }
 
-    /// Frees unused memory, unless it is only a small part.
+    /// Frees unused memory, unless the unused part is small.
     pub fn shrink(&mut self) {
         let bytes = self.len * size_of::<T>();
         match &self.block {
@@ -136,7 +137,7 @@ impl<T: Copy> Drop for Items<T> {
     }
 }
 
-/// Rounds a size in bytes up to whole huge pages, if the result is not much more.
+/// Rounds a size in bytes up to whole huge pages, if this adds only a small part.
 fn rounded(bytes: usize) -> usize {
     let whole = bytes.next_multiple_of(HUGE);
     if whole == HUGE || whole - bytes <= bytes / 16 {
@@ -157,7 +158,7 @@ impl<T: Copy> Deref for Items<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many items are initialised, and they are borrowed with `self`.
+        // SAFETY: the first `len` items are initialised, and they are borrowed with `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -191,7 +192,7 @@ impl<T: Copy + fmt::Debug> fmt::Debug for Items<T> {
 mod tests {
     use super::*;
 
-    /// Grows and shrinks like a `Vec`, from normal memory to huge pages and back.
+    /// Checks that the items agree with a `Vec` while both grow and shrink, from normal memory to huge pages and back.
     #[test]
     fn items_are_what_a_vector_would_have() {
         let (mut items, mut vector) = (Items::new(), Vec::new());

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for lookup structures: in huge pages once it is large enough for one.
+//! Memory for lookup structures. Memory that is large enough is in huge pages.
 //!
-//! Each lookup in a table of some megabytes touches a different page. With pages of 4 KiB the address translation
-//! costs as much as the read; with pages of 2 MiB it costs hardly anything.
+//! In a table of some megabytes, each lookup touches a different page. With pages of 4 KiB the address translation
+//! costs as much as the read itself. With pages of 2 MiB it costs almost nothing.
 //!
 //! * [`Block`]: memory in huge pages.
-//! * [`Items`]: a vector that uses such memory once it is large, and normal memory while it is small, so that
-//!   small tables stay small.
-//! * [`Reserved`]: address space for such memory, in which nothing ever moves.
+//! * [`Items`]: a vector that uses huge pages when it is large, and normal memory while it is small. So small tables
+//!   stay small.
+//! * [`Reserved`]: reserved address space, in which contents never move.
 //!
-//! Depends on the operating system only. Invariants: memory holds zeros or what was stored there. Without huge pages
-//! only speed is lost. All `unsafe` code concerns memory that this crate owns.
+//! Depends only on the operating system. Invariants: memory holds zeros until a caller writes to it. Without huge pages
+//! everything works, but more slowly. All `unsafe` code concerns memory that this crate owns.
 
 mod block;
 mod items;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Address space that is reserved at once and made usable as it is needed.
+//! Address space that is reserved once, and made usable step by step.
 
 use std::io;
 use std::ptr::NonNull;
@@ -7,32 +7,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::block::HUGE;
 
-/// Granularity in bytes by which memory is made usable.
+/// Granularity, in bytes, in which memory is made usable.
 pub const STEP: usize = 64 << 10;
 
-/// Address space aligned to a huge page. Its contents never move. Memory is zeroed, and is not allocated before it is
-/// touched. Dropping this unmaps it.
+/// Address space aligned to a huge page. Its contents never move. Its memory is zeroed, and is not allocated before it
+/// is touched. Dropping the value unmaps the address space.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<u8>,
     bytes: usize,
     /// Number of usable bytes.
     usable: AtomicUsize,
-    /// Start of the mapping, which is a huge page longer than `bytes` so that `start` can be aligned.
+    /// Start of the mapping. The mapping is a huge page longer than `bytes`, so that `start` can be aligned.
     mapping: NonNull<u8>,
 }
 
-// SAFETY: this owns the mapping and neither reads nor writes it. Code that follows its addresses is responsible
-// for its accesses.
+// SAFETY: the value owns the mapping, and itself neither reads nor writes it. Code that uses its addresses is
+// responsible for its accesses.
 unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}
 
 impl Reserved {
-    /// Reserves address space for `bytes` bytes, rounded up to whole steps, none usable yet.
+    /// Reserves address space for `bytes` bytes, rounded up to whole steps. No byte is usable yet.
     ///
     /// # Errors
-    /// The system refuses.
+    /// Fails if the system refuses the reservation.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(STEP);
         let mapping = map(bytes + HUGE)?;
@@ -46,10 +46,10 @@ impl Reserved {
         })
     }
 
-    /// Makes at least the first `bytes` usable, in huge pages if `huge` is set and the system has them.
+    /// Makes at least the first `bytes` bytes usable. If `huge` is set, uses huge pages where the system has them.
     ///
     /// # Errors
-    /// `bytes` exceeds the reservation, or the system refuses.
+    /// Fails if `bytes` exceeds the reservation, or if the system refuses.
     pub fn grow(&self, bytes: usize, huge: bool) -> io::Result<()> {
         let bytes = bytes.next_multiple_of(STEP);
         if bytes > self.bytes {
@@ -83,7 +83,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Maps `bytes` bytes of address space, which are not accessible yet.
+/// Maps `bytes` bytes of address space. They are not accessible yet.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: this creates a new private mapping, to which no other reference exists.
@@ -106,7 +106,7 @@ fn map(bytes: usize) -> io::Result<NonNull<u8>> {
 /// Makes pages readable and writable.
 ///
 /// # Safety
-/// The bytes must be whole pages of a mapping of [`map`].
+/// The bytes must be whole pages of a mapping that [`map`] made.
 #[cfg(all(target_os = "linux", not(miri)))]
 unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> io::Result<()> {
     let start = start.as_ptr().cast();
@@ -116,7 +116,7 @@ unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> io::Resu
             return Err(io::Error::last_os_error());
         }
         if huge {
-            // Only advice: if it fails, the memory is still usable, with more TLB misses.
+            // This is only advice. If it fails, the memory is usable, but lookups have more TLB misses.
             libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
         }
     }
@@ -126,18 +126,18 @@ unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> io::Resu
 /// Unmaps a mapping.
 ///
 /// # Safety
-/// [`map`] must have returned `start` for so many bytes, and no code may use them any more.
+/// [`map`] must have returned `start` for this number of bytes, and no code may use the bytes any more.
 #[cfg(all(target_os = "linux", not(miri)))]
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
 }
 
-/// Most bytes that are allocated where memory cannot be made usable bit by bit.
+/// Maximum number of bytes that are allocated on systems on which memory cannot be made usable step by step.
 #[cfg(any(not(target_os = "linux"), miri))]
 const MOST: usize = 256 << 20;
 
-/// Allocates zeroed memory: Miri has no `mprotect`, and address space is reserved on Linux only.
+/// Allocates zeroed memory. Used under Miri, which has no `mprotect`, and on systems other than Linux.
 #[cfg(any(not(target_os = "linux"), miri))]
 fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     let refused = || io::Error::from(io::ErrorKind::OutOfMemory);
@@ -149,16 +149,16 @@ fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(refused)
 }
 
-/// Does nothing: allocated memory is accessible.
+/// Does nothing, because allocated memory is accessible.
 #[cfg(any(not(target_os = "linux"), miri))]
 unsafe fn allow_access(_: NonNull<u8>, _: usize, _: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Frees memory of [`map`].
+/// Frees memory that [`map`] allocated.
 ///
 /// # Safety
-/// As on Linux.
+/// The same as for the version for Linux.
 #[cfg(any(not(target_os = "linux"), miri))]
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     let layout = std::alloc::Layout::from_size_align(bytes, HUGE).expect("it was allocated");

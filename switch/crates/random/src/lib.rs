@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A seed yields the same sequence on every
-//! machine. Not for secrets.
+//! machine. The numbers must not be used as secrets.
 
-/// A sequence of numbers that its seed determines.
+/// A pseudo-random sequence of numbers, determined by its seed.
 #[derive(Clone, Debug, Default)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts the sequence of a seed.
+    /// Creates the sequence for a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,15 +19,15 @@ impl Random {
         mix(self.0)
     }
 
-    /// Returns a number below `limit`; 0 if `limit` is 0. The distribution is uniform up to a bias below
-    /// `limit` / 2^64.
+    /// Returns a number below `limit`, or 0 if `limit` is 0. The distribution is uniform, with a bias below `limit` /
+    /// 2^64.
     #[inline]
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Returns a number between both bounds, inclusive, as uniform as [`below`](Self::below). `low` must not exceed
-    /// `high`.
+    /// Returns a number from `low` to `high`, both included. The distribution is that of [`below`](Self::below). `low`
+    /// must not exceed `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         match (high - low).checked_add(1) {
             Some(count) => low + self.below(count),
@@ -35,7 +35,7 @@ impl Random {
         }
     }
 
-    /// Returns a number in 0 <= x < 1.
+    /// Returns a number that is at least 0 and less than 1.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -53,7 +53,7 @@ pub fn mix(number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first numbers of the reference implementation for seed 1234567.
+    /// Compares with the first numbers of the reference implementation for the seed 1234567.
     #[test]
     fn the_sequence_is_that_of_splitmix64() {
         let mut random = Random::new(1_234_567);

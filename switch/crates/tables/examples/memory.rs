@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the memory of the router program's tables when they are full, and the cost of an insertion: 1,000,000 IPv4
-//! routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts, written in transactions of a thousand. Then
-//! measures the cost of deleting some of the routes, inserting them again and modifying their next hops.
+//! Fills the router program's tables, and measures their memory and the cost of an insertion. The tables hold 1,000,000
+//! IPv4 routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts, written in transactions of a thousand. Then
+//! deletes some of the routes, inserts them again, modifies their next hops, and measures the cost of each step.
 //!
 //! `cargo run --release -p sluice-tables --example memory -- ROUTER_JSON [DIVISOR]`
 
@@ -20,14 +20,15 @@ fn resident_mib() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// Returns the seconds of processor time of this thread, independent of other load.
+/// Returns the processor time of this thread in seconds. Other load does not affect it.
 fn cpu_seconds() -> f64 {
     let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = usage.split_whitespace().next();
     first.and_then(|text| text.parse().ok()).unwrap_or(0.0) / 1e9
 }
 
-/// Returns a number that looks random and differs for every index: multiplications and shift-xors are bijections.
+/// Returns a pseudo-random number that is different for every index, because multiplication by an odd number and xor
+/// with a right shift are bijections.
 fn scatter(index: u64) -> u64 {
     let word = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -103,7 +104,7 @@ fn flow(program: &Program, table: TableId, index: u64) -> EntrySpec {
     }
 }
 
-/// Deletes, inserts and modifies every twentieth of a table's routes.
+/// Deletes, inserts and modifies every twentieth route of a table.
 fn churn(store: &Store, name: &str, count: u64) {
     let program = store.program();
     let found = program

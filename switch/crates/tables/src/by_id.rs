@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Map by ids that the control plane chooses: small ids are array indices, others are hashed.
+//! Map from ids that the control plane chooses to values. Small ids are array indices, larger ids are hashed.
 
 use hashbrown::HashMap;
 
-/// Ids below this are array indices.
+/// Smallest id that is hashed. Smaller ids are array indices.
 pub(crate) const SMALL: u32 = 1 << 16;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl<T> ById<T> {
         }
     }
 
-    /// Sets the value of an id; `None` removes it.
+    /// Sets the value of an id. `None` removes the value.
     pub(crate) fn set(&mut self, id: u32, thing: Option<T>) {
         let at = id as usize;
         match thing {

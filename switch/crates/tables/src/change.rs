@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change holds the state before and after it, so that it can be applied to truth and to both sides, and rolled back.
+//! A change of one object. It holds the object before and after the change. So it can be applied to the truth and to
+//! both sides, and can be rolled back.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::model::{CloneSession, MulticastGroup};
 use crate::side::Side;
 use crate::truth::{Member, ValueSetMembers};
 
-/// An object before and after a change; `None` if it does not exist.
+/// An object before and after a change. `None` if the object does not exist.
 #[derive(Debug)]
 pub(crate) struct Swap<T: ?Sized> {
     pub(crate) before: Option<Arc<T>>,
@@ -27,7 +28,7 @@ impl<T: ?Sized> Swap<T> {
     }
 }
 
-/// Slots of an entry's versions before and after a change.
+/// Slots that hold an entry's version before a change and its version after the change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntrySwap {
     pub(crate) before: Option<u32>,
@@ -62,14 +63,14 @@ impl Change {
         }
     }
 
-    /// Prefetches the first cache lines that the change reads when it is applied.
+    /// Prefetches the first cache lines that applying the change will read.
     pub(crate) fn prefetch(&self, side: &Side) {
         if let Self::Entry(table, swap) = self {
             side.tables[table.index()].prefetch(*swap);
         }
     }
 
-    /// Applies the change to a side.
+    /// Applies the change to one side's lookup structures.
     pub(crate) fn apply(&self, side: &mut Side) {
         match self {
             Self::Entry(table, swap) => side.swap(*table, *swap),

@@ -17,7 +17,7 @@ use crate::model::{ActionCall, EntryAction, EntrySpec, Value};
 use crate::slab::{Record, Slab};
 use crate::value;
 
-/// An action with its parameters, packed for the engine.
+/// An action with its parameters, in the form that engines read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionEntry {
     /// The action.
@@ -36,7 +36,7 @@ pub struct ActionRef<'a> {
 }
 
 impl ActionEntry {
-    /// Borrows the action.
+    /// Returns the action and its parameters as a reference.
     #[inline]
     pub fn as_ref(&self) -> ActionRef<'_> {
         ActionRef {
@@ -45,7 +45,7 @@ impl ActionEntry {
         }
     }
 
-    /// Checks a call and packs its parameters.
+    /// Checks an action call and packs its parameters into words.
     ///
     /// # Errors
     /// `InvalidArgument` for a wrong number of parameters, `OutOfRange` for a bad value.
@@ -70,7 +70,7 @@ impl ActionEntry {
         })
     }
 
-    /// Returns the call in the control plane's form.
+    /// Converts the action call to the control plane's form.
     pub(crate) fn call(&self, program: &Program) -> ActionCall {
         let action = program.action(self.action);
         let params = action
@@ -101,7 +101,7 @@ pub enum Binding {
     OneShot(Arc<Group>),
 }
 
-/// A borrowed [`Binding`]: the target that an entry is to get.
+/// A borrowed [`Binding`]: the target that is written to an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BindingRef<'a> {
     Direct(ActionRef<'a>),
@@ -130,22 +130,22 @@ impl Binding {
     }
 }
 
-/// An entry in the form that tables store, for tables with direct actions that are not matched by priority.
-/// Invariant: the code that builds one has checked the values.
+/// An entry in the form that tables store. Only for tables that have direct actions and are not matched by priority.
+/// Invariant: the code that builds such an entry has checked its values.
 #[derive(Clone, Copy, Debug)]
 pub struct CompiledEntry<'a> {
-    /// The key, every field padded to whole bytes, bits beyond a prefix 0.
+    /// The key. Every field is padded to whole bytes. The bits beyond a prefix are 0.
     pub key: &'a [u8],
     /// Prefix length of the longest-prefix field in bits; 0 if there is no such field, or if it matches any value.
     pub prefix_len: u16,
-    /// The table's own copy of the action; ignored when the entry is removed.
+    /// The action of the entry. Ignored when the entry is removed.
     pub action: ActionRef<'a>,
-    /// The idle timeout in nanoseconds; 0 for none.
+    /// The idle timeout in nanoseconds; 0 for no timeout.
     pub idle_timeout_ns: u64,
 }
 
-/// State that packets write at an entry, shared by all versions of the entry. All words are atomic;
-/// packets write only the first three.
+/// State that packets write when they hit an entry. All versions of the entry share it. All words are atomic. Packets
+/// write only the first three words.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct EntryState {
@@ -165,8 +165,7 @@ impl EntryState {
     /// Number of leading bytes that packets write.
     pub(crate) const HOT: usize = offset_of!(Self, reported_us);
 
-    /// Returns whether the table's entries keep state: a table with direct counters, direct meters or idle
-    /// timeouts. In other tables packets write nothing.
+    /// Returns whether packets write state in this table: it has direct counters, direct meters or idle timeouts.
     pub fn kept_by(table: &Table) -> bool {
         table.with_counters || table.support_timeout || table.meter.is_some()
     }
@@ -186,46 +185,48 @@ impl EntryState {
         self.last_hit_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// The direct counter.
+    /// Returns the direct counter.
     pub fn counter(&self) -> &CounterCell {
         &self.counter
     }
 
-    /// Returns when a packet last hit the entry, or when the entry was inserted, in microseconds.
+    /// Returns the time of the last hit, in microseconds. If no packet has hit the entry, returns the time of its
+    /// insertion.
     pub fn last_hit_us(&self) -> u64 {
         self.last_hit_us.load(Ordering::Relaxed)
     }
 
-    /// Returns when the entry was last hit or last reported idle, whichever came later.
+    /// Returns the later of two times: of the last hit, and of the last report that the entry was idle.
     pub(crate) fn idle_since_us(&self) -> u64 {
         let reported = self.reported_us.load(Ordering::Relaxed);
         self.last_hit_us().max(reported)
     }
 
-    /// Records that the entry was reported idle.
+    /// Records the time of a report that the entry was idle.
     pub(crate) fn report(&self, at_us: u64) {
         self.reported_us.store(at_us, Ordering::Relaxed);
     }
 
-    /// Records when the idle timer expires.
+    /// Records the time at which the idle timer expires.
     pub(crate) fn arm(&self, due_us: u64) {
         self.armed_us.store(due_us, Ordering::Relaxed);
     }
 
-    /// Returns when the idle timer expires.
+    /// Returns the time at which the idle timer expires.
     pub(crate) fn armed_us(&self) -> u64 {
         self.armed_us.load(Ordering::Relaxed)
     }
 }
 
-/// A reference to one version of a table entry. Invariant: the version does not change while this is held.
+/// A reference to one version of a table entry. Invariant: the version does not change while the reference is held.
 pub struct Entry {
     slab: Arc<Slab>,
     slot: u32,
 }
 
 impl Entry {
-    /// Takes a reference to the entry at a slot. Requires the control lock, so that the slot is not released meanwhile.
+    /// Takes a reference to the entry at a slot. The caller must hold the control lock, because otherwise the slot
+    /// could be released meanwhile.
     pub(crate) fn hold(slab: &Arc<Slab>, slot: u32) -> Self {
         let entry = Self {
             slab: Arc::clone(slab),
@@ -239,7 +240,7 @@ impl Entry {
         self.slab.record(self.slot)
     }
 
-    /// Returns the entry's record and, if it is another one, the record that holds the packet state.
+    /// Returns the entry's record. If another record holds the packet state, returns that record too.
     fn holders(&self) -> impl Iterator<Item = Record<'_>> {
         let holder = self.record().holder();
         let other = (holder != self.slot).then(|| self.slab.record(holder));
@@ -251,7 +252,7 @@ impl Entry {
         self.record().state()
     }
 
-    /// The direct meter, if the table has one.
+    /// Returns the direct meter, if the table has direct meters.
     pub fn meter(&self) -> Option<&Meter> {
         self.record().meter()
     }
@@ -261,12 +262,12 @@ impl Entry {
         self.record().is_const()
     }
 
-    /// Returns the entry's target.
+    /// Returns the entry's target: an action, a member or a group.
     pub fn binding(&self, program: &Program) -> Binding {
         self.record().binding(program)
     }
 
-    /// Returns the entry in the control plane's form.
+    /// Converts the entry to the control plane's form.
     pub fn spec(&self, program: &Program, table: &Table) -> EntrySpec {
         let record = self.record();
         let extras = record.extras();
@@ -305,7 +306,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// State that packets write at a default entry.
+/// State that packets write when they miss and use the default entry.
 #[derive(Debug)]
 pub(crate) struct DefaultState {
     pub(crate) state: EntryState,
@@ -328,24 +329,24 @@ pub struct DefaultEntry {
     pub(crate) controller_metadata: u64,
     pub(crate) metadata: Box<[u8]>,
     pub(crate) kept: Arc<DefaultState>,
-    /// Whether this is the default that the program declares.
+    /// Whether this is the default entry that the program declares.
     pub(crate) initial: bool,
 }
 
 impl DefaultEntry {
-    /// Returns the state that packets wrote. Packets that miss are counted here.
+    /// Returns the state that packets wrote. It counts the packets that miss.
     #[inline]
     pub fn state(&self) -> &EntryState {
         &self.kept.state
     }
 
-    /// The direct meter, if the table has one.
+    /// Returns the direct meter, if the table has direct meters.
     #[inline]
     pub fn meter(&self) -> Option<&Meter> {
         self.kept.meter.as_ref()
     }
 
-    /// Returns the target; `None` if there is no default action.
+    /// Returns the target, or `None` if there is no default action.
     pub fn binding(&self) -> Option<&Binding> {
         self.binding.as_ref()
     }
@@ -360,12 +361,12 @@ impl DefaultEntry {
         &self.metadata
     }
 
-    /// Returns whether this is the default that the program declares.
+    /// Returns whether this is the default entry that the program declares.
     pub fn is_initial(&self) -> bool {
         self.initial
     }
 
-    /// Returns the action in the control plane's form.
+    /// Converts the target to the control plane's form.
     pub fn action(&self, program: &Program) -> Option<EntryAction> {
         self.binding.as_ref().map(|binding| binding.action(program))
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the entries that have been idle for their timeout.
 //!
-//! Timers are in a heap, ordered by due time. So a search for due timers costs nothing for the others, and setting a
-//! late timer costs next to nothing. A cancelled timer stays in the heap; it is recognised because its entry's timer is
-//! armed for another time. When more than half of the timers are cancelled, they are removed. A packet that hits an
-//! entry does not change its timer: the packet path only records the time. A due timer is compared with that time and,
-//! if the entry was hit meanwhile, armed again. So a busy entry costs the sweep one step per timeout, however often it
-//! is hit.
+//! Timers are in a heap, ordered by due time. So a search examines only timers that are due, and setting a timer that
+//! is due late is cheap. A cancelled timer stays in the heap. It is recognised by its due time, which differs from the
+//! time for which its entry's timer is armed. When more than half of the timers are cancelled, they are removed.
 //!
-//! Depends on `entry` and `slab`. Invariants: there is one timer for each entry with a timeout, and none for any other
-//! entry. An entry is reported once for every whole timeout since its last hit, if there was a sweep for each. Timeouts
-//! between two sweeps give one report.
+//! A packet that hits an entry does not change the entry's timer. It only records the time of the hit. When the timer
+//! is due, it is compared with that time, and armed again if the entry was hit meanwhile. So a busy entry costs one
+//! step per timeout, regardless of the number of hits.
+//!
+//! Depends on `entry` and `slab`. Invariants: each entry with a timeout has one timer, and no other entry has a timer.
+//! An entry is reported once for every whole timeout since its last hit. Several timeouts between two sweeps give one
+//! report.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,15 +23,16 @@ use crate::change::EntrySwap;
 use crate::entry::{Entry, EntryState};
 use crate::slab::{Record, Slab};
 
-/// Most timers that one call examines. Bounds the time for which the control lock is held.
+/// Maximum number of timers that one call examines. It bounds the time for which the control lock is held.
 pub(crate) const SLICE: usize = 1024;
 
 /// Idle entries that one call found.
 #[derive(Debug, Default)]
 pub struct Expired {
-    /// Entries idle for their timeout since the last hit or the last report, longest due first.
+    /// Entries that were idle for their timeout since the last hit or the last report. The entry that was due first
+    /// comes first.
     pub entries: Vec<(TableId, Entry)>,
-    /// Whether there may be more: call again.
+    /// Whether more entries may be idle. If so, the caller should call again.
     pub more: bool,
 }
 
@@ -45,17 +47,18 @@ pub(crate) struct Expiry {
     entries: usize,
 }
 
-/// Cancelled timers for which a cleanup does not pay.
+/// Number of cancelled timers up to which no cleanup is done.
 const FEW: usize = 4096;
 
-/// Returns the idle timeout, rounded up to microseconds, and the packet state; `None` without a timeout.
+/// Returns the idle timeout, rounded up to microseconds, and the packet state. Returns `None` if the entry has no
+/// timeout.
 fn timed<'a>(record: Record<'a>) -> Option<(u64, &'a EntryState)> {
     let timeout_us = record.idle_timeout_ns().div_ceil(1_000);
     let state = record.state().filter(|_| timeout_us != 0)?;
     Some((timeout_us, state))
 }
 
-/// Returns the timeout and the packet state of a timer's entry; `None` if the timer was cancelled.
+/// Returns the timeout and the packet state of a timer's entry. Returns `None` if the timer was cancelled.
 fn current(slab: &Slab, (due, _, slot): Timer) -> Option<(u64, &EntryState)> {
     let record = slab.record(slot);
     timed(record).filter(|(_, state)| record.is_live() && state.armed_us() == due)
@@ -64,7 +67,7 @@ fn current(slab: &Slab, (due, _, slot): Timer) -> Option<(u64, &EntryState)> {
 impl Expiry {
     /// Applies a change: cancels the timer of the old version and sets the timer of the new one.
     pub(crate) fn apply(&mut self, table: TableId, slab: &Slab, swap: EntrySwap) {
-        // All versions of an entry share the state, which holds the timer of the old version.
+        // All versions of an entry share its packet state, so the state still has the timer of the old version.
         if let Some(before) = swap.before
             && let Some((_, state)) = timed(slab.record(before))
         {
@@ -85,7 +88,7 @@ impl Expiry {
         self.timers.push(Reverse((due_us, table, slot)));
     }
 
-    /// Returns entries that are idle at `now_us`. Examines at most `limit` timers.
+    /// Returns the entries that are idle at `now_us`. Examines at most `limit` timers.
     pub(crate) fn take<'a>(
         &mut self,
         slab: impl Fn(TableId) -> &'a Arc<Slab>,
@@ -111,7 +114,7 @@ impl Expiry {
                 self.arm(since.saturating_add(timeout), table, slot, state);
                 continue;
             }
-            // Aligned to the last hit, so that delays of sweeps do not accumulate.
+            // The report is dated a whole number of timeouts after the last hit. So delays of sweeps do not accumulate.
             let reported = since + timeouts * timeout;
             state.report(reported);
             self.arm(reported.saturating_add(timeout), table, slot, state);
@@ -162,7 +165,7 @@ mod tests {
         ))
     }
 
-    /// Writes a version of an entry.
+    /// Writes a version of an entry to a slot.
     fn fill(slab: &Slab, slot: u32, timeout_us: u64, holder: Option<u32>, now_us: u64) {
         let record = NewRecord {
             key: KeyRef::new(&[], 0),
@@ -180,7 +183,7 @@ mod tests {
         slab.fill(slot, record, holder, now_us);
     }
 
-    /// Applies a change as truth does, then to the timers.
+    /// Applies a change to the records, as the truth does, and then to the timers.
     fn change(expiry: &mut Expiry, slab: &Slab, before: Option<u32>, after: Option<u32>) {
         for (slot, live) in [(before, false), (after, true)] {
             if let Some(slot) = slot {
@@ -197,7 +200,7 @@ mod tests {
             .hit(1, now_us);
     }
 
-    /// Creates a million entries that fall due one each microsecond, from the timeout on.
+    /// Creates a million entries. From the timeout on, one entry becomes due each microsecond.
     fn million(slab: &Slab, timeout_us: u64) -> Expiry {
         let mut expiry = Expiry::default();
         for slot in 0..MILLION {
@@ -211,7 +214,7 @@ mod tests {
     fn a_sweep_looks_only_at_what_is_due() {
         let slab = slab();
         let mut expiry = million(&slab, 10_000_000);
-        // With a limit of one timer, `more` tells whether there was a timer to examine.
+        // With a limit of one timer, `more` says whether there was a timer to examine.
         let early = expiry.take(|_| &slab, 9_999_999, 1);
         assert!(early.entries.is_empty() && !early.more);
         let hundred = expiry.take(|_| &slab, 10_000_099, 101);
@@ -261,7 +264,7 @@ mod tests {
         fill(&slab, 0, 1_000, None, 0);
         change(&mut expiry, &slab, None, Some(0));
         for _ in 0..100_000 {
-            // Modify the same entry and undo it; insert and delete another one.
+            // Modifies one entry and undoes this. Inserts another entry and deletes it.
             fill(&slab, 1, 1_000, Some(0), 0);
             change(&mut expiry, &slab, Some(0), Some(1));
             change(&mut expiry, &slab, Some(1), Some(0));

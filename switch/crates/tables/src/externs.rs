@@ -15,7 +15,7 @@ use crate::meter::Meter;
 use crate::model::Value;
 use crate::value;
 
-/// Cell of a counter: packets and bytes.
+/// Cell of a counter. It counts packets and bytes.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct CounterCell {
@@ -24,9 +24,9 @@ pub struct CounterCell {
 }
 
 impl CounterCell {
-    /// Byte offset of the packets in a cell, for machine code.
+    /// Byte offset of the packet count in a cell, for machine code.
     pub const PACKETS: usize = offset_of!(Self, packets);
-    /// Byte offset of the bytes in a cell, for machine code.
+    /// Byte offset of the byte count in a cell, for machine code.
     pub const BYTES: usize = offset_of!(Self, bytes);
 
     /// Counts a packet of `bytes` bytes.
@@ -36,7 +36,7 @@ impl CounterCell {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a packet of `bytes` bytes. No other thread may write the cell.
+    /// Counts a packet of `bytes` bytes. No other thread may write the cell at the same time.
     #[inline]
     pub fn count_alone(&self, bytes: u64) {
         let add = |cell: &AtomicU64, more: u64| {
@@ -47,7 +47,7 @@ impl CounterCell {
         add(&self.bytes, bytes);
     }
 
-    /// Returns packets and bytes.
+    /// Returns the packet count and the byte count.
     pub fn get(&self) -> (u64, u64) {
         (
             self.packets.load(Ordering::Relaxed),
@@ -55,16 +55,16 @@ impl CounterCell {
         )
     }
 
-    /// Overwrites packets and bytes. While packets may be counted, call this only within
-    /// [`Transaction::commit_with`](crate::Transaction::commit_with), that is, between two packets.
+    /// Overwrites the packet count and the byte count. While workers count packets, call this only within
+    /// [`Transaction::commit_with`](crate::Transaction::commit_with), which runs between two packets.
     pub fn set(&self, packets: u64, bytes: u64) {
         self.packets.store(packets, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
-/// A register array: cells of `words` 64-bit words, most significant first. Code that reads and then writes, or that
-/// accesses a cell of several words, must hold the lock meanwhile.
+/// A register array. A cell is `words` 64-bit words, most significant first. Code must hold the lock while it reads and
+/// then writes a cell, or accesses a cell of several words.
 struct RegisterArray {
     width: u16,
     words: usize,
@@ -92,7 +92,7 @@ pub struct HeldRegisters<'a> {
 impl Drop for HeldRegisters<'_> {
     fn drop(&mut self) {
         for id in self.held {
-            // SAFETY: `Externs::hold_registers` locked each of them for this value alone.
+            // SAFETY: `Externs::hold_registers` locked each of these arrays, for this value alone.
             unsafe { self.arrays[id.index()].lock.unlock() };
         }
     }
@@ -105,7 +105,7 @@ impl RegisterArray {
     }
 }
 
-/// All arrays of a program. Direct counters and meters are in their entries instead.
+/// All counters, meters and registers of a program. Direct counters and meters are stored in their entries instead.
 #[derive(Debug)]
 pub struct Externs {
     /// Cells of all counters, in the order of the program.
@@ -163,21 +163,21 @@ impl Externs {
         &self.counters
     }
 
-    /// Returns a counter cell; `None` beyond the array.
+    /// Returns a counter cell, or `None` if `index` is beyond the array.
     #[inline]
     pub fn counter(&self, id: CounterId, index: usize) -> Option<&CounterCell> {
         self.counters[self.counter_cells[id.index()].clone()].get(index)
     }
 
-    /// Returns a meter cell; `None` beyond the array.
+    /// Returns a meter cell, or `None` if `index` is beyond the array.
     #[inline]
     pub fn meter(&self, id: MeterId, index: usize) -> Option<&Meter> {
         self.meters[id.index()].get(index)
     }
 
-    /// Locks these arrays, which must be in ascending order to avoid deadlocks. Register actions of v1model are atomic:
-    /// an action holds its arrays from its first operation to its last. So two workers, or a worker and the control
-    /// plane, never see each other's actions half done.
+    /// Locks register arrays. Order: the ids must be ascending, to avoid deadlocks. Actions of v1model that use
+    /// registers are atomic. So an action holds its arrays from its first operation to its last operation. Other
+    /// workers and the control plane never see an action half done.
     ///
     /// # Panics
     /// In debug builds, panics if the arrays are not in ascending order.
@@ -192,10 +192,11 @@ impl Externs {
         }
     }
 
-    /// Releases locks of [`Self::hold_registers`] whose guard was forgotten.
+    /// Releases the locks of register arrays. For locks of [`Self::hold_registers`] whose guard was forgotten with
+    /// `mem::forget`.
     ///
     /// # Safety
-    /// The caller must hold the lock of each of these arrays, and loses it with this call.
+    /// The caller must hold the lock of each of these arrays. It no longer holds these locks after this call.
     pub unsafe fn release_registers(&self, ids: &[RegisterId]) {
         drop(HeldRegisters {
             arrays: &self.registers,
@@ -203,13 +204,13 @@ impl Externs {
         });
     }
 
-    /// Returns the 64-bit words of a register cell, most significant first; `None` beyond the array.
+    /// Returns the 64-bit words of a register cell, most significant first, or `None` if `index` is beyond the array.
     #[inline]
     pub fn register(&self, id: RegisterId, index: usize) -> Option<&[AtomicU64]> {
         self.registers[id.index()].cell(index)
     }
 
-    /// Returns a register cell's value in the shortest form; `None` beyond the array.
+    /// Returns a register cell's value in the shortest form, or `None` if `index` is beyond the array.
     pub fn register_read(&self, id: RegisterId, index: usize) -> Option<Value> {
         let held = [id];
         let _held = self.hold_registers(&held);
@@ -221,10 +222,10 @@ impl Externs {
         Some(value::from_words(&words))
     }
 
-    /// Writes a register cell. Returns `Ok(false)` beyond the array.
+    /// Writes a register cell. Returns `Ok(false)` if `index` is beyond the array.
     ///
     /// # Errors
-    /// `OutOfRange` if the value is empty or does not fit a cell.
+    /// `OutOfRange` if the value is empty or does not fit in a cell.
     pub fn register_write(&self, id: RegisterId, index: usize, value: &[u8]) -> Result<bool> {
         let mut words = Vec::new();
         value::append_words(

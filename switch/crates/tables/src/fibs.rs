@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The FIBs of longest-prefix tables, for operators. Nothing here affects what packets match, only how fast.
+//! Operator access to the FIBs of longest-prefix tables. These functions can change the speed of lookups, but never
+//! their results.
 
 use std::time::Instant;
 
@@ -19,21 +20,21 @@ pub struct FibInfo {
     pub table: TableId,
     /// Values of the key's exact fields that select this FIB, in the key's order.
     pub exact: Vec<u128>,
-    /// Algorithm, sizes, builds.
+    /// Algorithm, sizes and builds of the FIB.
     pub status: sluice_fib::Status,
 }
 
 /// Level of detail of FIB information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibDetail {
-    /// All but the number of distinct values, which is reported as 0. Takes no time.
+    /// Everything except the number of distinct values, which is reported as 0. Takes constant time.
     Sizes,
     /// Includes the number of distinct values. Takes time proportional to the number of routes.
     Values,
 }
 
 impl Side {
-    /// Completes earlier changes.
+    /// Completes earlier changes of all lookup structures, and runs builds that are due.
     pub(crate) fn settle(&mut self, now: Instant) {
         for table in &mut self.tables {
             table.structure.settle(now);
@@ -49,8 +50,8 @@ impl Side {
 }
 
 impl Store {
-    /// Runs builds of lookup structures that are due. Call this periodically, since a transaction runs only the builds
-    /// that were due before it. Packets see no change.
+    /// Runs the builds of lookup structures that are due. Must be called periodically, because a transaction only runs
+    /// builds that are due by its time. The results of lookups do not change.
     pub fn settle(&self) {
         let now = Instant::now();
         let mut control = self.control.lock();
@@ -67,7 +68,7 @@ impl Store {
         }
     }
 
-    /// Returns all FIBs, by table and exact fields. Transactions wait meanwhile.
+    /// Returns all FIBs, in order of table and exact fields. Transactions wait meanwhile.
     pub fn fibs(&self, detail: FibDetail) -> Vec<FibInfo> {
         let mut found = Vec::new();
         let mut control = self.control.lock();
@@ -89,12 +90,13 @@ impl Store {
         found
     }
 
-    /// Pins an algorithm for the FIB with these values of the exact fields, or for all present and future FIBs of the
-    /// table. `None` returns to automatic choice.
+    /// Pins an algorithm for the FIB with these values of the exact fields. If `exact` is `None`, pins it for all
+    /// present and future FIBs of the table. If `name` is `None`, returns to automatic choice.
     ///
     /// # Errors
-    /// `InvalidArgument`: the table has no FIB, or no algorithm has this name. `NotFound`: there are no routes with
-    /// these values. `FailedPrecondition`: the algorithm cannot hold the routes of some FIB, which keeps its algorithm.
+    /// `InvalidArgument` if the table has no FIB, or no algorithm has this name. `NotFound` if there are no routes with
+    /// these values. `FailedPrecondition` if the algorithm cannot hold the routes of a FIB; this FIB then keeps its
+    /// present algorithm.
     pub fn pin_fib(
         &self,
         table: TableId,
@@ -110,7 +112,7 @@ impl Store {
         };
         let found = control.sides.change(pin);
         control.sides.flip();
-        // Both sides have the same routes, so the outcome is the same.
+        // Both sides have the same routes, so the result is the same on both sides.
         let _ = control.sides.change(pin);
         match found {
             Ok(true) => Ok(()),
@@ -123,10 +125,10 @@ impl Store {
     }
 
     /// Measures every algorithm on a copy of the routes with these values of the exact fields. Transactions wait only
-    /// for the copy.
+    /// while the copy is made.
     ///
     /// # Errors
-    /// `InvalidArgument`, `NotFound`, as for [`pin_fib`](Self::pin_fib).
+    /// `InvalidArgument` and `NotFound`, as for [`pin_fib`](Self::pin_fib).
     pub fn try_fib(&self, table: TableId, exact: &[u128]) -> Result<Vec<Trial>> {
         let declared = self.lpm_table(table)?;
         let exact = bytes(declared, exact)?;
@@ -171,7 +173,7 @@ fn sizes(table: &Table) -> impl Iterator<Item = usize> {
     exact.map(|(_, key)| key.bytes())
 }
 
-/// Returns the exact fields as numbers. Only the last 16 bytes of a field count.
+/// Returns the exact fields as numbers. Uses only the last 16 bytes of a field.
 fn numbers(table: &Table, mut bytes: &[u8]) -> Vec<u128> {
     let number = |size: usize| {
         let (field, rest) = bytes.split_at(size.min(bytes.len()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups of an action selector. A hash selects a member, in exact proportion to the weights, among those whose watched
-//! port is up. Selection is resilient: see [`buckets`] and [`succession`].
+//! Groups of an action selector. A hash selects one of the members whose watched port is up. The shares of the members
+//! are exactly proportional to their weights. The selection is resilient: a change of the group moves few flows (see
+//! [`buckets`] and [`succession`]).
 
 mod bids;
 mod buckets;
@@ -19,7 +20,7 @@ use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
-/// Stands for a member's id in a bucket that is divided among several members.
+/// Replaces the member's id in a bucket that is divided among several members.
 pub(crate) const DIVIDED: u16 = u16::MAX;
 
 /// Result of a selection.
@@ -31,7 +32,7 @@ pub(crate) enum Chosen<'a> {
     Action(&'a ActionEntry),
 }
 
-/// Target of a group's member.
+/// The target that a group's member stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     /// A member of the profile.
@@ -48,7 +49,7 @@ impl Choice {
         }
     }
 
-    /// Returns a number that identifies the choice among the members of a group, whatever their order.
+    /// Returns a number that identifies this choice among the members of a group, independently of their order.
     fn key(&self) -> u64 {
         match self {
             Self::Member(id) => mix(u64::from(*id) + 1),
@@ -75,10 +76,10 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
-    /// Succession among the slots: its bidders are the slots, in the same order. If `owners` is not empty, its buckets
-    /// have no owners.
+    /// Assignment of the buckets to the slots. Its bidders are the slots, in the same order. If the field `owners` is
+    /// not empty, the buckets' owners are stored only there.
     assignment: Assignment,
-    /// Owner of each bucket by id, [`DIVIDED`] for a divided bucket. Empty unless all ids are small and no member
+    /// For each bucket, the id of the member that owns it, or [`DIVIDED`]. Empty if an id is not small, or if a member
     /// watches a port.
     owners: Box<[u16]>,
 }
@@ -144,7 +145,7 @@ impl Group {
         }
     }
 
-    /// Returns the assignment with the owners of its buckets.
+    /// Returns the assignment, including the owners of its buckets.
     fn whole_assignment(&self) -> Arc<Assignment> {
         let mut assignment = self.assignment.clone();
         if !self.owners.is_empty()
@@ -162,13 +163,14 @@ impl Group {
         Arc::new(assignment)
     }
 
-    /// Returns the owner of each bucket by id, or [`DIVIDED`]. Empty where a selection needs more than that.
+    /// Returns, for each bucket, the id of its owner, or [`DIVIDED`]. Returns nothing if these ids do not suffice for a
+    /// selection.
     pub(crate) fn owners(&self) -> &[u16] {
         &self.owners
     }
 
     /// Selects a member by a hash. `hash` is called only if there is more than one member. Returns `None` if no member
-    /// is left.
+    /// is usable.
     #[inline]
     pub(crate) fn choose(
         &self,
@@ -195,7 +197,7 @@ impl Group {
         Some(slot.choice.chosen())
     }
 
-    /// Selects a member for a bucket whose owner's port is down: the highest bidder whose port is up.
+    /// Selects a member for a bucket whose owner's watched port is down: the highest bidder whose port is up.
     #[cold]
     fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<Chosen<'_>> {
         let bidders = self.assignment.bidders.iter().enumerate();
@@ -204,12 +206,12 @@ impl Group {
         self.slots.get(winner).map(|slot| slot.choice.chosen())
     }
 
-    /// Returns the ids of the profile's members in the group.
+    /// Returns the ids of the group's members that are members of the profile.
     pub(crate) fn member_ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.slots.iter().filter_map(Slot::member)
     }
 
-    /// Returns the group in the control plane's form.
+    /// Converts the group to the control plane's form.
     pub(crate) fn spec(&self) -> GroupSpec {
         let members = self
             .slots
@@ -230,7 +232,7 @@ impl Group {
         }
     }
 
-    /// Returns a one-shot group in the control plane's form.
+    /// Converts a one-shot group to the control plane's form.
     pub(crate) fn one_shot(&self, program: &Program) -> Vec<OneShotMember> {
         self.slots
             .iter()
@@ -254,7 +256,7 @@ impl Slot {
         }
     }
 
-    /// Returns the id of a member, if it is small.
+    /// Returns the member's id, if the id is small.
     fn small(&self) -> Option<u16> {
         let id = self.member().filter(|id| *id < SMALL)?;
         id.try_into().ok().filter(|id| *id != DIVIDED)
@@ -266,12 +268,13 @@ impl Slot {
     }
 }
 
-/// Returns the ids of the slots, if all are small.
+/// Returns the ids of the slots' members, if all ids are small.
 fn small_ids(slots: &[Slot]) -> Option<Vec<u16>> {
     slots.iter().map(Slot::small).collect()
 }
 
-/// Returns the bidders of the slots. A one-shot group may contain the same action several times; each gets its own key.
+/// Returns one bidder for each slot. A one-shot group may contain the same action several times; each occurrence gets
+/// its own key.
 fn bidders(slots: &[Slot]) -> Vec<Bidder> {
     let bidder = |slot: &Slot| Bidder {
         key: slot.choice.key(),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables as machine code sees them.
+//! The parts of tables that machine code reads: rows, and handles of tables.
 //!
-//! A lookup returns a *row*: the address of words that begin with a head and hold an action's parameters
-//! at an offset that depends on the table only. Rows are the records of entries, the classes of
-//! longest-prefix tables, and the default entries of tables. The lifetimes of [`Row`] and [`TableHandles`] borrow the
-//! side, so neither outlives the pin that holds the side.
+//! A lookup returns a *row*, the address of some words. The first word is the head. An action's parameters follow at an
+//! offset that depends only on the table. Records of entries, classes of longest-prefix tables and default entries
+//! begin with a row. The lifetimes of [`Row`] and [`TableHandles`] borrow the side, so neither outlives the pin that
+//! holds the side.
 //!
-//! A table's [`Access`] and [`RowShape`] are fixed: compiled code may embed them. The table's
-//! [`TableHandle`] holds the values that change with the entries.
+//! A table's [`Access`] and [`RowShape`] never change, so compiled code may embed them. The table's [`TableHandle`]
+//! holds the values that change with the entries.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;
@@ -22,23 +22,24 @@ use crate::packing::Packing;
 use crate::profile::{GroupHandle, row_words};
 use crate::slab::Layout;
 
-/// Bit of a row's head that marks a hit. The low 32 bits of the head are the action.
+/// Bit of a row's head that marks a hit. The low 32 bits of the head hold the action.
 pub const ROW_HIT: u64 = 1 << 34;
 
-/// Lowest bit of a two-bit field in a row's head, in tables with a profile: the type of the low 32 bits
-/// ([`KIND_ACTION`], [`KIND_MEMBER`], [`KIND_GROUP`]).
+/// Lowest bit of a two-bit field in the row's head of a table with a profile. The field says what the low 32 bits are
+/// ([`KIND_ACTION`], [`KIND_MEMBER`] or [`KIND_GROUP`]).
 pub const ROW_KIND: u32 = 32;
 
-/// First bit of a field in the head of an entry's row: the number of the record that holds the packet state.
+/// Lowest bit of a field in the head of an entry's row. The field is the number of the record that holds the packet
+/// state.
 pub const ROW_HOLDER: u32 = 36;
 
-/// The low half is an action, whose parameters are in the row.
+/// The low half of the head is an action. Its parameters are in the row.
 pub const KIND_ACTION: u64 = 0;
 
-/// The low half is the id of a member.
+/// The low half of the head is the id of a member.
 pub const KIND_MEMBER: u64 = 1;
 
-/// The low half is the id of a group.
+/// The low half of the head is the id of a group.
 pub const KIND_GROUP: u64 = 2;
 
 /// Value that stands for no action.
@@ -47,12 +48,13 @@ pub const NO_ACTION: u32 = u32::MAX;
 /// Method by which compiled code looks up a packet's key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// There is no key: always a miss.
+    /// The table has no key, so every packet misses.
     Keyless,
-    /// The key, as a number of at most this many bits, is the index into an array.
+    /// The key is a number of at most this many bits, and is the index into an array.
     Direct(u32),
-    /// Uses [`Side::row_narrow`](crate::Side::row_narrow) or [`Side::row_wide`](crate::Side::row_wide) with the
-    /// exact fields as one number and the prefix field, which is the key field at this position.
+    /// Uses [`Side::row_narrow`](crate::Side::row_narrow) or [`Side::row_wide`](crate::Side::row_wide). The arguments
+    /// are the exact fields as one number, and the prefix field. The number here is the prefix field's position in the
+    /// key.
     Prefix(usize),
     /// Uses [`Side::row_exact`](crate::Side::row_exact) with the key's bytes.
     Exact,
@@ -61,7 +63,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the method for a table.
+    /// Returns the lookup method for a table.
     pub fn of(table: &Table) -> Self {
         match KeyShape::of(table) {
             _ if table.key.is_empty() => Self::Keyless,
@@ -85,12 +87,12 @@ pub(crate) fn exact_fields(table: &Table) -> impl Iterator<Item = &Key> {
 pub struct RowShape {
     /// Offset of the action's parameters.
     pub params: usize,
-    /// Offset of the packet state in the record that holds it; see [`EntryState`].
+    /// Offset of the packet state in the record that holds this state; see [`EntryState`].
     pub state: usize,
     /// Distance from one record to the next.
     pub stride: usize,
-    /// Distance from one member's row to the next, a power of two. A member's row holds the action, 32 bits wide,
-    /// and its parameters from byte 8 on.
+    /// Distance from one member's row to the next, a power of two. A member's row holds the action in its first 32
+    /// bits, and the action's parameters from byte 8 on.
     pub member_stride: usize,
 }
 
@@ -109,9 +111,9 @@ impl RowShape {
     }
 }
 
-/// The words of a row that a lookup found; see the module. Has the layout of an address, for machine code.
+/// The row that a lookup found; see the module. Its layout is that of an address, for machine code.
 ///
-/// Invariant: the words exist during `'a`, and machine code or packets change only those that hold packet state.
+/// Invariant: the words exist during `'a`. Packets and machine code change only words that hold packet state.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Row<'a> {
@@ -132,7 +134,7 @@ impl<'a> Row<'a> {
     /// Returns the row that begins at `start`.
     ///
     /// # Safety
-    /// The words of a row must be there during `'a`.
+    /// The words of a row must exist at this address during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn at(start: *const AtomicU64) -> Self {
         Self {
@@ -148,14 +150,14 @@ impl<'a> Row<'a> {
         unsafe { &*self.start }.load(Ordering::Relaxed)
     }
 
-    /// Returns the address of the head. Valid for reads of the whole row during `'a`.
+    /// Returns the address of the head. The address is valid for reads of the whole row during `'a`.
     #[inline(always)]
     pub fn as_ptr(self) -> *const u64 {
         self.start.cast()
     }
 }
 
-/// The handles of all tables of a side, in table order. Has the layout of an address, for machine code.
+/// The handles of all tables of a side, in table order. Its layout is that of an address, for machine code.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct TableHandles<'a> {
@@ -172,16 +174,18 @@ impl<'a> TableHandles<'a> {
         }
     }
 
-    /// Returns the address of the first handle. Valid for reads of all handles, and of what they refer to, during `'a`.
+    /// Returns the address of the first handle. The address, and all addresses in the handles, are valid for reads
+    /// during `'a`.
     #[inline(always)]
     pub fn as_ptr(self) -> *const TableHandle {
         self.first
     }
 }
 
-/// Per-table values that change with the entries; see the module. The constants are field offsets in bytes.
+/// Values of one table that change with its entries; see the module. The constants are offsets of fields, in bytes.
 ///
-/// Invariant: a handle is part of the side whose memory it refers to, and is only reachable by a borrow of that side.
+/// Invariant: a handle belongs to the side whose memory it refers to. It is reachable only through a borrow of that
+/// side.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TableHandle {
@@ -197,7 +201,8 @@ pub struct TableHandle {
     pub(crate) group_count: u32,
 }
 
-// SAFETY: a handle dereferences nothing. Code that follows its addresses holds the side that the handle belongs to.
+// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the side to which the handle
+// belongs.
 unsafe impl Send for TableHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for TableHandle {}
@@ -205,10 +210,10 @@ unsafe impl Sync for TableHandle {}
 impl TableHandle {
     /// Number of entries.
     pub const ENTRIES: usize = offset_of!(Self, entries);
-    /// Start of the array of [`Access::Direct`]: 32 bits for each key, the entry's number plus 1, or 0 for no entry.
+    /// Start of the array of [`Access::Direct`]. Each key has 32 bits: the entry's number plus 1, or 0 for no entry.
     pub const PLACES: usize = offset_of!(Self, places);
-    /// Start of the array of row heads in a table with [`Access::Direct`] and a profile: one per key, 0 for no
-    /// entry. With it one read finds an entry's target.
+    /// Start of the array of row heads in a table with [`Access::Direct`] and a profile. Each key has one head, which
+    /// is 0 for no entry. So a single read finds an entry's target.
     pub const HEADS: usize = offset_of!(Self, heads);
     /// Start of the records of entries.
     pub const RECORDS: usize = offset_of!(Self, records);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match keys: converts the control plane's fields to the bytes that are compared with packets, and back.
+//! Match keys. Converts the control plane's fields to the bytes that are compared with packets, and back.
 //!
 //! Every field takes (width + 7) / 8 bytes, in table order. A table without ternary, range or optional fields stores
-//! only the value (and a prefix length). Other tables store a second run of bytes: the mask of a field, or the upper
-//! bound of a range.
+//! only the value and, for a prefix, its length. Other tables store a second sequence of bytes, which has the mask of
+//! each field or the upper bound of a range.
 
 use std::fmt;
 
@@ -23,15 +23,16 @@ pub(crate) struct MatchKey {
 /// Shape of a table's key as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyShape {
-    /// All fields exact (or no field).
+    /// All fields are exact, or there are no fields.
     Exact,
-    /// One longest-prefix field, at this position; the others exact.
+    /// One longest-prefix field, at this position. All other fields are exact.
     Lpm(usize),
-    /// By priority.
+    /// Entries are matched in order of priority.
     Ordered,
 }
 
-/// Longest-prefix fields wider than this are matched like ternary fields, the longest prefix first.
+/// Width of the widest prefix field that has a FIB, in bits. Wider fields are matched like ternary fields, longest
+/// prefix first.
 const MAX_TRIE_BITS: u16 = 128;
 
 impl KeyShape {
@@ -84,7 +85,7 @@ impl MatchKey {
         })
     }
 
-    /// Borrows the key.
+    /// Returns the key as a reference.
     pub(crate) fn as_ref(&self) -> KeyRef<'_> {
         KeyRef {
             bytes: &self.bytes,
@@ -93,7 +94,7 @@ impl MatchKey {
     }
 }
 
-/// A compiled key, borrowed.
+/// A borrowed [`MatchKey`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyRef<'a> {
     bytes: &'a [u8],
@@ -101,12 +102,12 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
-    /// Wraps a key that the caller has compiled, for a table that is not matched by priority.
+    /// Creates a reference to a key that the caller has compiled. The table must not be matched by priority.
     pub(crate) fn new(bytes: &'a [u8], prefix_len: u16) -> Self {
         Self { bytes, prefix_len }
     }
 
-    /// Returns the value, followed by masks and upper bounds if the table is matched by priority.
+    /// Returns the key's value. If the table is matched by priority, masks and upper bounds follow.
     #[inline]
     pub(crate) fn stored(self) -> &'a [u8] {
         self.bytes
@@ -118,7 +119,7 @@ impl<'a> KeyRef<'a> {
     }
 }
 
-/// Returns a stored key ([`KeyRef::stored`]) in the control plane's form.
+/// Converts a stored key ([`KeyRef::stored`]) to the control plane's form.
 pub(crate) fn fields(table: &Table, stored: &[u8], prefix_len: u32) -> Vec<KeyField> {
     let (value, second) = stored.split_at(table.key_bytes);
     let fields = table.key.iter();
@@ -127,7 +128,7 @@ pub(crate) fn fields(table: &Table, stored: &[u8], prefix_len: u32) -> Vec<KeyFi
         .collect()
 }
 
-/// Returns the key in a longest-prefix table that matches a packet's key with a prefix of this length.
+/// Returns, for a longest-prefix table, the key of an entry with this prefix length that matches a packet's key.
 pub(crate) fn matched_fields(table: &Table, value: &[u8], prefix_len: u32) -> Vec<KeyField> {
     let mut value = value.to_vec();
     for key in table.key.iter().filter(|key| key.kind == MatchKind::Lpm) {
@@ -175,7 +176,7 @@ fn field(key: &Key, value: &[u8], second: &[u8], prefix_len: u32) -> KeyField {
     }
 }
 
-/// The field that an error message is about.
+/// The field that an error message names.
 struct FieldOfTable<'a> {
     table: &'a Table,
     key: &'a Key,
@@ -187,14 +188,14 @@ impl fmt::Display for FieldOfTable<'_> {
     }
 }
 
-/// Returns `width` one bits, in whole bytes.
+/// Returns a mask of `width` one bits, as whole bytes.
 pub(crate) fn ones(width: u16) -> Vec<u8> {
     let mut bytes = vec![0xff; usize::from(width).div_ceil(8)];
     bytes[0] >>= (8 - width % 8) % 8;
     bytes
 }
 
-/// Returns the mask of the first `len` of `width` bits.
+/// Returns a mask of the first `len` of `width` bits, as whole bytes.
 pub(crate) fn prefix_mask(width: u16, len: u32) -> Vec<u8> {
     let mut mask = ones(width);
     let first = mask.len() * 8 - usize::from(width);
@@ -224,7 +225,7 @@ impl Builder {
         let start = self.value.len();
         match (key.kind, field) {
             (MatchKind::Exact, KeyField::Exact(value)) => {
-                // The mask covers all bits, so there is nothing more to check.
+                // The mask covers all bits, so no further check is needed.
                 return self.masked(value, what);
             }
             (MatchKind::Exact, KeyField::DontCare) => {
@@ -292,8 +293,8 @@ impl Builder {
     }
 }
 
-/// Returns a constant entry's key in the control plane's form. p4c writes "any value" as an empty prefix, a mask of 0
-/// or the full range, and may set bits outside a mask.
+/// Converts a constant entry's key to the control plane's form. p4c writes "any value" as an empty prefix, a mask of 0
+/// or the full range. It may also set bits outside a mask.
 pub(crate) fn constant_fields(table: &Table, values: &[TableKeyValue]) -> Vec<KeyField> {
     table
         .key

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Left-right replication: readers use one side, the writer changes the other, then the sides swap roles.
+//! Left-right replication. Readers use one side while the writer changes the other side. Then the sides swap their
+//! roles.
 //!
-//! The protocol: `active` names the side for readers. A reader stores the side it is about to use in
-//! its own slot, then loads `active` again; if the two differ, the reader retries. The writer flips
-//! `active`, then waits until no slot names the old side. Reader and writer put a sequentially consistent
-//! fence between their store and their load. So either the writer sees the slot and waits, or the reader
-//! sees the flip and retries. Invariant: no reader uses a side that is being written. The tests explore
-//! every interleaving of a small case with loom.
+//! The protocol: `active` names the side for readers. A reader stores the side that it is about to use in its own slot,
+//! and then loads `active` again. If the two values differ, the reader retries. The writer flips `active`, and then
+//! waits until no slot names the old side. Reader and writer each put a sequentially consistent fence between their
+//! store and their load. So either the writer sees the slot and waits, or the reader sees the flip and retries.
+//! Invariant: no reader uses a side that is being written. The tests explore every interleaving of a small case with
+//! loom.
 //!
-//! The writer waits for a reader at most as long as the reader holds one pin, which is one batch of packets.
-//! Readers wait for the writer only while the writer changes data that both sides share: `active` then
-//! names no side ([`CLOSED`]) until the change is complete.
+//! The writer waits for a reader at most as long as the reader holds one pin, which is the time of one batch of
+//! packets. Readers wait for the writer only while the writer changes data that both sides share. Until this change is
+//! complete, `active` names no side ([`CLOSED`]).
 
 #[cfg(loom)]
 use loom::{
@@ -31,7 +32,7 @@ use std::ops::Deref;
 
 const IDLE: usize = usize::MAX;
 
-/// Value of `active` while no side may be read: readers wait.
+/// Value of `active` while no side may be read and readers wait.
 const CLOSED: usize = 2;
 
 /// State that readers share with the writer.
@@ -40,8 +41,8 @@ struct Shared<T> {
     active: Alone<AtomicUsize>,
 }
 
-// SAFETY: a side is accessed mutably only through `Writer::change`, which holds the only writer by
-// `&mut`, and only while the protocol above keeps readers away from it.
+// SAFETY: a side is accessed mutably only through `Writer::change`, which holds the only writer by `&mut`, and only
+// while the protocol above keeps readers out of this side.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 // SAFETY: sending the two sides sends two values of `T`.
 unsafe impl<T: Send> Send for Shared<T> {}
@@ -50,7 +51,7 @@ unsafe impl<T: Send> Send for Shared<T> {}
 #[repr(align(128))]
 struct Alone<T>(T);
 
-/// A reader's slot: holds the side that the reader uses, updated for each batch.
+/// A reader's slot. It holds the side that the reader uses, and is updated for each batch.
 type Slot = Arc<Alone<AtomicUsize>>;
 
 /// The writer, which changes the sides.
@@ -65,7 +66,7 @@ pub(crate) struct ReadHandle<T> {
     slot: Slot,
 }
 
-/// A side held for reading; it does not change until this is dropped.
+/// A side that is held for reading. The side does not change until this value is dropped.
 pub struct Pinned<'a, T> {
     side: &'a T,
     slot: &'a AtomicUsize,
@@ -84,7 +85,7 @@ impl<T> Writer<T> {
 
     /// Returns the number of readers.
     pub(crate) fn readers(&mut self) -> usize {
-        // Drop the slots of readers that no longer exist.
+        // Drops the slots of readers that no longer exist.
         self.slots.retain(|slot| Arc::strong_count(slot) > 1);
         // Order: all accesses of dropped readers happen before the writer relies on their absence.
         fence(Ordering::SeqCst);
@@ -102,7 +103,7 @@ impl<T> Writer<T> {
         }
     }
 
-    /// Changes the inactive side.
+    /// Calls `change` with the inactive side, and returns its result.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
         let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
         with_mut(&self.shared.sides[inactive], change)
@@ -121,8 +122,8 @@ impl<T> Writer<T> {
         self.wait_until_left(old);
     }
 
-    /// Switches readers as [`flip`](Self::flip) does. Runs `alone` while no reader uses either side: after the last
-    /// reader has left the old side and before the first may enter the changed side.
+    /// Switches readers as [`flip`](Self::flip) does, and runs `alone` while no reader uses either side. At this time
+    /// the last reader has left the old side, and no reader may enter the changed side yet.
     pub(crate) fn flip_while_empty(&mut self, alone: impl FnOnce()) {
         let old = self.shared.active.0.load(Ordering::Relaxed);
         self.shared.active.0.store(CLOSED, Ordering::Release);
@@ -152,7 +153,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Backs off: spins at first, then yields the CPU.
+/// Waits a moment: spins at first, and later yields the CPU.
 fn pause(spins: &mut u32) {
     *spins += 1;
     if *spins > 100 || cfg!(loom) {
@@ -164,19 +165,19 @@ fn pause(spins: &mut u32) {
 
 #[cfg(not(loom))]
 fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
-    // SAFETY: by the module's protocol the side is not active, `flip` has waited for the readers that had
-    // pinned it, and the writer is borrowed mutably.
+    // SAFETY: by the module's protocol the side is not active, and `flip` has waited for the readers that had pinned
+    // it. The writer is borrowed mutably.
     change(unsafe { &mut *cell.get() })
 }
 
 #[cfg(loom)]
 fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
-    // SAFETY: as without loom; loom checks it.
+    // SAFETY: as for the version without loom. Loom checks the accesses.
     cell.with_mut(|side| change(unsafe { &mut *side }))
 }
 
 impl<T> ReadHandle<T> {
-    /// Pins the current side. Waits only for [`Writer::flip_while_empty`].
+    /// Pins the current side. Waits only while [`Writer::flip_while_empty`] runs.
     #[inline]
     pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
         let mut active = self.shared.active.0.load(Ordering::Acquire);
@@ -187,8 +188,8 @@ impl<T> ReadHandle<T> {
                 pause(&mut spins);
                 active = self.shared.active.0.load(Ordering::Acquire);
             }
-            // Release: the writer may see this store instead of the end of an earlier pin. Reads under that
-            // pin must be complete by then.
+            // Release: the writer may see this store instead of the store that ended an earlier pin. The reads under
+            // the earlier pin must be complete by then.
             self.slot.0.store(active, Ordering::Release);
             fence(Ordering::SeqCst);
             let again = self.shared.active.0.load(Ordering::Acquire);
@@ -206,14 +207,15 @@ impl<T> ReadHandle<T> {
 
 #[cfg(not(loom))]
 fn side<T>(cell: &UnsafeCell<T>) -> &T {
-    // SAFETY: a reader's slot names this side, and the writer changes no side that a slot names. Or the
-    // caller is the writer: the reference borrows the writer, and only the writer changes a side.
+    // SAFETY: if the caller is a reader, its slot names this side, and the writer changes no side that a slot names. If
+    // the caller is the writer, the reference borrows the writer, and only the writer changes a side.
     unsafe { &*cell.get() }
 }
 
 #[cfg(loom)]
 fn side<T>(cell: &UnsafeCell<T>) -> &T {
-    // SAFETY: as without loom; the pointer outlives loom's check, which happens here.
+    // SAFETY: as for the version without loom. Loom checks the access here, and the reference lives longer than this
+    // check.
     cell.with(|side| unsafe { &*side })
 }
 
@@ -237,7 +239,7 @@ impl<T> Drop for Pinned<'_, T> {
 mod tests {
     use super::*;
 
-    /// Versions that the writer makes.
+    /// Number of versions that the writer creates.
     const VERSIONS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
     #[test]
@@ -306,7 +308,7 @@ mod tests {
     }
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test -p sluice-tables --release left_right`.
+/// Tests with loom: `RUSTFLAGS="--cfg loom" cargo test -p sluice-tables --release left_right`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Control-plane state of a program, and the lookup structures that packets use.
 //!
-//! A [`Store`] holds three copies of the same information: the *truth*, which the control plane
-//! reads and validates against, and two *sides*, the lookup structures. Packets use one side. A
-//! [`Transaction`] changes the truth and the other side, switches the readers to the changed side,
-//! waits until the last reader has left the old side, and replays the changes there. This guarantees:
+//! A [`Store`] holds three copies of the same information. The *truth* is for the control plane, which reads it and
+//! validates writes against it. The two *sides* are the lookup structures; packets use one of them. A [`Transaction`]
+//! changes the truth and the side that no packet uses. Then it switches the readers to the changed side, waits until
+//! the last reader has left the old side, and repeats the changes there. This guarantees:
 //!
 //! * a packet sees one version of all tables from start to end;
 //! * a transaction becomes visible as a whole;
 //! * after a commit no packet uses the old version.
 //!
-//! Entries are stored once, in slabs (`slab`); all other structures refer to them by number.
+//! Entries are stored once, in slabs (`slab`). All other structures refer to entries by number.
 //!
 //! * [`Store`], [`Transaction`], [`View`]: the control plane's interface;
 //! * [`Side`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
@@ -19,7 +19,7 @@
 //! * [`Externs`]: counters, meters and registers, shared by both sides.
 //!
 //! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
-//! allocates; an operation that returns an error has changed nothing.
+//! allocates. An operation that returns an error has changed nothing.
 
 mod by_id;
 mod change;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookup structures of tables: one for each shape of key.
+//! Lookup structures of tables. There is one kind of structure for each shape of key.
 
 mod direct;
 mod exact;
@@ -24,8 +24,8 @@ pub(crate) use lpm::{LpmTable, Routes, SharedRoutes};
 pub(crate) enum Found<'a> {
     /// Slot of the entry.
     Slot(u32),
-    /// Target of the entry, in tables whose entries keep no packet state. The slot is that of the entry that owns a
-    /// one-shot group.
+    /// Target of the entry, in tables whose entries keep no packet state. If the target is a one-shot group, the number
+    /// is the slot of the entry that owns the group.
     Class(Target<'a>, u32),
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    /// Creates an empty structure. `routes` are those of a longest-prefix table.
+    /// Creates an empty structure. A longest-prefix table must pass its `routes`.
     pub(crate) fn new(table: &Table, slab: &Arc<Slab>, routes: Option<&SharedRoutes>) -> Self {
         if let Some(routes) = routes {
             return Self::Lpm(lpm::LpmTable::new(routes));
@@ -55,18 +55,18 @@ impl Structure {
         }
     }
 
-    /// Adds an entry, or replaces the one with an equal key and priority.
+    /// Adds an entry, or replaces the entry with an equal key and priority.
     pub(crate) fn insert(&mut self, entry: Record<'_>) {
         match self {
             Self::Direct(table) => table.insert(entry),
             Self::Exact(table) => table.insert(entry),
-            // Follows the routes instead.
+            // No change here: this structure follows the shared routes.
             Self::Lpm(_) => {}
             Self::Ordered(table) => table.insert(entry),
         }
     }
 
-    /// Removes the entry with the key and priority of `entry`.
+    /// Removes the entry that has the key and priority of `entry`.
     pub(crate) fn remove(&mut self, entry: Record<'_>) {
         match self {
             Self::Direct(table) => table.remove(entry),
@@ -98,7 +98,7 @@ impl Structure {
         }
     }
 
-    /// Returns the result to which a row of this table belongs.
+    /// Returns the lookup result that belongs to a row of this table.
     pub(crate) fn at<'a>(&'a self, slab: &Slab, row: Row<'a>) -> Found<'a> {
         match self {
             Self::Lpm(table) => table.at(slab, row),
@@ -115,7 +115,7 @@ impl Structure {
         }
     }
 
-    /// Returns the length of the longest prefix that a packet's key matches; 0 in tables without prefixes.
+    /// Returns the length of the longest prefix that a packet's key matches. Returns 0 for tables without prefixes.
     pub(crate) fn prefix_len(&self, key: &[u8]) -> u32 {
         match self {
             Self::Lpm(table) => table.prefix_len(key).unwrap_or(0),
@@ -123,7 +123,7 @@ impl Structure {
         }
     }
 
-    /// Prefetches the first cache lines that a change of a key's entry reads.
+    /// Prefetches the first cache lines that a change of a key's entry will read.
     pub(crate) fn prefetch(&self, key: &[u8]) {
         if let Self::Exact(table) = self {
             table.prefetch(key);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Three-colour meters, colour-blind and lock-free, with two rates (RFC 2698) or one (RFC 2697).
+//! Three-colour meters with two rates (RFC 2698) or one rate (RFC 2697). They are colour-blind and lock-free.
 //!
-//! A token bucket of rate r and burst b is stored as one number: the tokens *used* so far, where tokens that overflowed
-//! count as used. At time t the bucket holds r·t + b − used. It never holds more than b, hence used >= r·t. Taking n
-//! tokens is one compare-and-swap.
+//! A token bucket of rate r and burst b is stored as one number: the tokens *used* so far. Tokens that overflowed count
+//! as used. At time t the bucket holds r·t + b − used tokens. It never holds more than b tokens, hence used >= r·t.
+//! Taking n tokens is one compare-and-swap.
 //!
-//! RFC 2697 fills its excess bucket with tokens for which the committed bucket has no room. So both together are one
-//! bucket of the same rate that holds both bursts, and the excess is the difference between it and the committed
-//! bucket. The second bucket is stored as that sum.
+//! In RFC 2697, tokens for which the committed bucket has no room go to the excess bucket. So both buckets together act
+//! as one bucket with the same rate and the sum of both bursts. A meter with one rate stores the committed bucket and
+//! this sum. The excess bucket is the difference.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -20,11 +20,11 @@ pub enum Color {
     Green = 0,
     /// Within the peak rate.
     Yellow = 1,
-    /// Beyond both.
+    /// Beyond the peak rate.
     Red = 2,
 }
 
-/// Rates per second and bursts, in packets or bytes as the meter counts.
+/// Rates per second and bursts. The unit is packets or bytes, depending on the meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeterConfig {
     /// Committed rate.
@@ -53,13 +53,13 @@ impl Bucket {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the tokens produced up to `now_us`.
+    /// Returns the number of tokens produced up to `now_us`.
     fn made(&self, now_us: u64) -> u64 {
         let rate = u128::from(self.rate.load(Ordering::Relaxed));
         (u128::from(now_us) * rate / 1_000_000) as u64
     }
 
-    /// Returns the tokens in the bucket.
+    /// Returns the number of tokens in the bucket.
     fn level(&self, now_us: u64) -> u64 {
         let made = self.made(now_us);
         let used = self.used.load(Ordering::Relaxed).max(made);
@@ -67,7 +67,7 @@ impl Bucket {
         burst.saturating_sub(used - made)
     }
 
-    /// Takes `amount` tokens if at least `reserve` tokens then remain. Returns whether it did.
+    /// Takes `amount` tokens if at least `reserve` tokens remain afterwards. Returns whether it took them.
     fn take(&self, amount: u64, reserve: u64, now_us: u64) -> bool {
         let burst = self.burst.load(Ordering::Relaxed);
         let made = self.made(now_us);
@@ -83,7 +83,7 @@ impl Bucket {
     }
 }
 
-/// Modes of a meter: the meaning of its buckets.
+/// Modes of a meter. The mode determines the meaning of its buckets.
 const OFF: u8 = 0;
 const TWO_RATES: u8 = 1;
 const ONE_RATE: u8 = 2;
@@ -93,13 +93,13 @@ const ONE_RATE: u8 = 2;
 pub struct Meter {
     mode: AtomicU8,
     committed: Bucket,
-    /// The peak bucket, or with one rate the sum of committed and excess bucket.
+    /// The peak bucket, or in a meter with one rate the sum of the committed and the excess bucket.
     peak: Bucket,
     colors: [CounterCell; 3],
 }
 
 impl Meter {
-    /// Sets the rates and fills both buckets; `None` turns the meter off.
+    /// Sets the rates and fills both buckets. `None` turns the meter off.
     pub fn set_config(&self, config: Option<MeterConfig>) {
         let Some(config) = config else {
             return self.mode.store(OFF, Ordering::Release);
@@ -166,7 +166,7 @@ impl Meter {
         }
         if mode == ONE_RATE {
             if self.committed.take(amount, 0, now_us) {
-                // This cannot fail: the committed tokens are part of this bucket.
+                // This cannot fail, because the tokens of the committed bucket are part of this bucket.
                 self.peak.take(amount, 0, now_us);
                 return Color::Green;
             }
@@ -228,7 +228,7 @@ mod tests {
         for _ in 0..5 {
             meter.execute(1, 64, 0);
         }
-        // After 1 ms: one committed token, two peak tokens.
+        // 1 ms produces one committed token and two peak tokens.
         assert_eq!(meter.execute(1, 64, 1_000), Color::Green);
         assert_eq!(meter.execute(1, 64, 1_000), Color::Yellow);
         assert_eq!(meter.execute(1, 64, 1_000), Color::Red);
@@ -274,10 +274,10 @@ mod tests {
         let at = |now| meter.execute(1, 64, now);
         let burst: Vec<Color> = (0..6).map(|_| at(0)).collect();
         assert_eq!(burst, [Green, Green, Yellow, Yellow, Yellow, Red]);
-        // Four tokens: two fill the committed bucket, two overflow into the excess bucket.
+        // There are four new tokens. Two fill the committed bucket, and two overflow into the excess bucket.
         let later: Vec<Color> = (0..5).map(|_| at(4_000)).collect();
         assert_eq!(later, [Green, Green, Yellow, Yellow, Red]);
-        // One token goes to the committed bucket, which has room; a packet of two is then red.
+        // One token goes to the committed bucket, which has room. A packet that needs two tokens is then red.
         assert_eq!(meter.execute(2, 64, 5_000), Red);
         assert_eq!(at(5_000), Green);
     }

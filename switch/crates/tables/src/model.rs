@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries, members, groups and replication as the control plane writes and reads them.
+//! Entries, members, groups and replicas in the form in which the control plane writes and reads them.
 
 use sluice_program::ActionId;
 
-/// A big-endian byte string. Written with any zero padding; read in the shortest form.
+/// A big-endian byte string. Writes accept any zero padding, reads return the shortest form.
 pub type Value = Vec<u8>;
 
 /// Match of an entry on one key field.
@@ -11,14 +11,14 @@ pub type Value = Vec<u8>;
 pub enum KeyField {
     /// The field equals the value.
     Exact(Value),
-    /// The first `prefix_len` bits are equal; the other bits of `value` must be 0.
+    /// The first `prefix_len` bits are equal to those of the value. The other bits of `value` must be 0.
     Lpm {
         /// The prefix.
         value: Value,
         /// Prefix length in bits, not 0 (for any value use [`KeyField::DontCare`]).
         prefix_len: u32,
     },
-    /// The bits whose mask bit is 1 are equal; the other bits of `value` must be 0.
+    /// The bits whose mask bit is 1 are equal to those of the value. The other bits of `value` must be 0.
     Ternary {
         /// The value.
         value: Value,
@@ -54,7 +54,7 @@ pub struct OneShotMember {
     pub call: ActionCall,
     /// Weight, at least 1.
     pub weight: u32,
-    /// The member is skipped while this port is down.
+    /// Port that the member watches. The member is skipped while this port is down.
     pub watch_port: Option<u32>,
 }
 
@@ -76,7 +76,8 @@ pub enum EntryAction {
 pub struct EntrySpec {
     /// One element for each key field of the table, in order.
     pub key: Vec<KeyField>,
-    /// Higher wins. Not 0 exactly when the table has a ternary, range or optional field.
+    /// Priority; the matching entry with the highest priority wins. At least 1 if the table has a ternary, range or
+    /// optional field, else 0.
     pub priority: i32,
     /// Action of the entry.
     pub action: EntryAction,
@@ -91,7 +92,7 @@ pub struct EntrySpec {
 /// A member of an action profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberSpec {
-    /// Chosen by the control plane.
+    /// Id, which the control plane chooses.
     pub id: u32,
     /// Action of the member.
     pub call: ActionCall,
@@ -104,16 +105,16 @@ pub struct GroupMember {
     pub member: u32,
     /// Weight, at least 1.
     pub weight: u32,
-    /// The member is skipped while this port is down.
+    /// Port that the member watches. The member is skipped while this port is down.
     pub watch_port: Option<u32>,
 }
 
 /// A group of an action selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
-    /// Chosen by the control plane.
+    /// Id, which the control plane chooses.
     pub id: u32,
-    /// Largest sum of weights; 0 if the group declares no limit.
+    /// Maximum sum of the weights; 0 if the group declares no limit.
     pub max_size: u32,
     /// Members of the group.
     pub members: Vec<GroupMember>,
@@ -147,7 +148,7 @@ pub struct Replica {
     pub port: u32,
     /// Instance, which the egress pipeline reads as `egress_rid`.
     pub instance: u16,
-    /// Fallbacks while `port` is down: the first one whose port is up is used.
+    /// Fallbacks while `port` is down. The first fallback whose port is up is used.
     pub backups: Vec<BackupReplica>,
 }
 
@@ -161,7 +162,7 @@ impl Replica {
         }
     }
 
-    /// Returns every port and instance that the replica may use, the preferred one first.
+    /// Returns every pair of port and instance that the replica may use, in order of preference.
     pub fn places(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
         let backups = self.backups.iter();
         std::iter::once((self.port, self.instance))
@@ -169,7 +170,7 @@ impl Replica {
     }
 }
 
-/// Returns the number of replicas and backups together.
+/// Returns the total number of replicas and backups.
 pub(crate) fn places(replicas: &[Replica]) -> usize {
     replicas
         .iter()
@@ -189,7 +190,7 @@ pub struct BackupReplica {
 /// A multicast group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MulticastGroup {
-    /// The copies.
+    /// The replicas, one for each copy of a packet.
     pub replicas: Vec<Replica>,
     /// Opaque bytes of the controller.
     pub metadata: Vec<u8>,
@@ -204,14 +205,14 @@ impl From<Vec<Replica>> for MulticastGroup {
     }
 }
 
-/// Limits of a store for objects that the program does not limit itself.
+/// Limits of a store for objects that the program itself does not limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Multicast groups.
+    /// Maximum number of multicast groups.
     pub multicast_groups: usize,
-    /// Clone sessions.
+    /// Maximum number of clone sessions.
     pub clone_sessions: usize,
-    /// Replicas of all groups and sessions together.
+    /// Maximum number of replicas of all groups and sessions together.
     pub replicas: usize,
 }
 
@@ -229,10 +230,10 @@ impl Default for Limits {
 /// A clone session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloneSession {
-    /// The copies.
+    /// The replicas, one for each copy of a packet.
     pub replicas: Vec<Replica>,
-    /// Stored for the controller only: this switch has one class of service.
+    /// Stored for the controller, but not used: this switch has only one class of service.
     pub class_of_service: u32,
-    /// Bytes that the copy keeps; 0 for all.
+    /// Number of bytes that a copy keeps; 0 for all bytes.
     pub packet_length: u32,
 }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packs key fields into one number: the first field in the highest bits, each with its declared width.
+//! Packs key fields into one number. The first field has the highest bits. Each field takes its declared width.
 
 use std::ops::Range;
 
 use sluice_program::Key;
 
-/// Positions of the fields in a key, and their widths.
+/// Byte ranges of the fields in a key, and their widths in bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Packing(Vec<(Range<usize>, u32)>);
 
 impl Packing {
-    /// Returns the total bits of these fields.
+    /// Returns the total number of bits of these fields.
     pub(crate) fn bits<'a>(fields: impl Iterator<Item = &'a Key>) -> u32 {
         fields.map(|field| u32::from(field.width)).sum()
     }
 
-    /// Creates the packing of these fields, which may have at most 64 bits in total.
+    /// Creates the packing of these fields. They may have at most 64 bits in total.
     pub(crate) fn new<'a>(fields: impl Iterator<Item = &'a Key>) -> Self {
         let place = |key: &Key| (key.offset..key.offset + key.bytes(), u32::from(key.width));
         Self(fields.map(place).collect())
     }
 
-    /// Returns the number for a key's fields. The spare bits of a field must be 0.
+    /// Returns the number for a key's fields. The unused bits of a field's bytes must be 0.
     #[inline]
     pub(crate) fn number(&self, key: &[u8]) -> u64 {
         let bytes = |range: &Range<usize>| key[range.clone()].iter();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Status of ports. Group members that watch a port that is down are skipped, from the next packet on and without a
-//! transaction.
+//! Status of ports. If a port goes down, members of groups that watch this port are skipped from the next packet on. No
+//! transaction is needed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Ports of v1model have 9 bits.
+/// Number of ports: a port of v1model has 9 bits.
 const PORTS: usize = 512;
 
 /// Bit set of the ports that are down. Initially every port is up.

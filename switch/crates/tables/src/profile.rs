@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups of a profile, in the form for packets.
+//! Members and groups of an action profile, in the form that packets use.
 //!
-//! Besides the objects there are two arrays for machine code, indexed by id:
-//! - each member's *row*: the action, then its parameters;
-//! - each group's [`GroupHandle`], which points to its buckets. A bucket holds a member's id.
+//! For machine code there are two arrays, indexed by id:
+//! - the *row* of each member, which is the action and its parameters;
+//! - the [`GroupHandle`] of each group, which points to the group's buckets. A bucket holds a member's id.
 //!
-//! Dependent reads dominate the cost of a selection. From a group to a member's parameters there are three: handle,
-//! bucket, row. A changed member is written in one place, whatever groups it is in.
+//! Dependent reads dominate the cost of a selection. A selection has three of them: the group's handle, the bucket, and
+//! the member's row. When a member changes, only its row is written, regardless of the number of its groups.
 //!
-//! These arrays do not contain ids from [`SMALL`] on, groups of very many members, groups that watch ports, and the
-//! parts of divided buckets. For those see [`Side::behind`](crate::Side::behind).
+//! These arrays do not contain ids from [`SMALL`] on, groups with very many members, groups that watch ports, and the
+//! parts of divided buckets. [`Side::behind`](crate::Side::behind) handles these cases.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use crate::group::Group;
 use crate::handle::NO_ACTION;
 use crate::truth::Member;
 
-/// A group as machine code sees it. The bucket of a hash `h` is computed so: multiply `h` by [`SPREAD`](Self::SPREAD)
-/// to 128 bits, combine both halves by exclusive or, and multiply by `count` to 128 bits. The high half is the bucket.
+/// The part of a group that machine code reads. To find the bucket of a hash `h`, machine code multiplies `h` by
+/// [`SPREAD`](Self::SPREAD) to 128 bits, and combines both halves by exclusive or. It multiplies the result by `count`
+/// to 128 bits. The high half is the bucket.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GroupHandle {
-    /// Array of the member's id of each bucket, in 16 bits, or [`DIVIDED`](Self::DIVIDED). Null if a selection needs
-    /// more than that.
+    /// Array with 16 bits for each bucket: the id of the member that owns the bucket, or [`DIVIDED`](Self::DIVIDED).
+    /// Null if a selection needs more than these ids.
     buckets: *const u16,
     count: u64,
 }
 
-/// Machine code finds a handle by a shift.
+/// Machine code computes the offset of a handle by a shift.
 const _: () = assert!(size_of::<GroupHandle>().is_power_of_two());
 
 impl GroupHandle {
@@ -40,7 +41,7 @@ impl GroupHandle {
     pub const BUCKETS: usize = offset_of!(Self, buckets);
     /// Byte offset of the number of buckets.
     pub const COUNT: usize = offset_of!(Self, count);
-    /// Multiplier for a hash.
+    /// Multiplier of a hash.
     pub const SPREAD: u64 = crate::group::SPREAD;
     /// Marks a bucket that is divided among several members.
     pub const DIVIDED: u16 = crate::group::DIVIDED;
@@ -61,13 +62,13 @@ impl GroupHandle {
     }
 }
 
-// SAFETY: a handle dereferences nothing. Code that follows its addresses holds the side that has the group.
+// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the side that has the group.
 unsafe impl Send for GroupHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GroupHandle {}
 
-/// Returns the distance in words from one member's row to the next: the action and the most parameters of any action,
-/// rounded up to a power of two.
+/// Returns the distance in words from one member's row to the next. It is the size of the action and of the most
+/// parameters of any action, rounded up to a power of two.
 pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     let tables = program.tables.iter();
     let tables = tables.filter(|table| table.profile == Some(profile));
@@ -76,7 +77,7 @@ pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     (1 + params.max().unwrap_or(0)).next_power_of_two()
 }
 
-/// The profile, on one side; see the module.
+/// An action profile on one side; see the module.
 #[derive(Debug)]
 pub(crate) struct ProfileSide {
     members: ById<Arc<Member>>,
@@ -107,13 +108,13 @@ impl ProfileSide {
         self.groups.get(id).map(|group| &**group)
     }
 
-    /// Returns the start of the rows, and the number of members that have one.
+    /// Returns the start of the rows, and the number of rows.
     pub(crate) fn rows(&self) -> (*const u64, u32) {
         let count = self.rows.len() / self.row_words;
         (self.rows.as_ptr(), count as u32)
     }
 
-    /// Returns the start of the group handles, and their number.
+    /// Returns the start of the group handles, and the number of handles.
     pub(crate) fn handles(&self) -> (*const GroupHandle, u32) {
         (self.handles.as_ptr(), self.handles.len() as u32)
     }

@@ -53,7 +53,7 @@ impl TableSide {
         }
     }
 
-    /// Returns the table's handle; `profiles` belong to the same side.
+    /// Returns the table's handle for machine code. `profiles` must belong to the same side.
     fn handle(&self, profiles: &[ProfileSide]) -> TableHandle {
         let nothing = (std::ptr::null(), 0);
         let profile = profiles.get(self.profile);
@@ -85,14 +85,14 @@ impl TableSide {
         Row::of(&self.default_row)
     }
 
-    /// Prefetches the first cache lines that a change reads, without waiting for them.
+    /// Prefetches the first cache lines that a change will read.
     pub(crate) fn prefetch(&self, swap: EntrySwap) {
         if let Some(slot) = swap.after.or(swap.before) {
             self.structure.prefetch(self.slab.record(slot).value());
         }
     }
 
-    /// Replaces one version of an entry by another.
+    /// Replaces one version of an entry by another version.
     fn swap(&mut self, swap: EntrySwap) {
         self.entries += u64::from(swap.after.is_some());
         self.entries -= u64::from(swap.before.is_some());
@@ -116,7 +116,7 @@ impl TableSide {
     }
 }
 
-/// One version of all tables.
+/// One version of all tables. Packets read it, and it does not change meanwhile.
 #[derive(Debug)]
 pub struct Side {
     pub(crate) tables: Vec<TableSide>,
@@ -125,13 +125,13 @@ pub struct Side {
     pub(crate) clones: HashMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
     ports: Arc<PortStatus>,
-    /// One for each table.
+    /// Handles of the tables, in table order.
     handles: Box<[TableHandle]>,
-    /// Whether other readers than the current one may hold this side.
+    /// Whether readers other than the current one may hold this side.
     pub(crate) shared: bool,
 }
 
-/// Prefetch and yield operations of a lookup that waits for memory.
+/// The operations by which a lookup prefetches memory and yields until the memory has arrived.
 pub trait Wait {
     /// Prefetches a cache line that the lookup reads after the next [`pause`](Self::pause).
     fn ask(&self, line: *const u8);
@@ -180,12 +180,12 @@ impl LeadsTo {
 pub struct Lookup<'a> {
     /// Whether an entry matched.
     pub hit: bool,
-    /// The action to run; `None` if there is no default action, or the group has no usable member.
+    /// The action to run. `None` if there is no default action, or if the group has no usable member.
     pub action: Option<ActionRef<'a>>,
-    /// State of the entry or default entry, which counts the packet. `None` if the table keeps no state: it has
-    /// neither direct counters nor direct meters nor idle timeouts.
+    /// Packet state of the entry or default entry. `None` if the table has neither direct counters nor direct meters
+    /// nor idle timeouts.
     pub state: Option<&'a EntryState>,
-    /// The direct meter for the packet; present on a hit in a table with direct meters.
+    /// The direct meter for the packet. Present on a hit in a table with direct meters.
     pub meter: Option<&'a Meter>,
 }
 
@@ -212,7 +212,7 @@ impl Side {
         }
     }
 
-    /// Replaces one version of an entry by another.
+    /// Replaces one version of an entry by another version.
     pub(crate) fn swap(&mut self, table: TableId, swap: EntrySwap) {
         self.tables[table.index()].swap(swap);
         self.renew_handle(table.index());
@@ -231,12 +231,12 @@ impl Side {
         self.handles[table] = self.tables[table].handle(&self.profiles);
     }
 
-    /// Replaces the member with this id; `None` removes it.
+    /// Replaces the member with this id. `None` removes the member.
     pub(crate) fn set_member(&mut self, profile: ProfileId, id: u32, member: Option<Arc<Member>>) {
         self.change_profile(profile, |profile| profile.set_member(id, member));
     }
 
-    /// Replaces the group with this id; `None` removes it.
+    /// Replaces the group with this id. `None` removes the group.
     pub(crate) fn set_group(&mut self, profile: ProfileId, id: u32, group: Option<Arc<Group>>) {
         self.change_profile(profile, |profile| profile.set_group(id, group));
     }
@@ -261,15 +261,14 @@ impl Side {
         TableHandles::of(&self.handles)
     }
 
-    /// Returns whether other readers than the current one may hold this side. If not, the reader may write
-    /// packet state without synchronization: the control plane writes that state only while no reader holds
-    /// a side.
+    /// Returns whether readers other than the current one may hold this side. If not, the reader may write packet state
+    /// without synchronization, because the control plane writes packet state only while no reader holds a side.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Looks up a key. `key` has the table's `key_bytes`; `hash` is called only to choose a member of a group.
+    /// Looks up a key. `key` must have the table's `key_bytes`. `hash` is called only to choose a member of a group.
     #[inline]
     pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
         let table = &self.tables[table.index()];
@@ -309,8 +308,8 @@ impl Side {
         }
     }
 
-    /// Returns the row for a key; on a miss, the default entry's row. See [`TableHandle`]. `key` has the table's
-    /// `key_bytes`.
+    /// Returns the row for a key, or the default entry's row on a miss. See [`TableHandle`]. `key` must have the
+    /// table's `key_bytes`.
     #[inline]
     pub fn row(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];
@@ -318,8 +317,7 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// Like [`row`](Self::row), for an exact-match table that is not an array
-    /// ([`Access::Exact`](crate::Access::Exact)).
+    /// Like [`row`](Self::row), but only for tables with [`Access::Exact`](crate::Access::Exact).
     #[inline(always)]
     pub fn row_exact(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];
@@ -333,8 +331,8 @@ impl Side {
         }
     }
 
-    /// Like [`row_exact`](Self::row_exact) in a table with few entries; `None` in other tables. `key` holds the key's
-    /// bytes, at most eight, followed by zeros.
+    /// Like [`row_exact`](Self::row_exact) for a table with few entries. Returns `None` for other tables. `key` holds
+    /// the key's bytes, at most eight, followed by zeros.
     #[inline(always)]
     pub fn row_of_few(&self, table: TableId, key: u64) -> Option<Row<'_>> {
         let table = &self.tables[table.index()];
@@ -347,7 +345,7 @@ impl Side {
         })
     }
 
-    /// Like [`row`](Self::row), but in an exact-match table it yields through `wait` while cache lines are fetched.
+    /// Like [`row`](Self::row). For an exact-match table, yields through `wait` while cache lines are fetched.
     #[inline]
     pub fn row_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> Row<'_> {
         match &self.tables[table.index()].structure {
@@ -369,7 +367,7 @@ impl Side {
         };
         table.slab.ask(slot, |line| wait.ask(line));
         wait.pause();
-        // If the entry was modified, its packet state is still in the record of its first version.
+        // If the entry was modified, its packet state is in another record: that of its first version.
         if let Some(state) = table.slab.state_elsewhere(slot) {
             wait.ask(state);
             wait.pause();
@@ -389,7 +387,7 @@ impl Side {
         entries.max().unwrap_or(0)
     }
 
-    /// Returns the row for a left-aligned address of at most 32 bits. `exact` is the table's exact fields as one
+    /// Returns the row for a left-aligned address of at most 32 bits. `exact` has the table's exact fields as one
     /// number ([`Access::Prefix`](crate::Access::Prefix)).
     #[inline]
     pub fn row_narrow(&self, table: TableId, exact: u64, address: u32) -> Row<'_> {
@@ -446,8 +444,8 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// Returns the result of [`lookup`](Self::lookup) for the key that led to this row. This side must have returned
-    /// the row for this table; another table's row gives an arbitrary result or panics.
+    /// Returns the result of [`lookup`](Self::lookup) that belongs to this row. This side must have returned the row
+    /// for this table. With another table's row, the result is arbitrary, or the function panics.
     pub fn behind<'a>(
         &'a self,
         table: TableId,
@@ -479,7 +477,7 @@ impl Side {
         }
     }
 
-    /// Returns the action of a target; in a group, the action of the chosen member.
+    /// Returns the action of a target. For a group, returns the action of the chosen member.
     #[inline]
     fn choose<'a>(
         &'a self,
@@ -513,7 +511,7 @@ impl Side {
         }
     }
 
-    /// Returns the entry that a packet's key matches, with its key and priority. Slower than
+    /// Returns the entry that a packet's key matches, with the entry's key and priority. Slower than
     /// [`lookup`](Self::lookup).
     pub fn find(&self, program: &Program, id: TableId, key: &[u8]) -> Option<Match> {
         let (declared, table) = (program.table(id), &self.tables[id.index()]);
@@ -530,7 +528,8 @@ impl Side {
                     leads_to: LeadsTo::of(&record.target()),
                 }
             }
-            // Prefix entries with the same target share one class, so the key determines which entry matched.
+            // Prefix entries with equal targets share one class. So the entry that matched is found again, by the
+            // packet's key.
             Found::Class(target, _) => {
                 let length = table.structure.prefix_len(key);
                 Match {
@@ -543,7 +542,7 @@ impl Side {
         Some(matched)
     }
 
-    /// Returns the replicas of a multicast group; none for an unknown group.
+    /// Returns the replicas of a multicast group. Returns no replicas for an unknown group.
     #[inline]
     pub fn multicast(&self, group: u32) -> &[Replica] {
         self.multicast
@@ -551,8 +550,8 @@ impl Side {
             .map_or(&[], |group| &group.replicas)
     }
 
-    /// Returns a replica's current egress port and instance: its first place whose port is up. If all are down,
-    /// returns the replica's own port, which drops the packet.
+    /// Returns a replica's current egress port and instance: the first of replica and backups whose port is up. If all
+    /// ports are down, returns the replica's own port, which drops the packet.
     #[inline]
     pub fn place(&self, replica: &Replica) -> (u32, u16) {
         let own = (replica.port, replica.instance);
@@ -571,8 +570,8 @@ impl Side {
         self.clones.get(&session).map(|session| &**session)
     }
 
-    /// Returns whether a value set contains a key, given as its padded components in sequence. A mask applies to
-    /// both sides of the comparison.
+    /// Returns whether a value set contains a key. The key is given as its components, each padded to whole bytes. The
+    /// mask, if there is one, applies to the key and to the members.
     pub fn value_set_contains(&self, set: ValueSetId, key: &[u8], mask: Option<&[u8]>) -> bool {
         self.value_sets[set.index()].contains(key, mask)
     }

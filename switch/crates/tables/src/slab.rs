@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Storage of a table's entries: records of a fixed number of 64-bit words, indexed by slot.
+//! Storage of a table's entries. A record is a fixed number of 64-bit words, and its index is called the slot.
 //!
-//! Truth, both sides and every [`Entry`](crate::Entry) handle share a slab.
+//! The truth, both sides and all [`Entry`](crate::Entry) handles share a slab.
 //!
-//! Invariant: a record is written only while it is unreachable. Its slot is then on the free list; truth and
-//! the sides refer to it only afterwards. Modifying an entry writes a new record, so that each side keeps its
-//! own version. A slot becomes free when both sides have dropped it (see
-//! [`left_right`](crate::left_right)) and no handle refers to it.
+//! Invariant: a record is written only while it is unreachable, that is, before the truth or a side refers to its slot.
+//! Modifying an entry writes a new record, so each side keeps its own version. A slot becomes free when both sides have
+//! dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
 //!
-//! All versions of an entry share the state that packets write. It is in the record of the entry's first
-//! version, the *holder*, which lives as long as the entry.
+//! All versions of an entry share the state that packets write. This state is in the record of the entry's first
+//! version, the *holder*. The holder lives as long as the entry.
 //!
-//! Records are contiguous. Address space is reserved for the largest number that the table can need, so the
-//! slot alone gives a record's address. Memory of records that were never written is not touched.
+//! Records are contiguous. Address space is reserved for the largest number of records that the table can need. So a
+//! record never moves, and its slot alone determines its address. Memory of records that were never written is not
+//! touched.
 //!
 //! [`layout`] defines the offsets in a record, [`record`] reads a record.
 
@@ -41,12 +41,13 @@ pub(crate) use record::{Record, Target, class_target, default_row};
 
 use layout::*;
 
-/// A table has `VERSIONS` slots per entry that it may hold, plus [`SPARE`]. The extra slots are for versions that
-/// a running transaction adds or removes, and for versions that handles keep.
+/// A table has `VERSIONS` slots for each entry that it may hold, plus [`SPARE`] slots. The extra slots are for versions
+/// that a running transaction adds or removes, and for versions that handles keep.
 const VERSIONS: usize = 4;
 const SPARE: usize = 1 << 16;
 
-/// Upper limit of slots in any table: the slot field of a row's head holds no more, and address space is finite.
+/// Maximum number of slots of a table. The slot field of a row's head cannot hold larger numbers, and address space is
+/// limited.
 const MOST: usize = 1 << (u64::BITS - ROW_HOLDER);
 
 /// Optional fields that few entries have.
@@ -74,21 +75,21 @@ pub(crate) struct Slab {
     layout: Layout,
     slots: u32,
     records: StaggeredArray,
-    /// One for each record of a table with a direct meter.
+    /// One meter for each record, in a table with direct meters.
     meters: Option<StaggeredArray>,
-    /// Optional fields by slot; packets need none of them.
+    /// Optional fields, by slot. Packets do not read them.
     extras: Mutex<HashMap<u32, Arc<Extras>>>,
 }
 
 impl Slab {
-    /// Reserves room for a table's records; none for a table without a key.
+    /// Reserves address space for a table's records. A table without a key has no records.
     pub(crate) fn of(program: &Program, table: &Table) -> Self {
         let entries = table.max_size.max(table.entries.len());
         let entries = if table.key.is_empty() { 0 } else { entries };
         Self::new(Layout::new(program, table), entries)
     }
 
-    /// Reserves room for the records of a table that may hold `entries` entries.
+    /// Reserves address space for the records of a table that may hold `entries` entries.
     pub(crate) fn new(layout: Layout, entries: usize) -> Self {
         let slots = entries.saturating_mul(VERSIONS).saturating_add(SPARE);
         let slots = slots.min(MOST);
@@ -112,14 +113,13 @@ impl Slab {
         self.slots
     }
 
-    /// Returns the record of a slot that truth, a side or a handle refers to.
+    /// Returns the record of a slot. The truth, a side or a handle must refer to the slot.
     #[inline]
     pub(crate) fn record(&self, slot: u32) -> Record<'_> {
         let start = slot as usize * self.layout.bytes();
         let words = if start + self.layout.bytes() <= self.records.usable() {
-            // SAFETY: these bytes are usable, aligned to eight bytes, and valid numbers whatever was written.
-            // All accesses are atomic, or there are only reads (see `plain`). The memory lives as long as the
-            // slab.
+            // SAFETY: these bytes are usable, aligned to eight bytes, and always valid numbers. All accesses are
+            // atomic, or there are only reads (see `plain`). The memory lives as long as the slab.
             unsafe {
                 let first = self.records.start().add(start).cast::<AtomicU64>();
                 std::slice::from_raw_parts(first, self.layout.words)
@@ -139,7 +139,7 @@ impl Slab {
         self.records.start()
     }
 
-    /// Returns the row of a slot that a side refers to.
+    /// Returns the row of a slot. A side must refer to the slot.
     #[inline]
     pub(crate) fn row(&self, slot: u32) -> Row<'_> {
         let start = slot as usize * self.layout.bytes();
@@ -160,7 +160,7 @@ impl Slab {
         }
     }
 
-    /// Returns the address of the packet state if it is in another record than this slot's.
+    /// Returns the address of the packet state, if the state is in the record of another slot.
     #[inline(always)]
     pub(crate) fn state_elsewhere(&self, slot: u32) -> Option<*const u8> {
         let layout = &self.layout;
@@ -197,8 +197,8 @@ impl Slab {
         }
     }
 
-    /// Writes a record into a free slot. `holder` is the slot of the entry's first version. It is `None` if this
-    /// record is the first version: the packet state is then reset, with `now_us` as the time of the last hit.
+    /// Writes a record into a free slot. `holder` is the slot of the entry's first version, or `None` if this record is
+    /// the first version. For a first version the packet state is reset, with `now_us` as the time of the last hit.
     pub(crate) fn fill(&self, slot: u32, new: NewRecord<'_>, holder: Option<u32>, now_us: u64) {
         self.make_room(slot);
         let (record, layout) = (self.record(slot), &self.layout);
@@ -260,16 +260,16 @@ impl Slab {
         }
     }
 
-    /// Returns whether this slot holds packet state, so that it must stay when its entry is modified.
+    /// Returns whether this slot holds packet state. If so, it must stay in use when its entry is modified.
     pub(crate) fn is_holder(&self, slot: u32) -> bool {
         self.layout.keeps_state && self.record(slot).holder() == slot
     }
 
-    /// Releases a slot that neither truth nor a side refers to. Returns false if a handle still refers to it: the
-    /// slot is then not free yet.
+    /// Releases a slot that neither the truth nor a side refers to. Returns false, and does not free the slot, if a
+    /// handle still refers to it.
     pub(crate) fn release(&self, slot: u32) -> bool {
         let record = self.record(slot);
-        // Acquire: reads through dropped handles must be complete.
+        // Acquire: reads through dropped handles must be complete before the slot is reused.
         let notes = record.words[self.layout.notes].load(Ordering::Acquire);
         if notes as u32 != 0 {
             return false;

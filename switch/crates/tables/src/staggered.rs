@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays that never move. Their address space is reserved at creation; memory becomes usable on request
-//! ([`Reserved`]). Large arrays use huge pages where the system has them: a lookup among millions of entries would
-//! otherwise spend most of its time on TLB misses.
+//! Arrays that never move. Their address space is reserved at creation. Memory becomes usable on request
+//! ([`Reserved`]). Large arrays use huge pages if the system has them. Without huge pages, a lookup among millions of
+//! entries would spend most of its time on TLB misses.
 //!
-//! The lines that packets read most are the first ones of many of these arrays (interfaces and next hops have low
-//! numbers). The low bits of a line's address select its cache set. Arrays therefore start at different offsets
-//! in a page: otherwise their first lines would evict each other from the L1 cache.
+//! Packets mostly read the first cache lines of these arrays, because interfaces and next hops have low numbers. The
+//! low bits of a line's address select its cache set. Therefore arrays start at different offsets in a page. With equal
+//! offsets, their first lines would evict each other from the L1 cache.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sluice_pages::{HUGE, Reserved, STEP};
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// `LINES` is the number of cache lines in a page; `APART` is the offset in lines between the starts of consecutive
-/// arrays. They are coprime, so that starts cycle through all lines, and consecutive arrays start far apart.
+/// `LINES` is the number of cache lines in a page. `APART` is the distance, in lines of a page, between the starts of
+/// consecutive arrays. The two numbers are coprime, so the starts cycle through all lines.
 const LINES: usize = 64;
 const APART: usize = 25;
 
@@ -35,17 +35,17 @@ pub(crate) struct StaggeredArray {
     reserved: Reserved,
 }
 
-// SAFETY: this owns the memory and neither reads nor writes it. Code that follows its addresses is responsible
-// for its accesses.
+// SAFETY: the array owns the memory, and itself neither reads nor writes it. Code that uses the array's addresses is
+// responsible for its accesses.
 unsafe impl Send for StaggeredArray {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for StaggeredArray {}
 
 impl StaggeredArray {
-    /// Reserves address space for `bytes` bytes, none of which is usable yet.
+    /// Reserves address space for `bytes` bytes. No byte is usable yet.
     ///
     /// # Panics
-    /// If the address space cannot be mapped.
+    /// Panics if the address space cannot be mapped.
     pub(crate) fn new(bytes: usize) -> Self {
         let skipped = MADE.fetch_add(1, Ordering::Relaxed) * APART % LINES * LINE;
         let bytes = bytes.next_multiple_of(STEP);
@@ -53,7 +53,7 @@ impl StaggeredArray {
         let reserved =
             reserved.unwrap_or_else(|error| panic!("{bytes} bytes for a table: {error}"));
         Self {
-            // SAFETY: the reserved memory is longer than what is skipped.
+            // SAFETY: the reserved memory has more than `skipped` bytes.
             start: unsafe { reserved.start().add(skipped) },
             skipped,
             bytes,
@@ -62,10 +62,10 @@ impl StaggeredArray {
         }
     }
 
-    /// Creates an array of `bytes` usable bytes for sparse access; it gets no huge pages.
+    /// Creates an array of `bytes` usable bytes for sparse access. Uses no huge pages for it.
     ///
     /// # Panics
-    /// If there is no memory.
+    /// Panics if there is no memory.
     pub(crate) fn sparse(bytes: usize) -> Self {
         let array = Self::new(bytes);
         array.make_usable(bytes, false);
@@ -84,10 +84,10 @@ impl StaggeredArray {
         self.usable.load(Ordering::Relaxed)
     }
 
-    /// Makes the first `bytes` usable.
+    /// Makes the first `bytes` bytes usable.
     ///
     /// # Panics
-    /// If `bytes` exceeds the reservation, or there is no memory.
+    /// Panics if `bytes` exceeds the reservation, or if there is no memory.
     pub(crate) fn grow(&self, bytes: usize) {
         let usable = self.usable();
         if bytes <= usable {
@@ -133,7 +133,7 @@ mod tests {
     fn the_first_lines_of_arrays_do_not_share_a_cache_set() {
         let arrays: Vec<_> = (0..16).map(|_| StaggeredArray::new(STEP)).collect();
         let set = |array: &StaggeredArray| array.start().addr() / LINE % LINES;
-        // Other tests create arrays at the same time, so these are not all consecutive.
+        // Other tests create arrays at the same time, so these arrays are not all consecutive.
         let mut sets: Vec<usize> = arrays.iter().map(set).collect();
         sets.sort_unstable();
         let alike = sets.chunk_by(|a, b| a == b).map(<[usize]>::len).max();

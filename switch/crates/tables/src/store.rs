@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of one loaded program.
+//! The store: all control-plane state of one loaded program.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Returns the slot of an entry, as the current transaction sees it.
+    /// Returns the slot of an entry. Includes the changes of the current transaction.
     pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         let side = &self.sides.inactive().tables[table.index()];
         self.truth.tables[table.index()].get(side, key, rank)
@@ -56,7 +56,8 @@ pub struct Store {
 pub struct Reader(ReadHandle<Side>);
 
 impl Reader {
-    /// Pins the current version of the tables. Hold it for one batch of packets only, since a transaction waits for it.
+    /// Pins the current version of the tables. The pin should be held for one batch of packets only, because
+    /// transactions wait until it is dropped.
     #[inline]
     pub fn pin(&mut self) -> Pinned<'_, Side> {
         self.0.pin()
@@ -64,18 +65,18 @@ impl Reader {
 }
 
 impl Store {
-    /// Creates the program's initial state. Time is counted from now.
+    /// Creates the program's initial state. Times count from now.
     pub fn new(program: Arc<Program>) -> Self {
         Self::with_epoch(program, Instant::now())
     }
 
-    /// Creates the program's initial state. Times in microseconds count from `epoch`; so must the times with which
-    /// packets are processed.
+    /// Creates the program's initial state. Times in microseconds count from `epoch`. The times with which packets are
+    /// processed must count from `epoch` too.
     pub fn with_epoch(program: Arc<Program>, epoch: Instant) -> Self {
         Self::with_limits(program, epoch, Limits::default())
     }
 
-    /// Like [`with_epoch`](Self::with_epoch), with other limits than the default.
+    /// Like [`with_epoch`](Self::with_epoch), with these limits instead of the default ones.
     pub fn with_limits(program: Arc<Program>, epoch: Instant, limits: Limits) -> Self {
         let ports = Arc::new(PortStatus::default());
         let tables = program.tables.iter();
@@ -114,7 +115,7 @@ impl Store {
         &self.program
     }
 
-    /// Returns the program, shared.
+    /// Returns the program as a shared pointer.
     pub fn shared_program(&self) -> &Arc<Program> {
         &self.program
     }
@@ -129,13 +130,13 @@ impl Store {
         &self.limits
     }
 
-    /// Returns the microseconds since the epoch.
+    /// Returns the number of microseconds since the epoch.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Creates a reader. The second call waits, like a transaction, until the first reader drops its pin. From then on,
-    /// readers synchronize their packet counts.
+    /// Creates a reader. The call that creates the second reader waits, like a transaction, until the first reader
+    /// drops its pin. From then on, readers synchronize when they count packets.
     pub fn reader(&self) -> Reader {
         let sides = &mut self.control.lock().sides;
         let reader = sides.reader();
@@ -152,7 +153,7 @@ impl Store {
         Transaction::new(self, self.control.lock())
     }
 
-    /// Returns a view of the current state. Transactions wait meanwhile.
+    /// Returns a view of the current state. Transactions wait while the view exists.
     pub fn view(&self) -> View<'_> {
         View::new(&self.program, self.control.lock())
     }
@@ -162,8 +163,8 @@ impl Store {
         self.ports.set(port, up);
     }
 
-    /// Returns entries that were idle for their timeout since the last hit or the last report. Each call holds the
-    /// control lock for a bounded time, and costs nothing for entries that are not due.
+    /// Returns entries that were idle for their timeout since the last hit or the last report. A call holds the control
+    /// lock for a bounded time, and examines only entries that are due.
     pub fn expired(&self, now_us: u64) -> Expired {
         let truth = &mut self.control.lock().truth;
         let tables = &truth.tables;
@@ -172,7 +173,7 @@ impl Store {
     }
 }
 
-/// Compiles a call whose number and widths of parameters the loader has checked.
+/// Compiles an action call of the program. The loader has checked the number and widths of its parameters.
 fn compiled(program: &Program, action: ActionId, params: &[Vec<u8>]) -> ActionEntry {
     ActionEntry::compile(program, action, params).expect("the loader checked the parameters")
 }
@@ -191,14 +192,14 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
     }
 }
 
-/// Returns the entries that a program declares for a table, each with its position, key and rank. Of equal entries,
-/// keeps the first. The index in this list is the entry's slot.
+/// Returns the entries that a program declares for a table, each with its position, key and rank. Of several equal
+/// entries, returns the first. The index in this list becomes the entry's slot.
 fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
     let lowest = table.entries.iter().map(|entry| entry.priority).max();
     let mut known = HashSet::new();
     let mut entries = Vec::new();
     for (position, entry) in table.entries.iter().enumerate() {
-        // A lower number wins in JSON, a higher one in P4Runtime, where 0 is not allowed.
+        // In JSON the lowest number wins. In P4Runtime the highest number wins, and 0 is not allowed.
         let priority = (lowest.unwrap_or(0) - entry.priority) as i32 + 1;
         let fields = constant_fields(table, &entry.key);
         let key = MatchKey::compile(table, &fields).expect("the loader checked the key");
@@ -218,8 +219,8 @@ fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
     entries
 }
 
-/// Returns the record number of each entry that a program declares for a table; `None` for an entry that equals an
-/// earlier one.
+/// Returns the record number of each entry that a program declares for a table, or `None` for an entry that equals an
+/// earlier entry.
 pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
     let mut rows = vec![None; table.entries.len()];
     for (slot, (position, _, _)) in own_entries(table).into_iter().enumerate() {
@@ -228,7 +229,7 @@ pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
     rows
 }
 
-/// Adds the program's entries to truth, and returns the changes for the sides.
+/// Adds the program's entries to the truth, and returns the changes for the sides.
 fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
     let mut changes = Vec::new();
     for (index, table) in program.tables.iter().enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: changes that become visible together.
+//! Transactions: series of changes that become visible to packets together.
 
 mod profiles;
 mod replication;
@@ -21,15 +21,15 @@ use crate::store::{Control, Store};
 use crate::truth::TableTruth;
 use profiles::{check_slots, check_weight};
 
-/// Prefetch distance in changes: about as many as the cache misses that a core can overlap.
+/// Prefetch distance, in changes. It is about the number of cache misses that a core can overlap.
 pub const AHEAD: usize = 16;
 
 /// A point to which a transaction can be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(usize);
 
-/// A series of operations. Packets see none of them before [`commit`](Self::commit) and all of them afterwards. If the
-/// transaction is dropped without a commit, it is rolled back. Each operation sees those before it.
+/// A series of operations. Packets see none of them before [`commit`](Self::commit), and all of them afterwards. Each
+/// operation sees the results of earlier operations. If the transaction is dropped without a commit, it is rolled back.
 pub struct Transaction<'a> {
     store: &'a Store,
     control: MutexGuard<'a, Control>,
@@ -63,12 +63,12 @@ impl<'a> Transaction<'a> {
         self.log.push(change);
     }
 
-    /// Returns a savepoint: later operations can be rolled back without those so far.
+    /// Returns a savepoint. Operations after the savepoint can be rolled back without rolling back earlier operations.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.log.len())
     }
 
-    /// Rolls back every operation since the savepoint.
+    /// Rolls back all operations after the savepoint.
     pub fn rollback(&mut self, to: Savepoint) {
         while self.log.len() > to.0
             && let Some(change) = self.log.pop()
@@ -76,7 +76,7 @@ impl<'a> Transaction<'a> {
             let inverse = change.inverse();
             self.control.truth.apply(&inverse);
             self.control.sides.change(|side| inverse.apply(side));
-            // No packet has seen the version that the change added, so its slot is free.
+            // No packet has seen the version that the change added, so its slot can be freed.
             if let Change::Entry(
                 id,
                 EntrySwap {
@@ -89,7 +89,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Makes the changes visible to packets. When it returns, no packet uses the old version any more.
+    /// Makes the changes visible to packets. When this function returns, no packet uses the old version any more.
     pub fn commit(mut self) {
         if !self.log.is_empty() {
             self.settle();
@@ -98,8 +98,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Commits like [`commit`](Self::commit), and runs `cells` while no packet is being processed. So its writes to
-    /// counters, meters and registers become visible together with the changes. Packets wait until it returns.
+    /// Commits like [`commit`](Self::commit), and runs `cells` while no packet is being processed. So writes of `cells`
+    /// to counters, meters and registers become visible together with the changes. Packets wait until `cells` returns.
     pub fn commit_with(mut self, cells: impl FnOnce()) {
         self.settle();
         self.control.sides.flip_while_empty(cells);
@@ -117,7 +117,7 @@ impl<'a> Transaction<'a> {
                 change.apply(side);
             }
         });
-        // Neither side uses the old versions any more.
+        // Neither side uses the old versions any more, so their slots can be freed.
         let tables = &mut self.control.truth.tables;
         for change in &log {
             if let Change::Entry(id, swap) = change {
@@ -129,7 +129,7 @@ impl<'a> Transaction<'a> {
         self.control.truth.forget();
     }
 
-    /// Completes the changes of the inactive side.
+    /// Completes the changes of the inactive side, and runs builds that are due.
     fn settle(&mut self) {
         let now = Instant::now();
         let Control { truth, sides, .. } = &mut *self.control;
@@ -160,7 +160,7 @@ impl<'a> Transaction<'a> {
     /// Adds a compiled entry.
     ///
     /// # Errors
-    /// The same as for [`insert`](Self::insert); `InvalidArgument` if it was not compiled for this table.
+    /// The same as for [`insert`](Self::insert). `InvalidArgument` if the entry was not compiled for this table.
     pub fn insert_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         self.callable(table, entry)?;
@@ -172,7 +172,7 @@ impl<'a> Transaction<'a> {
     /// Replaces the action and the timeout of an entry by those of a compiled entry.
     ///
     /// # Errors
-    /// The same as for [`modify`](Self::modify); `InvalidArgument` if it was not compiled for this table.
+    /// The same as for [`modify`](Self::modify). `InvalidArgument` if the entry was not compiled for this table.
     pub fn modify_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         self.callable(table, entry)?;
@@ -185,7 +185,7 @@ impl<'a> Transaction<'a> {
     /// Removes the entry with the key of a compiled entry.
     ///
     /// # Errors
-    /// The same as for [`delete`](Self::delete); `InvalidArgument` if it was not compiled for this table.
+    /// The same as for [`delete`](Self::delete). `InvalidArgument` if the entry was not compiled for this table.
     pub fn delete_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         let before = self.existing(id, table, key, 0)?;
@@ -193,8 +193,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Prefetches the first cache lines that writes of compiled entries read. Call this a few updates ahead, with at
-    /// most [`AHEAD`] entries of one table; further ones are ignored.
+    /// Prefetches the first cache lines that writes of compiled entries will read. Must be called a few updates ahead.
+    /// `entries` are at most [`AHEAD`] entries of one table; further entries are ignored.
     pub fn prefetch<'e>(&self, id: TableId, entries: impl Iterator<Item = CompiledEntry<'e>>) {
         let mut keys = [KeyRef::new(&[], 0); AHEAD];
         let mut count = 0;
@@ -248,7 +248,7 @@ impl<'a> Transaction<'a> {
         slab.record(slot).sequence()
     }
 
-    /// Checks that there is room for an entry, and that none has this key.
+    /// Checks that the table has room for an entry, and has no entry with this key.
     fn vacant(&self, id: TableId, table: &Table, key: KeyRef<'_>, rank: i32) -> Result<()> {
         if self.control.find(id, key, rank).is_some() {
             return Err(TableError::AlreadyExists(format!(
@@ -265,7 +265,7 @@ impl<'a> Transaction<'a> {
     /// Replaces an entry's action and attributes. Keeps its counter, meter and time of the last hit.
     ///
     /// # Errors
-    /// `NotFound`, and as for [`insert`](Self::insert).
+    /// `NotFound`, and the errors of [`insert`](Self::insert).
     pub fn modify(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
         let table = self.writable(id)?;
         let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
@@ -299,7 +299,7 @@ impl<'a> Transaction<'a> {
         self.make(Change::Entry(id, swap));
     }
 
-    /// Writes a version of an entry, and replaces the version `before`, if there is one.
+    /// Writes a version of an entry. If there is a version `before`, replaces it.
     fn write(
         &mut self,
         id: TableId,
@@ -322,7 +322,7 @@ impl<'a> Transaction<'a> {
     /// Sets the default action, which applies on a miss. `None` restores the program's default.
     ///
     /// # Errors
-    /// `PermissionDenied` if the program declares the default as constant, and as for an entry's action.
+    /// `PermissionDenied` if the program declares the default as constant, and the errors for the action of an entry.
     pub fn set_default(&mut self, id: TableId, spec: Option<DefaultSpec>) -> Result<()> {
         let table = self.table(id)?;
         let truth = &self.control.truth.tables[id.index()];
@@ -361,7 +361,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Returns an entry as this transaction sees it.
+    /// Returns an entry. Includes the changes of this transaction.
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
@@ -372,7 +372,7 @@ impl<'a> Transaction<'a> {
         Ok(self.control.hold(id, slot))
     }
 
-    /// Returns a table's default entry as this transaction sees it.
+    /// Returns a table's default entry. Includes the changes of this transaction.
     ///
     /// # Errors
     /// `InvalidArgument` if there is no such table.
@@ -398,8 +398,8 @@ impl<'a> Transaction<'a> {
         self.control.find(id, key, rank).ok_or_else(missing)
     }
 
-    /// Returns the binding of an entry, after checking the whole specification. `before` is the one-shot group that the
-    /// entry had.
+    /// Checks an entry's whole specification and returns its binding. `before` is the one-shot group that the entry has
+    /// so far.
     fn checked(&self, table: &Table, spec: &EntrySpec, before: Option<&Group>) -> Result<Binding> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
             return invalid(format!(
@@ -517,7 +517,8 @@ fn compiled_record<'a>(key: KeyRef<'a>, sequence: u64, entry: &CompiledEntry<'a>
     }
 }
 
-/// Compiles a key. Returns it with the rank, which orders entries where the key alone does not.
+/// Compiles a key. Returns the key and the rank. The rank orders the entries of tables in which the order of entries
+/// matters.
 pub(crate) fn compile_key(
     table: &Table,
     fields: &[KeyField],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control plane's own state: all objects, and the references between them.
+//! The truth: the control plane's copy of the state. It holds all objects, and counts the references between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ pub(crate) struct Member {
     pub(crate) action: ActionEntry,
 }
 
-/// An object, and the number of references to it.
+/// An object with the number of references to it.
 #[derive(Debug)]
 pub(crate) struct Counted<T> {
     pub(crate) value: Arc<T>,
     pub(crate) references: usize,
 }
 
-/// Parts of a table that truth and both sides share.
+/// Parts of a table that the truth and both sides share.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) slab: Arc<Slab>,
@@ -59,7 +59,7 @@ impl Kept {
     }
 }
 
-/// A table's entries. Slots in use are those below `next` that are neither free nor parked.
+/// A table's entries. A slot is in use if it is below `next` and neither free nor parked.
 #[derive(Debug)]
 pub(crate) struct TableTruth {
     pub(crate) slab: Arc<Slab>,
@@ -67,23 +67,23 @@ pub(crate) struct TableTruth {
     len: usize,
     next: u32,
     free: Vec<u32>,
-    /// Slots to which only handles refer.
+    /// Slots to which only handles still refer.
     parked: Vec<u32>,
     pub(crate) default: Arc<DefaultEntry>,
     pub(crate) initial_default: Arc<DefaultEntry>,
     profile: Option<ProfileId>,
 }
 
-/// Index from a key and its rank to the slot.
+/// Index that finds an entry's slot by key and rank.
 #[derive(Debug)]
 enum Index {
-    /// The index of the sides, in an exact-match table.
+    /// The lookup structure of the sides, in an exact-match table.
     Sides,
     Routes(SharedRoutes),
     Own(Box<Exact>),
 }
 
-/// Calls `then` with an entry's identity: the bytes by which the index distinguishes the entries of a table.
+/// Calls `then` with an entry's identity, the bytes by which the index distinguishes the entries of a table.
 fn identity<R>(stored: &[u8], prefix_len: u32, rank: i32, then: impl FnOnce(&[u8]) -> R) -> R {
     let (length, rank) = ((prefix_len as u16).to_ne_bytes(), rank.to_ne_bytes());
     let parts = [stored, &length, &rank];
@@ -109,7 +109,7 @@ fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
     identity(record.stored(), record.prefix_len(), record.rank(), then)
 }
 
-/// Bytes of an identity beside the key: prefix length and rank.
+/// Number of bytes that an identity has in addition to the key, for prefix length and rank.
 const IDENTITY_BYTES: usize = 6;
 
 impl TableTruth {
@@ -136,7 +136,7 @@ impl TableTruth {
         }
     }
 
-    /// Returns the slot of the entry with this key and rank. `side` must have all of truth's entries.
+    /// Returns the slot of the entry with this key and rank. `side` must have all entries of the truth.
     pub(crate) fn get(&self, side: &TableSide, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         match &self.index {
             Index::Sides => side.structure.find(key.stored()),
@@ -175,7 +175,7 @@ impl TableTruth {
         (0..self.next).filter(|slot| self.slab.record(*slot).is_live())
     }
 
-    /// Returns a free slot; `None` if there is none left.
+    /// Returns a free slot, or `None` if no slot is free.
     pub(crate) fn allocate(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
@@ -188,7 +188,7 @@ impl TableTruth {
         Some(slot)
     }
 
-    /// Releases a slot to which neither truth nor a side refers.
+    /// Releases a slot to which neither the truth nor a side refers. If a handle still refers to it, parks the slot.
     pub(crate) fn release(&mut self, slot: u32) {
         if self.slab.release(slot) {
             self.free.push(slot);
@@ -197,7 +197,7 @@ impl TableTruth {
         }
     }
 
-    /// Releases the slots that a change has made unused, once both sides have applied it.
+    /// Releases the slots that a change has made unused. Order: both sides must have applied the change before.
     pub(crate) fn settle(&mut self, swap: EntrySwap) {
         let Some(before) = swap.before else { return };
         let is_holder = self.slab.is_holder(before);
@@ -210,21 +210,21 @@ impl TableTruth {
         }
     }
 
-    /// Prepares the routes. Must be called before sides are updated.
+    /// Prepares the routes. Order: must be called before the sides are updated.
     fn prepare(&self) {
         if let Index::Routes(routes) = &self.index {
             routes.write().prepare();
         }
     }
 
-    /// Clears the recorded changes of the routes. Must be called after both sides have been updated.
+    /// Clears the recorded changes of the routes. Order: must be called after both sides have been updated.
     fn forget(&self) {
         if let Index::Routes(routes) = &self.index {
             routes.write().forget();
         }
     }
 
-    /// Retries to release some of the parked slots.
+    /// Tries again to release some of the parked slots.
     pub(crate) fn look_at_parked(&mut self) {
         for _ in 0..self.parked.len().min(64) {
             if let Some(slot) = self.parked.pop() {
@@ -410,12 +410,12 @@ impl Truth {
 }
 
 impl Truth {
-    /// Prepares the routes. Must be called before a side is updated with the changes of a transaction.
+    /// Prepares the routes. Order: must be called before a side is updated with the changes of a transaction.
     pub(crate) fn prepare(&self) {
         self.tables.iter().for_each(TableTruth::prepare);
     }
 
-    /// Clears the recorded changes of the routes. Must be called after both sides have been updated.
+    /// Clears the recorded changes of the routes. Order: must be called after both sides have been updated.
     pub(crate) fn forget(&self) {
         self.tables.iter().for_each(TableTruth::forget);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Byte strings of the control plane: accepted with any zero padding, returned in the shortest form (P4Runtime 1.5,
-//! section 8.4).
+//! Byte strings of the control plane. They are accepted with any zero padding, and returned in the shortest form
+//! (P4Runtime 1.5, section 8.4).
 
 use std::fmt;
 
 use crate::error::{Result, TableError};
 use crate::model::Value;
 
-/// Returns the shortest form: no leading zero bytes, but one zero byte for 0.
+/// Returns the shortest form of a value. It has no leading zero bytes; the value 0 is one zero byte.
 pub fn canonical(bytes: &[u8]) -> Value {
     let first = bytes.iter().position(|byte| *byte != 0);
     match first {
@@ -16,7 +16,7 @@ pub fn canonical(bytes: &[u8]) -> Value {
     }
 }
 
-/// Returns a value without its leading zero bytes, if it fits `width` bits.
+/// Returns a value without its leading zero bytes. Fails if the value does not fit in `width` bits.
 fn significant<'a>(value: &'a [u8], width: u16, what: &dyn fmt::Display) -> Result<&'a [u8]> {
     let bytes = usize::from(width).div_ceil(8);
     if value.is_empty() {
@@ -63,7 +63,7 @@ pub(crate) fn append_words(
     what: &dyn fmt::Display,
 ) -> Result<()> {
     if width <= 64 {
-        // The most frequent case, without an allocation.
+        // Handles the most frequent case without an allocation.
         let significant = significant(value, width, what)?;
         let word = significant
             .iter()
@@ -80,7 +80,7 @@ pub(crate) fn append_words(
     Ok(())
 }
 
-/// Returns the shortest form of a value held in words.
+/// Returns the shortest form of a value that is given as words.
 pub(crate) fn from_words(words: &[u64]) -> Value {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     canonical(&bytes)

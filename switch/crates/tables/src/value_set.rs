@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members of parser value sets.
+//! Members of parser value sets, and the test whether a key is a member.
 
 use sluice_program::ValueSet;
 
@@ -35,7 +35,7 @@ pub(crate) struct ValueSetMembers {
 }
 
 impl ValueSetMembers {
-    /// Compiles members: one field for each component of the key where the set is used.
+    /// Compiles members. A member has one field for each component of the `select` key in which the set is used.
     ///
     /// # Errors
     /// `InvalidArgument` for a wrong number or kind of fields, `OutOfRange` for a bad value.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Read access for the control plane: a consistent snapshot, in an order that depends only on the content.
+//! Read access for the control plane. A view is a consistent snapshot. Its order depends only on the content, not on
+//! the history.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, MulticastGroup
 use crate::store::Control;
 use crate::transaction::compile_key;
 
-/// Snapshot of the state. Transactions wait while it is held.
+/// Snapshot of the state. Transactions wait while the view exists.
 pub struct View<'a> {
     program: &'a Program,
     control: MutexGuard<'a, Control>,
@@ -23,7 +24,7 @@ impl<'a> View<'a> {
         Self { program, control }
     }
 
-    /// Returns the entries of a table, by key and descending priority.
+    /// Returns the entries of a table, in order of key and descending priority.
     pub fn entries(&self, table: TableId) -> Vec<Entry> {
         let truth = &self.control.truth.tables[table.index()];
         let slab = &truth.slab;
@@ -85,7 +86,7 @@ impl<'a> View<'a> {
         (truth.multicast.len(), truth.clones.len())
     }
 
-    /// Returns the members of a profile, by id.
+    /// Returns the members of a profile, in order of id.
     pub fn members(&self, profile: ProfileId) -> Vec<MemberSpec> {
         let members = self.control.truth.profiles[profile.index()]
             .members
@@ -99,19 +100,19 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Returns the groups of a profile, by id.
+    /// Returns the groups of a profile, in order of id.
     pub fn groups(&self, profile: ProfileId) -> Vec<GroupSpec> {
         let groups = self.control.truth.profiles[profile.index()].groups.values();
         groups.map(|group| group.value.spec()).collect()
     }
 
-    /// Returns the multicast groups, by id.
+    /// Returns the multicast groups, in order of id.
     pub fn multicast_groups(&self) -> Vec<(u32, Arc<MulticastGroup>)> {
         let groups = self.control.truth.multicast.iter();
         groups.map(|(id, group)| (*id, Arc::clone(group))).collect()
     }
 
-    /// Returns the clone sessions, by id.
+    /// Returns the clone sessions, in order of id.
     pub fn clone_sessions(&self) -> Vec<(u32, CloneSession)> {
         let sessions = self.control.truth.clones.iter();
         sessions
@@ -125,7 +126,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the first bytes of a key as a number that orders keys of one table as the bytes do.
+/// Returns the first eight bytes of a key as a number. For keys of one table, the order of these numbers is the order
+/// of the bytes.
 fn leading(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = key.len().min(first.len());

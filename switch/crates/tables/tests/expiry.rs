@@ -9,7 +9,7 @@ use common::{entry, exact, id, store};
 use proptest::prelude::*;
 use sluice_tables::{KeyField, Store};
 
-/// Keys in use: few, so that operations collide.
+/// Number of keys. It is small, so that operations hit the same entries.
 const KEYS: u32 = 6;
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ enum Step {
     Write { key: u32, timeout_ms: u64 },
     /// Deletes the entry, if it exists.
     Delete { key: u32 },
-    /// Performs one of the operations above, and rolls it back.
+    /// Performs a write (or a deletion, if the timeout is `None`) and rolls it back.
     TakenBack { key: u32, timeout_ms: Option<u64> },
     /// Sends a packet.
     Hit { key: u32 },
@@ -44,7 +44,7 @@ struct Idle {
     since_us: u64,
 }
 
-/// The model: examines every entry.
+/// The model, which examines every entry at each sweep.
 #[derive(Default)]
 struct Model(BTreeMap<u32, Idle>);
 
@@ -87,7 +87,7 @@ impl Pair {
         }
     }
 
-    /// Sends a packet now.
+    /// Sends a packet with this key at the current time.
     fn hit(&mut self, key: u32) {
         if let Some(idle) = self.model.0.get_mut(&key) {
             let found = self
@@ -163,7 +163,7 @@ proptest! {
     fn reports_are_those_of_a_model_that_looks_at_every_entry(
         steps in proptest::collection::vec(step(), 1..120)
     ) {
-        // Far ahead of the clock that stamps new entries.
+        // The test's clock is far ahead of the store's clock, which determines the time of new entries.
         let now_us = 3_600_000_000;
         let mut pair = Pair { store: store(), model: Model::default(), now_us };
         for step in &steps {

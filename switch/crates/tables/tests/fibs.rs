@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Longest-prefix tables: operator commands and single entries.
+//! Tests longest-prefix tables: operator commands, and the entry that a lookup matched.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn key(vrf: u16, address: u32) -> Vec<u8> {
     [&vrf.to_be_bytes()[..], &address.to_be_bytes()[..]].concat()
 }
 
-/// Inserts `count` /24s with few different values.
+/// Inserts `count` routes of length /24 with few different values.
 fn fill(store: &Store, vrf: u16, count: u32) {
     let mut tx = store.transaction();
     for index in 0..count {

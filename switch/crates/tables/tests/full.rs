@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Full tables, groups and other objects refuse more with `ResourceExhausted`. The existing content stays: packets and
-//! readers find the same entries. When one is removed, there is room again.
+//! Checks that full tables, groups and other objects refuse additions with `ResourceExhausted`. The existing content
+//! stays: packets and readers find the same entries. When an entry is removed, there is room again.
 
 mod common;
 
@@ -14,9 +14,9 @@ use sluice_tables::{
     OneShotMember, Replica, Store, TableError, Transaction,
 };
 
-/// The selector of the test program: 8 members.
+/// The selector of the test program, which has room for 8 members.
 const SELECTOR: ProfileId = ProfileId(0);
-/// The profile without selector: 2 members.
+/// The profile without a selector, which has room for 2 members.
 const PROFILE: ProfileId = ProfileId(1);
 
 type Result = std::result::Result<(), TableError>;
@@ -96,7 +96,7 @@ fn a_table() {
     }
     assert_eq!(look_up(&store, "small", &[0, 3], 0), None);
     assert_eq!(store.view().entry_count(small), 2);
-    // A batch that does not fit leaves no trace, and existing entries can be modified and replaced.
+    // A batch that does not fit changes nothing. Existing entries can be modified and replaced.
     let mut tx = store.transaction();
     tx.delete(small, &[exact(1)], 0).unwrap();
     tx.insert(small, entry(vec![exact(4)], 0, 4)).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares tables matched by priority whose keys are longer than the classifier supports with a linear search over the
-//! accepted entries. Packets are looked up between the changes.
+//! Tests tables that are matched by priority and whose keys are longer than the classifier supports. Compares lookups
+//! between changes with a linear search over the accepted entries.
 
 mod common;
 
@@ -8,10 +8,10 @@ use common::{entry, id, look_up, store};
 use proptest::prelude::*;
 use sluice_tables::KeyField;
 
-/// Bytes of the key's second field.
+/// Size of the key's second field in bytes.
 const HUGE: usize = 520;
 
-/// A key: a number that is matched by range, and two bytes of the long field that are far apart.
+/// A key: a number that is matched by range, and two bytes of the long field. The two bytes are far apart.
 type Key = (u16, u8, u8);
 
 /// An entry: the range, values and masks of the two bytes, and the priority.
@@ -104,7 +104,7 @@ proptest! {
     fn the_first_of_the_highest_priority_matches(steps in steps()) {
         let store = store();
         let table = id(&store, "huge");
-        // Entries in insertion order, each with its value.
+        // Accepted entries in insertion order, each with its value.
         let mut present: Vec<(Row, u8)> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             let mut tx = store.transaction();

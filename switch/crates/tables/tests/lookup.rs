@@ -7,7 +7,7 @@ use common::{entry, exact, id, look_up, lpm, store};
 use proptest::prelude::*;
 use sluice_tables::KeyField;
 
-/// An entry of the specification: a predicate over (k0, k1), its rank, its value.
+/// An entry of the reference: its fields, a predicate over (k0, k1), its rank and its value.
 struct Row {
     fields: Vec<KeyField>,
     priority: i32,

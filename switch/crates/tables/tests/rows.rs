@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the rows and arrays that machine code uses with the other interfaces. Also checks that each packet is
-//! counted once, whatever other threads count or reset.
+//! Checks that the rows and arrays that machine code uses agree with the other interfaces. Also checks that each packet
+//! is counted once, even if other threads count or reset at the same time.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
             .iter()
             .fold(0, |sum: u128, b| sum << 8 | u128::from(*b))
     };
-    // SAFETY: there is a handle for each table, whose offsets are valid as long as the side is held.
+    // SAFETY: there is a handle for each table. Its fields are valid as long as the side is held.
     let word = |offset: usize| unsafe {
         let handle = side.handles().as_ptr().add(table.index()).cast::<u8>();
         handle.add(offset).cast::<*const u8>().read()
@@ -87,7 +87,7 @@ fn check(store: &Store, side: &Side, name: &str, key: &[u8]) -> Option<u64> {
     expected.hit.then(|| action.params[0])
 }
 
-/// Returns a key of each table: fields as the control plane writes them, and bytes as in packets.
+/// Returns a key for a table, as the fields that the control plane writes, the priority, and the bytes in packets.
 fn key(name: &str, number: u8, length: u32) -> (Vec<KeyField>, i32, Vec<u8>) {
     let wide = u32::from(number) << 24;
     let two = |last: &[u8]| [&[0, number % 3], last].concat();
@@ -144,7 +144,7 @@ proptest! {
                 let (fields, priority, _) = key(name, number, length);
                 let mut tx = store.transaction();
                 let table = id(&store, name);
-                // Entries that exist, that do not, and that the table has no room for.
+                // The entry may exist or not, and the table may have no room for it.
                 let _ = if insert {
                     let spec = entry(fields, priority, value);
                     tx.insert(table, spec.clone()).or_else(|_| tx.modify(table, spec))
@@ -234,7 +234,7 @@ fn every_packet_is_counted_once_whoever_counts_or_resets() {
                 std::thread::yield_now();
             }
         });
-        // One worker after the other, then two concurrently.
+        // Runs one worker alone, and then two workers concurrently.
         worker();
         let both = [scope.spawn(worker), scope.spawn(worker)];
         both.into_iter()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: atomic for packets, and restored exactly by a rollback; members, groups, sessions.
+//! Tests that transactions are atomic for packets, and that a rollback restores the exact state. Also tests members,
+//! groups and sessions.
 
 mod common;
 
@@ -187,7 +188,7 @@ fn groups_are_checked() {
     assert!(matches!(missing, Err(TableError::NotFound(_))));
 }
 
-/// Returns the value that each of many hashes selects.
+/// Returns the values that 20,000 different hashes select.
 fn chosen(store: &Store) -> Vec<Option<u64>> {
     let hashes = (0..20_000).map(|hash| hash * 0x1_0001);
     hashes
@@ -213,7 +214,7 @@ fn store_with_a_group(members: &[(u32, u32)]) -> Store {
 const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
 const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
-/// Packets see the sides alternately: both must have kept the same flows.
+/// Checks both sides. Packets see them alternately, so both sides must keep the same flows.
 #[test]
 fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
     let store = store_with_a_group(&WHOLE);
@@ -247,7 +248,7 @@ fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
     tx.commit();
     let degraded = chosen(&store);
     let mut tx = store.transaction();
-    // Entirely other content. If it were kept, the group would later start from it.
+    // Writes completely different content. If the rollback did not remove it, later writes would start from it.
     let savepoint = tx.savepoint();
     tx.group_modify(SELECTOR, &group(7, &[(2, 7), (3, 1)]))
         .unwrap();

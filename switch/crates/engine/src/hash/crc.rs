@@ -5,7 +5,7 @@
 //! four bytes per step with four tables of 256 remainders, built at compile time (slicing: Kounavis and Berry, ISCC
 //! 2005). For reflected CRCs of 16 and 32 bits, native code uses [`Folding`] instead.
 
-/// A CRC of `width` bits. CRCs that are not reflected are computed in the top bits of 64.
+/// A CRC of `width` bits. A CRC that is not reflected is computed in the top bits of a 64-bit word.
 #[derive(Debug)]
 pub(super) struct Crc {
     width: u32,
@@ -82,7 +82,7 @@ impl Crc {
         let unused = 64 - self.width;
         let start = self.initial << unused;
         let (steps, tail) = data.as_chunks::<4>();
-        // The first byte of the input is the lowest.
+        // The lowest byte of `step` is the first byte of the input.
         let four = |step: u32| {
             let byte = |place: u32| (step >> (8 * place) & 0xff) as usize;
             let [last, third, second, first] = &self.tables;
@@ -123,31 +123,32 @@ pub(super) static CRC64: Crc = Crc::new(64, 0x1b, 0, true, 0);
 /// [`of_zeros(length)`](Self::of_zeros). Leading zeros do not change a remainder, so inputs are padded in front to
 /// whole blocks of 16 bytes.
 ///
-/// Bit 0 stands for the highest power. In this representation a product of two 64-bit words, read as 128 bits, has an
-/// additional factor x. Hence the exponents of the constants are smaller by one.
+/// Bit 0 is the coefficient of the highest power. In this representation, a product of two 64-bit words, read as 128
+/// bits, has an additional factor x. Hence the exponents of the constants are smaller by one.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct Folding {
-    /// x^191 and x^127: move the two words of a block onto the next block.
+    /// x^191 and x^127, which move the two words of a block onto the next block.
     over_block: [u64; 2],
-    /// x^95 and x^63: reduce 128 bits to 96, and 96 to 64.
+    /// x^95 and x^63, which reduce 128 bits to 96, and 96 to 64.
     down: [u64; 2],
     /// The quotient of x^64 and the polynomial, and the polynomial, for Barrett's reduction.
     barrett: [u64; 2],
     crc: &'static Crc,
 }
 
-/// Function that computes the remainder of this number of blocks, at least one, of two words each in memory order.
+/// Function that computes the remainder of a sequence of blocks. The arguments are the constants, the address of the
+/// blocks, and their number, at least 1. A block is two words in memory order.
 pub type Remainder = unsafe extern "C" fn(&Folding, *const u64, u64) -> u64;
 
-/// Function that computes the remainder of one block.
+/// Function that computes the remainder of one block, given the constants and the block's two words.
 pub type RemainderOfBlock = unsafe extern "C" fn(&Folding, u64, u64) -> u64;
 
 impl Folding {
-    /// Computes the constants. `polynomial` excludes its highest power, which is `width`, at most 32.
+    /// Computes the constants. `polynomial` excludes the term of the highest power, x^`width`; `width` is at most 32.
     const fn new(width: u32, polynomial: u64, crc: &'static Crc) -> Self {
-        // Always of degree 32: multiplied by x^(32 - width). The remainder gets the same factor, which does not change
-        // its reflected bits.
+        // Multiplication by x^(32 - width) gives every polynomial the degree 32. The remainder is multiplied by the
+        // same factor, which does not change its reflected bits.
         let polynomial = 1 << 32 | polynomial << (32 - width);
         // Returns x^power modulo the polynomial, as a reflected word.
         const fn power(power: u32, polynomial: u64) -> u64 {
@@ -162,7 +163,8 @@ impl Folding {
             }
             rest.reverse_bits()
         }
-        // Long division of x^64: starts with its first 33 digits, a 1 and zeros, and then brings down 32 more zeros.
+        // Divides x^64 by long division. The division starts with the first 33 digits of x^64, a 1 and zeros, and then
+        // brings down 32 more zeros.
         let mut quotient: u64 = 0;
         let mut rest: u64 = 1 << 32;
         let mut digit = 0;
@@ -229,20 +231,20 @@ mod x86 {
     }
 
     /// Computes the remainder of 128 bits times x^32. Optimised for latency, because the next steps depend on the
-    /// result: independent operations overlap, and values stay in 128-bit registers.
+    /// result. So independent operations overlap, and values stay in 128-bit registers.
     #[target_feature(enable = "pclmulqdq")]
     fn reduce(folding: &Folding, block: __m128i) -> u64 {
         let down = pair(folding.down[0], folding.down[1]);
         let barrett = pair(folding.barrett[0], folding.barrett[1]);
         let half = pair(0xffff_ffff, 0);
-        // 128 bits to 96: the low word holds the higher powers.
+        // Reduces 128 bits to 96. The low word holds the higher powers.
         let rest = _mm_slli_si128::<4>(_mm_srli_si128::<8>(block));
         let rest = _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, down), rest);
-        // 96 bits to 64, in the high word.
+        // Reduces 96 bits to 64, in the high word.
         let folded = _mm_clmulepi64_si128::<0x10>(rest, down);
         let rest = _mm_xor_si128(folded, rest);
         let rest = _mm_unpackhi_epi64(rest, rest);
-        // 64 bits to 32, by Barrett's reduction: subtracts the quotient of the upper half times the polynomial.
+        // Reduces 64 bits to 32 by Barrett's reduction: subtracts the quotient of the upper half times the polynomial.
         let quotient = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(rest, half), barrett);
         let taken = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(quotient, half), barrett);
         (_mm_cvtsi128_si64(_mm_xor_si128(rest, taken)) as u64) >> 32
@@ -271,8 +273,8 @@ mod x86 {
         words: *const u64,
         blocks: u64,
     ) -> u64 {
-        // SAFETY: guaranteed by the caller. Loads single words, because native code has just stored single words: so
-        // store-to-load forwarding works.
+        // SAFETY: guaranteed by the caller. Native code has just stored single words, so the loads here are of single
+        // words too: then store-to-load forwarding works.
         let block =
             |index: usize| unsafe { pair(*words.add(2 * index), *words.add(2 * index + 1)) };
         let over = pair(folding.over_block[0], folding.over_block[1]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Assigns one answer to all addresses of a prefix, where that concerns only one leaf. Nearly every change of a table
-//! is of this kind. `update` handles the others.
+//! Assigns one answer to all addresses of a prefix, if all these addresses are in one leaf. Nearly every change of a
+//! table is of this kind. The module `update` handles all other changes.
 
 use super::batch::{Kernel, LinePosition};
 use super::build::{Trees, key, last_key, segment_end};
@@ -8,10 +8,10 @@ use super::line::{Line, ways};
 use crate::Prefix;
 use crate::item::Item;
 
-/// Capacity for the parts of any leaf, and for two more.
+/// Capacity in parts. It suffices for any leaf with two more parts.
 const PARTS: usize = 16;
 
-/// Parts of a leaf, on the stack.
+/// Parts of a leaf, stored on the stack.
 struct Parts<I> {
     parts: [(u32, I); PARTS],
     count: usize,
@@ -50,7 +50,7 @@ impl<I: Item> Parts<I> {
         self.count += 1;
     }
 
-    /// Appends a part, unless the last part has the same item.
+    /// Appends a part. If the last part has the same item, extends the last part instead.
     fn go_on(&mut self, part: (u32, I)) {
         if self.all().last().is_none_or(|(_, item)| *item != part.1) {
             self.push(part);
@@ -59,8 +59,9 @@ impl<I: Item> Parts<I> {
 }
 
 impl<I: Item> Trees<I> {
-    /// Assigns an item to all addresses of a prefix, if they lie in one leaf that has several parts before and after.
-    /// Returns whether this was done. So this neither changes nor creates a tree with one answer for all keys.
+    /// Assigns an item to all addresses of a prefix, if these addresses lie in one leaf and the leaf has several parts
+    /// before and afterwards. Returns whether the item was assigned. Invariant: this function neither changes nor
+    /// creates a tree that has one answer for all keys.
     pub(super) fn assign(
         &mut self,
         kernel: Kernel,
@@ -83,7 +84,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// Like [`assign`](Self::assign), given the leaf in which the prefix begins.
+    /// Like [`assign`](Self::assign), with the leaf in which the prefix begins.
     pub(super) fn assign_at(
         &mut self,
         leaf: LinePosition,
@@ -111,7 +112,7 @@ impl<I: Item> Trees<I> {
         if last < until {
             new.go_on((last + 1, old.parts[to].1));
         }
-        // Merges at most the first of these. The later ones differ from each other, and no two references are equal.
+        // At most the first of these parts is merged with the last one. Adjacent later parts have different items.
         rest.iter().for_each(|part| new.go_on(*part));
         let fits = (2..=ways::<I>()).contains(&new.count);
         if fits {

@@ -1,35 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups: single, or in batches so that their cache misses overlap.
+//! Single lookups, and lookups in batches, whose cache misses overlap.
 //!
-//! A chunk of addresses descends level by level. The first two levels are one step, because their lines are in the
-//! first or second-level cache. A vector compare in each line gives the next line. No branch depends on the result of a
-//! search, so none is mispredicted. The few addresses that continue in the next segment do so together at the end.
+//! All addresses of a chunk descend together, level by level. The first two levels are one step, because their lines
+//! are in the first-level or second-level cache. In each line, a vector compare yields the next line. No branch depends
+//! on the result of a search, so no branch is mispredicted. The few addresses that continue in the next segment do so
+//! together at the end.
 
 use super::build::{SEGMENTS, Trees, key};
 use super::line::{INNER, Line, leaf};
 use crate::item::Item;
 use crate::lines::fetch;
 
-/// Addresses in a chunk: enough to cover the latency of a cache miss.
+/// Number of addresses in a chunk. It is large enough to cover the latency of a cache miss.
 const CHUNK: usize = 64;
 
-/// Values that are tested for references together.
+/// Number of values that are tested for references together.
 const PASSED: usize = 16;
 
-/// Instructions used for lookups.
+/// Set of processor instructions for lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
     /// Instructions that every processor of the architecture has.
     Portable,
-    /// AVX2: two compares a line.
+    /// AVX2, with two compares per line.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512: one compare a line.
+    /// AVX-512, with one compare per line.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
-/// Counts the bounds of a line that are below a key. A mask selects the words that are bounds.
+/// Functions that count the bounds of a line that are below a key. The arguments are the line, the key, and a mask of
+/// the words that are bounds.
 trait Count: Fn(&Line, u32, u32) -> u32 + Copy {}
 
 impl<T: Fn(&Line, u32, u32) -> u32 + Copy> Count for T {}
@@ -56,11 +58,11 @@ impl Kernel {
         Self::Portable
     }
 
-    /// Looks up each address. `values` must be as long as `addresses`.
+    /// Looks up each address and writes its answer to `values`, which must be as long as `addresses`.
     pub(super) fn many<I: Item>(self, view: View<'_, I>, addresses: &[u128], values: &mut [u32]) {
         match self {
             Self::Portable => view.many(addresses, values, portable),
-            // SAFETY: `detect` found the features.
+            // SAFETY: `detect` found the processor features that the function needs.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::many_avx2(view, addresses, values) },
             // SAFETY: as above.
@@ -74,7 +76,7 @@ impl Kernel {
     pub(super) fn one<I: Item>(self, view: View<'_, I>, address: u128) -> u32 {
         match self {
             Self::Portable => view.one(address, portable),
-            // SAFETY: `detect` found the features.
+            // SAFETY: `detect` found the processor features that the function needs.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::one_avx2(view, address) },
             // SAFETY: as above.
@@ -83,12 +85,12 @@ impl Kernel {
         }
     }
 
-    /// Returns the leaf of an address: the only line of the lookup that is probably not in a near cache.
+    /// Returns the leaf of an address. All other lines that a lookup reads are probably in a near cache.
     #[inline]
     pub(super) fn leaf<I: Item>(self, view: View<'_, I>, address: u128) -> *const Line {
         match self {
             Self::Portable => view.first_leaf(address, portable),
-            // SAFETY: `detect` found the features.
+            // SAFETY: `detect` found the processor features that the function needs.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::leaf_avx2(view, address) },
             // SAFETY: as above.
@@ -108,7 +110,7 @@ impl Kernel {
     ) -> LinePosition {
         match self {
             Self::Portable => trees.position(top, height, key, portable),
-            // SAFETY: `detect` found the features.
+            // SAFETY: `detect` found the processor features that the function needs.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::position_avx2(trees, top, height, key) },
             // SAFETY: as above.
@@ -117,7 +119,7 @@ impl Kernel {
         }
     }
 
-    /// Descends several trees of a segment together, from their topmost lines to the leaf of a key each, and prefetches
+    /// Descends several trees of a segment together, each from its topmost line to the leaf of one key. Prefetches
     /// these leaves.
     pub(super) fn positions<I: Item>(
         self,
@@ -128,7 +130,7 @@ impl Kernel {
     ) {
         match self {
             Self::Portable => trees.positions(positions, height, keys, portable),
-            // SAFETY: `detect` found the features.
+            // SAFETY: `detect` found the processor features that the function needs.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::positions_avx2(trees, positions, height, keys) },
             // SAFETY: as above.
@@ -138,7 +140,7 @@ impl Kernel {
     }
 }
 
-/// A line, and the range of keys that lead to it.
+/// A line, and the range of keys whose search reaches this line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinePosition {
     pub(super) at: u32,
@@ -176,9 +178,9 @@ mod x86 {
     fn avx2(line: &Line, key: u32, mask: u32) -> u32 {
         let key = _mm256_set1_epi32(key as i32);
         let from = line.words().as_ptr().cast();
-        // SAFETY: two loads of 32 bytes each from the line's 64. The line is aligned.
+        // SAFETY: the two loads read 32 bytes each, and the line has 64 bytes. The line is aligned.
         let (near, far) = unsafe { (_mm256_load_si256(from), _mm256_load_si256(from.add(1))) };
-        // AVX2 has no unsigned compare.
+        // AVX2 has no unsigned compare, so this uses the unsigned maximum.
         let from_key_on = |bounds| {
             let from_key_on = _mm256_cmpeq_epi32(_mm256_max_epu32(key, bounds), bounds);
             _mm256_movemask_ps(_mm256_castsi256_ps(from_key_on)) as u32
@@ -190,8 +192,8 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn avx512(line: &Line, key: u32, mask: u32) -> u32 {
         let below: u32;
-        // SAFETY: a load of the line's 64 bytes, which are aligned, by instructions that the processor has. They are
-        // written as assembly because the compiler would separate the mask from the compare. The extra instruction
+        // SAFETY: this loads the line's 64 bytes, which are aligned. The processor has these instructions. They are
+        // written in assembly, because the compiler would apply the mask in a separate instruction. This instruction
         // would cost a quarter of the compare.
         unsafe {
             let bounds = _mm512_load_si512(line.words().as_ptr().cast());
@@ -262,10 +264,10 @@ mod x86 {
     kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, position_avx512, positions_avx512);
 }
 
-/// Data that lookups read.
+/// The data that lookups read.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a, I> {
-    /// Topmost line of the tree for each value of the first 16 bits.
+    /// For each value of the first 16 bits, the topmost line of its tree.
     pub(super) roots: &'a [u32],
     pub(super) trees: &'a Trees<I>,
 }
@@ -278,11 +280,11 @@ impl<I: Item> View<'_, I> {
         unsafe { *self.roots.get_unchecked((address >> 112) as usize) }
     }
 
-    /// Returns the child of an inner line to which a key leads.
+    /// Returns the child of an inner line that the search for a key visits next.
     #[inline(always)]
     fn child(self, at: u32, key: u32, count: impl Count) -> u32 {
-        // SAFETY: topmost lines and children of inner lines are lines of the pool. An inner line has one child more
-        // than bounds.
+        // SAFETY: topmost lines and children of inner lines are lines of the pool. The number of children of an inner
+        // line is one more than its number of bounds.
         let line = unsafe { self.trees.pool.lines().get_unchecked(at as usize) };
         line.first_child().wrapping_add(count(line, key, INNER))
     }
@@ -290,14 +292,14 @@ impl<I: Item> View<'_, I> {
     /// Returns the item of a leaf for a key.
     #[inline(always)]
     fn item(self, at: u32, key: u32, count: impl Count) -> I {
-        // SAFETY: as in `child`. A leaf has one item more than bounds.
+        // SAFETY: as in `child`. The number of items of a leaf is one more than its number of bounds.
         unsafe {
             let line = self.trees.pool.lines().get_unchecked(at as usize);
             line.item(count(line, key, leaf::<I>()))
         }
     }
 
-    /// Returns the leaf to which a key leads.
+    /// Returns the leaf in which the search for a key ends.
     #[inline(always)]
     fn leaf(self, top: u32, height: usize, key: u32, count: impl Count) -> u32 {
         (1..height).fold(top, |at, _| self.child(at, key, count))
@@ -325,7 +327,7 @@ impl<I: Item> View<'_, I> {
         self.line(self.leaf(self.begin(address), self.trees.heights[0], key, count))
     }
 
-    /// Returns the location of an address' entry in `roots`.
+    /// Returns the address of the element of `roots` for an address.
     #[inline(always)]
     pub(super) fn root(self, address: u128) -> *const u32 {
         self.roots.as_ptr().wrapping_add((address >> 112) as usize)
@@ -351,8 +353,8 @@ impl<I: Item> View<'_, I> {
         }
     }
 
-    /// Looks up all addresses in the first segment, with trees of this height, or of any height if it is 0. With a
-    /// constant height, a descent is a straight run of instructions, and the processor overlaps those of several
+    /// Looks up all addresses in the first segment, with trees of the height `HEIGHT`, or of any height if `HEIGHT` is
+    /// 0. With a constant height, a descent has no branches, so the processor overlaps the descents of several
     /// addresses.
     #[inline(always)]
     fn all<const HEIGHT: usize>(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
@@ -371,7 +373,7 @@ impl<I: Item> View<'_, I> {
             0 => self.trees.heights[0],
             height => height,
         };
-        // Meanwhile, the element of a value holds the number of its line.
+        // During the descent, each element of `values` holds the number of the address' current line.
         together(addresses, values, |address, line| {
             *line = self.begin(address);
             for _ in 1..height.min(3) {
@@ -417,7 +419,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// Returns the child of an inner line to which a key leads, and its range of keys.
+    /// Returns the child of an inner line that the search for a key visits next, and the child's range of keys.
     #[inline(always)]
     fn below(&self, position: LinePosition, key: u32, count: impl Count) -> LinePosition {
         let line = self.pool.get(position.at);
@@ -431,7 +433,7 @@ impl<I: Item> Trees<I> {
             first = line.words()[before as usize] + 1;
         }
         if INNER >> child & 1 == 1 {
-            // Bound behind the child. A missing bound is the greatest key.
+            // The bound after the child limits its keys. A missing bound is stored as the greatest key.
             last = last.min(line.words()[child as usize]);
         }
         LinePosition {
@@ -442,7 +444,7 @@ impl<I: Item> Trees<I> {
     }
 }
 
-/// Calls `one` for each address and value, several of them in a straight run of instructions.
+/// Calls `one` for each address and value. Groups of calls are unrolled, so that the processor overlaps them.
 #[inline(always)]
 fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)) {
     const GROUP: usize = 4;
@@ -458,19 +460,19 @@ fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)
     }
 }
 
-/// Addresses that are looked up in a segment after the first.
+/// Addresses whose lookup continues in a segment after the first.
 struct Lanes {
-    /// Index of each address.
+    /// Index of each lane's address in the chunk.
     whose: [usize; CHUNK],
     keys: [u32; CHUNK],
-    /// Current line of each address.
+    /// Current line of each lane's address.
     lines: [u32; CHUNK],
     /// Number of lanes in use.
     count: usize,
 }
 
 impl Lanes {
-    /// No lanes in use, with capacity for [`CHUNK`].
+    /// Value with no lanes in use, and capacity for [`CHUNK`] lanes.
     const EMPTY: Self = Self {
         whose: [0; CHUNK],
         keys: [0; CHUNK],
@@ -492,8 +494,8 @@ impl Lanes {
         }
     }
 
-    /// Replaces values that stand for references by the results of the next segments. They are few, so groups of values
-    /// without a reference are skipped.
+    /// Replaces values that stand for references by the results of the next segments. References are rare, so groups of
+    /// values without a reference are skipped.
     #[inline(always)]
     fn go_further<I: Item>(
         &mut self,
@@ -519,7 +521,7 @@ impl Lanes {
         self.finish(view, addresses, values, count);
     }
 
-    /// Continues all lanes, segment by segment, until they have answers.
+    /// Continues all lanes, segment by segment, until all of them have answers.
     #[inline(always)]
     fn finish<I: Item>(
         &mut self,
@@ -551,13 +553,13 @@ impl Lanes {
     }
 }
 
-/// Returns whether a value is the result of [`Item::value`] on a reference.
+/// Returns whether a value is the result of [`Item::value`] for a reference.
 #[inline(always)]
 fn refers<I: Item>(value: u32) -> bool {
     value.wrapping_add(1) & (I::LIMIT + 2) != 0
 }
 
-/// Returns whether any of the values is such a result.
+/// Returns whether at least one of the values is the result of [`Item::value`] for a reference.
 #[inline(always)]
 fn any_refers<I: Item>(values: &[u32]) -> bool {
     let bits = values.iter().map(|value| value.wrapping_add(1));

@@ -6,14 +6,15 @@ use super::pool::Pool;
 use crate::Address;
 use crate::item::Item;
 
-/// Segments of an address after the first 16 bits.
+/// Number of segments of an address after the first 16 bits.
 pub(super) const SEGMENTS: usize = 4;
 
 /// Error: the structure has no room for more lines or references.
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// Children of an inner line when it is built, of at most sixteen. The rest is room for later changes.
+/// Number of children of an inner line when it is built. The maximum is sixteen; the difference is room for later
+/// changes.
 const CHILDREN: usize = 14;
 
 /// Returns the number of address bits before a segment.
@@ -26,19 +27,19 @@ pub(super) fn segment_end(segment: usize) -> u32 {
     (segment_start(segment) + 32).min(u128::BITS)
 }
 
-/// Returns the 32 bits of a segment of an address, zero-padded.
+/// Returns an address' key in a segment: the segment's 32 bits, zero-padded.
 #[inline(always)]
 pub(super) fn key(address: u128, segment: usize) -> u32 {
     address.bits(segment_start(segment), 32)
 }
 
-/// Returns the bits of a segment padded with ones: the last key of this address.
+/// Returns an address' last key in a segment: the segment's bits, padded with ones.
 pub(super) fn last_key(address: u128, segment: usize) -> u32 {
     let padding = segment_start(segment) + 32 - segment_end(segment);
     key(address, segment) | ((1 << padding) - 1)
 }
 
-/// Appends a part that begins at `start`. Drops an empty part before it, and merges adjacent equal answers.
+/// Appends a part that begins at `start`. Drops the last part if it is empty, and merges adjacent equal answers.
 pub(super) fn push<I: Item>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
     parts.pop_if(|(last, _)| *last == start);
     let same = parts.last().is_some_and(|(_, last)| *last == item);
@@ -47,18 +48,18 @@ pub(super) fn push<I: Item>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
     }
 }
 
-/// Content of a segment's cell: an answer, or cells of the next segment.
+/// Content of a cell of a segment: an answer, or cells of the next segment.
 #[derive(Debug)]
 pub(super) enum Content<I> {
     Answer(I),
     Further(Cells<I>),
 }
 
-/// Cells of a segment, with the key at which each begins, in ascending order.
+/// Cells of a segment in ascending order, each with the key at which it begins.
 pub(super) type Cells<I> = Vec<(u32, Content<I>)>;
 
-/// Converts ranges of addresses to cells of a segment. The addresses agree in all bits before the segment. The first
-/// range must begin at a key of the segment, that is, all bits behind the segment are 0.
+/// Converts ranges of addresses to cells of a segment. The addresses must agree in all bits before the segment. In the
+/// first address of the first range, all bits after the segment must be 0.
 pub(super) fn cells<I: Item>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
     let rest = u128::BITS - segment_end(segment);
     let mut found: Cells<I> = Vec::new();
@@ -93,10 +94,10 @@ pub(super) fn cells<I: Item>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
     found
 }
 
-/// Height of all trees of each segment. A single leaf has height 1.
+/// For each segment, the common height of all its trees. A tree of a single leaf has the height 1.
 pub(super) type Heights = [usize; SEGMENTS];
 
-/// Raises heights as needed for these cells of a segment.
+/// Raises the height of a segment so that a tree has room for these cells.
 pub(super) fn raise<I: Item>(heights: &mut Heights, segment: usize, cells: &Cells<I>) {
     while roomy::<I>(heights[segment]) < cells.len() {
         heights[segment] += 1;
@@ -108,12 +109,12 @@ pub(super) fn raise<I: Item>(heights: &mut Heights, segment: usize, cells: &Cell
     }
 }
 
-/// Returns the most parts that a tree of this height can hold.
+/// Returns the maximum number of parts of a tree of this height.
 pub(super) fn most<I: Item>(height: usize) -> usize {
     ways::<I>() * FANOUT.pow(height as u32 - 1)
 }
 
-/// Returns the most parts that a tree of this height holds with spare room.
+/// Returns the maximum number of parts of a tree of this height that still has room for changes.
 pub(super) fn roomy<I: Item>(height: usize) -> usize {
     most::<I>(height) * 7 / 8
 }
@@ -123,11 +124,11 @@ fn typical<I: Item>(height: usize) -> usize {
     (ways::<I>() - 1) * CHILDREN.pow(height as u32 - 1)
 }
 
-/// Trees over the keys of all segments, and the lines and references they share.
+/// The trees of all segments, with the lines and references that they share.
 #[derive(Clone, Debug)]
 pub(super) struct Trees<I> {
     pub(super) pool: Pool,
-    /// By reference: the topmost line of a tree over the next segment.
+    /// For each reference, the topmost line of a tree of the next segment.
     pub(super) further: Vec<u32>,
     pub(super) free: Vec<u32>,
     pub(super) heights: Heights,
@@ -186,7 +187,7 @@ impl<I: Item> Trees<I> {
         Ok(I::reference(index))
     }
 
-    /// Writes a tree for at most [`most`] parts to a line and new lines below it.
+    /// Writes a tree for at most [`most`] parts to a line and to new lines below this line.
     pub(super) fn fill(&mut self, at: u32, height: usize, parts: &[(u32, I)]) -> Result<(), Full> {
         if height == 1 {
             self.pool.set(at, Line::leaf(parts));
@@ -204,7 +205,7 @@ impl<I: Item> Trees<I> {
         Ok(())
     }
 
-    /// Returns the bytes on the heap.
+    /// Returns the number of bytes on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let references = self.further.capacity() + self.free.capacity();
         self.pool.memory_bytes() + references * size_of::<u32>()

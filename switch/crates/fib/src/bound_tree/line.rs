@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A line of a tree (a cache line): the bounds that divide its region, and the children or items of the parts.
+//! A line of a tree. It is a cache line that holds the bounds that divide its region into parts, and the children or
+//! items of the parts.
 
 use crate::item::Item;
 
-/// Children of an inner line.
+/// Maximum number of children of an inner line.
 pub(super) const FANOUT: usize = 16;
 
-/// Mask of the words that are bounds in an inner line: all but the last.
+/// Mask of the words of an inner line that are bounds: all words except the last one.
 pub(super) const INNER: u32 = (1 << (FANOUT - 1)) - 1;
 
-/// Size in bytes.
+/// Size of a line in bytes.
 const SIZE: usize = 64;
 
-/// Word without a bound. No key exceeds it.
+/// Value of an unused word. No key exceeds this value.
 const PAD: u32 = u32::MAX;
 
-/// A line. Its first words are bounds in ascending order: the first key of each part after the first, minus one. So the
-/// number of bounds below a key is the index of the key's part, and unused words never count. In an inner line, the
-/// last word is the number of the first child's line, and the other children follow that line. A leaf ends with the
-/// items of its parts.
+/// A line. Its first words are bounds in ascending order. A bound is the first key of a part, minus one; the first part
+/// has no bound. So the number of bounds below a key is the index of the key's part, and unused words never count. In
+/// an inner line, the last word is the number of the first child's line, and the other children follow that line. A
+/// leaf ends with the items of its parts.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line([u32; SIZE / 4]);
 
-/// Returns the most parts of a leaf. It has an item for each part and one bound less.
+/// Returns the maximum number of parts of a leaf. A leaf has one item for each part, and one bound less than parts.
 pub(super) const fn ways<I: Item>() -> usize {
     (SIZE + 4) / (4 + I::SIZE)
 }
 
-/// Returns the mask of the words that are bounds in a leaf.
+/// Returns the mask of the words of a leaf that are bounds.
 pub(super) const fn leaf<I: Item>() -> u32 {
     (1 << (ways::<I>() - 1)) - 1
 }
 
-/// Returns the bound for a part that begins at a key other than 0.
+/// Returns the bound for a part that begins at the key `start`, which is not 0.
 fn bound(start: u32) -> u32 {
     start.wrapping_sub(1)
 }
@@ -46,7 +47,7 @@ fn start(bound: u32) -> u32 {
 impl Line {
     pub(super) const EMPTY: Self = Self([PAD; SIZE / 4]);
 
-    /// Creates an inner line. `first` is the line of the first child. `starts` are the first keys of the other
+    /// Creates an inner line. `first` is the number of the first child's line. `starts` has the first keys of the other
     /// children, at most 15.
     pub(super) fn inner(first: u32, starts: impl Iterator<Item = u32>) -> Self {
         let mut line = Self::EMPTY;
@@ -57,7 +58,7 @@ impl Line {
         line
     }
 
-    /// Creates a leaf of one to [`ways`] parts in ascending order. The first key of the first part is ignored.
+    /// Creates a leaf with one to [`ways`] parts in ascending order. Ignores the first key of the first part.
     pub(super) fn leaf<I: Item>(parts: &[(u32, I)]) -> Self {
         debug_assert!((1..=ways::<I>()).contains(&parts.len()));
         let mut line = Self::EMPTY;
@@ -76,13 +77,13 @@ impl Line {
         &self.0
     }
 
-    /// Returns the line of an inner line's first child.
+    /// Returns the number of the line of an inner line's first child.
     #[inline(always)]
     pub(super) fn first_child(&self) -> u32 {
         self.0[FANOUT - 1]
     }
 
-    /// Returns the first keys of an inner line's children after the first.
+    /// Returns the first keys of an inner line's children, except that of the first child.
     pub(super) fn inner_starts(&self) -> impl Iterator<Item = u32> + '_ {
         let bounds = self.0[..FANOUT - 1].iter();
         bounds
@@ -112,8 +113,8 @@ impl Line {
     #[inline(always)]
     fn items<I: Item>(&self) -> &[I] {
         let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
-        // SAFETY: items are numbers of two or four bytes, the line is aligned for them, and the items from `first` on
-        // end at the end of the line.
+        // SAFETY: items are numbers of two or four bytes, and the line is aligned for them. The items begin at `first`
+        // and end at the end of the line.
         unsafe {
             let items = std::ptr::from_ref(self).cast::<u8>().add(first).cast();
             std::slice::from_raw_parts(items, ways::<I>())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv6 lookups by searching bounds: [`BoundTree`].
+//! IPv6 lookups by a search for bounds: [`BoundTree`].
 //!
 //! ```text
 //! address  |   16 bits   |        32 bits         |     32     |     32     |  16  |
@@ -15,22 +15,23 @@
 //!                                                   v             kind over the next segment
 //! ```
 //!
-//! The routes divide the address space into ranges with one answer each. The starts of ranges are bounds. The bounds
-//! for one value of the first 16 bits form a tree of cache lines, similar to a B+-tree. A line is searched with one
-//! vector compare. The number of ones in its result selects the child.
+//! The routes divide the address space into ranges. All addresses of a range have one answer. The starts of ranges are
+//! bounds. For each value of the first 16 bits, the bounds form a tree of cache lines, similar to a B+-tree. A line is
+//! searched with one vector compare. The number of ones in the result selects the child.
 //!
-//! All trees of a segment have the same height (four lines for a full Internet table). So the addresses of a batch
-//! descend together, without a branch that could be mispredicted. The inner lines (a fifteenth of all) stay in the
-//! second-level cache. So an address costs at most one miss, and the misses of a batch overlap. Hardly any route is
-//! longer than 48 bits; addresses under a longer route continue in the next segment.
+//! All trees of a segment have the same height, which is four lines for a full Internet table. So the addresses of a
+//! batch descend together, without a branch that could be mispredicted. The inner lines, a fifteenth of all lines, stay
+//! in the second-level cache. So an address costs at most one miss, and the misses of a batch overlap. Few routes are
+//! longer than 48 bits. Addresses under such a route continue in the next segment.
 //!
 //! PlanB shows that such a tree with vector compares and batches is faster than tries (Zhang, Liu, Chen, Li, Shu, Hsu,
-//! Zhang: "PlanB: Efficient Software IPv6 Lookup with Linearized B+-Tree", NSDI 2026). It uses one tree of 64-bit
-//! bounds. Here the first 16 bits are an index, so bounds have 32 bits and a line has twice as many. The tree is
-//! changed in place (see `assign` and `update`).
+//! Zhang: "PlanB: Efficient Software IPv6 Lookup with Linearized B+-Tree", NSDI 2026). PlanB uses one tree with bounds
+//! of 64 bits. Here the first 16 bits are an index. So bounds have 32 bits, and a line has twice as many bounds. The
+//! tree is changed in place (see `assign` and `update`).
 //!
-//! Depends on the RIB. Invariant: answers are those of a search over all prefixes, whatever the order of updates.
-//! Limits: the values of [`BoundTree16`] or [`BoundTree32`], and 2^31 lines. A build beyond them fails.
+//! Depends on the RIB. Invariant: the answers are those of a linear search over all prefixes, for any order of updates.
+//! A build fails if a value exceeds the limit of [`BoundTree16`] or [`BoundTree32`], or if more than 2^31 lines are
+//! needed.
 
 #![expect(
     private_bounds,
@@ -53,16 +54,16 @@ use build::{Content, Full, SEGMENTS, Trees};
 use crate::item::Item;
 use crate::{Algorithm, BuildError, Change, Lines, NONE, NeedsRebuild, Prefix, Rib};
 
-/// [`BoundTree`] for values up to 32,766: eleven ranges in a leaf.
+/// [`BoundTree`] for values up to 32,766. A leaf has up to eleven ranges.
 pub type BoundTree16 = BoundTree<u16>;
 
-/// [`BoundTree`] for values up to 2³¹ − 2: eight ranges in a leaf.
+/// [`BoundTree`] for values up to 2³¹ − 2. A leaf has up to eight ranges.
 pub type BoundTree32 = BoundTree<u32>;
 
-/// Bits of the index into the roots.
+/// Number of address bits that are the index into the roots.
 const ROOT_BITS: u32 = 16;
 
-/// Changes whose leaves are located together.
+/// Number of changes whose leaves are located together.
 const TOGETHER: usize = 16;
 
 /// IPv6 routes as trees of cache lines; see the module.
@@ -70,7 +71,7 @@ const TOGETHER: usize = 16;
 pub struct BoundTree<I: Item> {
     /// For each value of the first 16 bits, the topmost line of its tree.
     roots: Vec<u32>,
-    /// For each answer: the tree that gives it to all keys, and the number of roots that use it.
+    /// For each answer, the tree that has this answer for all keys, and the number of roots that use the tree.
     shared: HashMap<I, (u32, u32)>,
     trees: Trees<I>,
     kernel: Kernel,
@@ -99,14 +100,15 @@ fn root_of(address: u128) -> u16 {
     (address >> (128 - ROOT_BITS)) as u16
 }
 
-/// Consecutive values of the first 16 bits, and the ranges of each. There is more than one value only if a single range
+/// One or more consecutive values of the first 16 bits, and their ranges. If there are several values, a single range
 /// covers all of them.
 struct Stretch<I> {
     roots: RangeInclusive<u16>,
     ranges: Vec<(u128, I)>,
 }
 
-/// Divides values of the first 16 bits into stretches. The first range begins where the first value does.
+/// Divides values of the first 16 bits into stretches. The first range must begin at the first address of the first
+/// value.
 fn stretches<I: Item>(
     roots: RangeInclusive<u16>,
     ranges: &[(u128, I)],
@@ -126,7 +128,7 @@ fn stretches<I: Item>(
             next += 1;
             own.push(ranges[next]);
         }
-        // One range covers all roots before the one in which the next range begins.
+        // The range covers all roots before the root in which the next range begins.
         let after = ranges
             .get(next + 1)
             .map(|(start, _)| u32::from(root_of(*start)));
@@ -155,7 +157,7 @@ impl<I: Item> BoundTree<I> {
         }
     }
 
-    /// Returns the tree for the roots of a stretch. It may be a shared one.
+    /// Returns the tree for the roots of a stretch. The tree may be shared.
     fn root(&mut self, stretch: &Stretch<I>) -> Result<u32, Full> {
         if let [(_, item)] = stretch.ranges[..] {
             return self.share(item, stretch.roots.len() as u32);
@@ -163,7 +165,7 @@ impl<I: Item> BoundTree<I> {
         self.trees.plant(build::cells(&stretch.ranges, 0), 0)
     }
 
-    /// Returns the tree that gives one answer to all keys, and counts `more` users.
+    /// Returns the shared tree that has one answer for all keys. Adds `more` to the number of its users.
     fn share(&mut self, item: I, more: u32) -> Result<u32, Full> {
         if let Some((top, users)) = self.shared.get_mut(&item) {
             *users += more;
@@ -174,7 +176,7 @@ impl<I: Item> BoundTree<I> {
         Ok(top)
     }
 
-    /// Returns the answer of a root that uses a shared tree.
+    /// Returns the answer of a root, if the root uses a shared tree.
     fn shared_answer(&self, root: u16) -> Option<I> {
         let top = self.roots[usize::from(root)];
         let item = self.trees.single(top, 0)?;
@@ -182,7 +184,7 @@ impl<I: Item> BoundTree<I> {
         shared.is_some_and(|(tree, _)| *tree == top).then_some(item)
     }
 
-    /// Replaces the tree of a root.
+    /// Replaces the tree of a root. Frees the old tree if no other root uses it.
     fn replace(&mut self, root: u16, top: u32) {
         let shared = self.shared_answer(root);
         let old = std::mem::replace(&mut self.roots[usize::from(root)], top);
@@ -198,12 +200,12 @@ impl<I: Item> BoundTree<I> {
         }
     }
 
-    /// Returns the item for a change's uniform answer, if it is known, fits, and the prefix is longer than the root
-    /// index.
+    /// Returns the item for the common answer of a change. Returns `None` if the answer is unknown or does not fit, or
+    /// if the prefix is not longer than the root index.
     fn item(change: Change<u128>) -> Option<I> {
         let value = change.answer()?;
         let fits = value <= I::LIMIT || value == NONE;
-        // The answer is the value plus one; 0 is that of no route.
+        // An item is the value plus one. The item 0 stands for no route.
         let item = || I::new(value.wrapping_add(1));
         (fits && change.prefix().length() > ROOT_BITS).then(item)
     }
@@ -224,7 +226,7 @@ impl<I: Item> BoundTree<I> {
         positions
     }
 
-    /// Applies a change that concerns only the leaf at this position. Returns whether this was done.
+    /// Applies a change if it affects only the leaf at this position. Returns whether it was applied.
     fn assign_at(&mut self, change: Change<u128>, position: LinePosition) -> bool {
         let prefix = change.prefix();
         let Some(item) = Self::item(change) else {
@@ -325,12 +327,12 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
         let first = later.next();
         let mut next = first.map(|changes| (changes, self.positions(changes)));
         while let Some((changes, positions)) = next {
-            // Prefetches the leaves of the next changes while these are applied.
+            // Prefetches the leaves of the next changes before it applies these changes.
             next = later.next().map(|later| (later, self.positions(later)));
             let mut stays = true;
             for (change, position) in changes.iter().zip(positions) {
                 if !(stays && self.assign_at(*change, position)) {
-                    // This may have moved lines.
+                    // This may have moved lines, so the positions are no longer valid.
                     self.follow(*change, rib)?;
                     stays = false;
                 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Allocator for the lines of all trees, in runs of one to sixteen.
+//! Allocator for the lines of all trees. It allocates runs of one to sixteen lines.
 
 use sluice_pages::Items;
 
 use super::build::Full;
 use super::line::{FANOUT, Line};
 
-/// Growing vector of lines, with a free list for each length of run.
+/// Growing vector of lines, with a free list for each run length.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
     lines: Items<Line>,
@@ -14,10 +14,10 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Most lines: indices must fit.
+    /// Maximum number of lines that an index can address.
     const MOST: usize = 1 << 31;
 
-    /// Returns all lines, including those not in use.
+    /// Returns all lines, including unused ones.
     #[inline(always)]
     pub(super) fn lines(&self) -> &[Line] {
         &self.lines
@@ -31,7 +31,7 @@ impl Pool {
         self.lines[index as usize] = line;
     }
 
-    /// Allocates a run of lines. Their contents are unspecified, so the caller must set all of them.
+    /// Allocates a run of lines. The contents are unspecified, so the caller must write all lines of the run.
     pub(super) fn take(&mut self, count: usize) -> Result<u32, Full> {
         if let Some(first) = self.free[count - 1].pop() {
             return Ok(first);
@@ -41,14 +41,14 @@ impl Pool {
             return Err(Full);
         }
         if end > self.lines.capacity() {
-            // Grows by an eighth. More would only be unused memory.
+            // Grows by an eighth. Larger steps would leave more memory unused.
             self.lines.reserve(first + (first / 8).max(count));
         }
         self.lines.resize(end, Line::EMPTY);
         Ok(first as u32)
     }
 
-    /// Frees a run.
+    /// Frees a run of lines.
     pub(super) fn give(&mut self, first: u32, count: usize) {
         self.free[count - 1].push(first);
     }
@@ -58,7 +58,7 @@ impl Pool {
         self.lines.shrink();
     }
 
-    /// Returns the bytes on the heap.
+    /// Returns the number of bytes on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let runs: usize = self.free.iter().map(Vec::capacity).sum();
         self.lines.memory_bytes() + runs * size_of::<u32>()

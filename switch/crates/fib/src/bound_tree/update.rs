@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Updates trees from the RIB. A change of one route usually rewrites one leaf.
 //!
-//! The parts of a leaf under the changed prefix are replaced. If they no longer fit, everything below the leaf's parent
-//! is rebuilt, if that has spare room; otherwise everything below the parent's parent, and so on.
+//! The parts of a leaf under the changed prefix are replaced. If the new parts do not fit in the leaf, everything below
+//! the leaf's parent is rebuilt. If the parent has not enough spare room, everything below the parent's parent is
+//! rebuilt, and so on.
 
 use super::build::{Full, Trees, cells, key, last_key, most, push, roomy, segment_end};
 use super::line::{FANOUT, Line, ways};
@@ -17,7 +18,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// All keys.
+    /// The span of all keys.
     const ALL: Self = Self {
         first: 0,
         last: u32::MAX,
@@ -37,12 +38,12 @@ impl Span {
 struct Node {
     at: u32,
     height: usize,
-    /// Keys that lead to the line.
+    /// The keys whose search reaches the line.
     region: Span,
 }
 
 impl Node {
-    /// Returns the children to which keys of a span lead.
+    /// Returns the children that searches for keys of a span visit.
     fn children(self, line: &Line, span: Span) -> impl Iterator<Item = Self> + use<> {
         let mut starts = [self.region.first; FANOUT];
         let mut count = 1;
@@ -69,11 +70,11 @@ impl Node {
     }
 }
 
-/// Error: a node has too little room.
+/// Error: a node has too little room for the new parts.
 struct Overflow;
 
-/// Returns the parts `old`, which cover `region`, with those within `span` replaced by `new`. The first of the new
-/// parts begins at or before the span.
+/// Replaces the parts within `span` by `new`. `old` are parts that cover `region`. The first new part must begin at or
+/// before the start of the span. Returns all parts.
 fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)]) -> Vec<(u32, I)> {
     let span = span.and(region);
     let mut parts = Vec::with_capacity(old.len() + 2);
@@ -99,8 +100,8 @@ fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)])
 }
 
 impl<I: Item> Trees<I> {
-    /// Updates a tree over a segment to the ranges of a prefix. The prefix' bits before the segment are those that led
-    /// to the tree.
+    /// Updates a tree of a segment to the ranges of a prefix. The tree must be the one for the prefix' bits before the
+    /// segment.
     pub(super) fn update(
         &mut self,
         top: u32,
@@ -121,7 +122,7 @@ impl<I: Item> Trees<I> {
             }
             return Ok(());
         }
-        // The answer of the whole cell becomes a tree, unless nothing has changed.
+        // The cell has one answer so far. It becomes a tree, unless nothing has changed.
         let mut whole = vec![(cell.address(), item)];
         whole.pop_if(|(start, _)| *start == prefix.address());
         whole.extend_from_slice(ranges);
@@ -132,8 +133,7 @@ impl<I: Item> Trees<I> {
         self.replace(top, segment, cell, &whole)
     }
 
-    /// Replaces the parts of a tree over a segment under a prefix. The prefix must not be longer than the segment's
-    /// end.
+    /// Replaces the parts under a prefix in a tree of a segment. The prefix must not extend beyond the segment's end.
     fn replace(
         &mut self,
         top: u32,
@@ -187,7 +187,8 @@ impl<I: Item> Trees<I> {
         Ok(())
     }
 
-    /// Rebuilds everything below a node with the parts of a span replaced, if the result has at most `limit` parts.
+    /// Replaces the parts of a span, and rebuilds everything below a node. Fails if the result has more than `limit`
+    /// parts.
     fn refill(
         &mut self,
         node: Node,
@@ -231,7 +232,7 @@ impl<I: Item> Trees<I> {
         });
     }
 
-    /// Visits the parts of all leaves to which keys of a span lead.
+    /// Visits the parts of all leaves that searches for keys of a span reach.
     fn visit(&self, node: Node, span: Span, visit: &mut impl FnMut(u32, I)) {
         let line = self.pool.get(node.at);
         if node.height == 1 {
@@ -264,7 +265,7 @@ impl<I: Item> Trees<I> {
         found
     }
 
-    /// Returns the answer of a tree that gives it to all keys. Stops at the first item that differs.
+    /// Returns the answer of a tree if it has one answer for all keys. Stops at the first item that differs.
     pub(super) fn single(&self, top: u32, segment: usize) -> Option<I> {
         let mut first = None;
         let same = self.all(top, self.heights[segment], &mut |item: I| {
@@ -273,7 +274,7 @@ impl<I: Item> Trees<I> {
         first.filter(|_| same)
     }
 
-    /// Returns whether `wanted` holds for all items below a line. Stops at the first for which it does not.
+    /// Returns whether `wanted` is true for all items below a line. Stops at the first item for which it is false.
     fn all(&self, at: u32, height: usize, wanted: &mut impl FnMut(I) -> bool) -> bool {
         let line = self.pool.get(at);
         if height == 1 {

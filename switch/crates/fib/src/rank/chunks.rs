@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Storage of chunks, and lookups in them.
+//! Storage of chunks, and lookups in chunks.
 //!
-//! A chunk answers for 256 positions (the next eight bits of an address). It is aligned to eight bytes:
+//! A chunk has the answers for 256 positions, one for each value of the next eight bits of an address. It is aligned to
+//! eight bytes:
 //!
 //! | bytes | content |
 //! |---|---|
@@ -10,9 +11,9 @@
 //! | 36 on | an item for each run, one more than there are bits |
 //!
 //! So the run of a position is found by counting bits, without a comparison or branch. Memory is allocated in units of
-//! eight bytes, with a free list for each size. A chunk's first three words are always in one cache line. To keep the
-//! counts in the same line would cost a twentieth more memory, for little: where the counts are in the next line, the
-//! items are there as well.
+//! eight bytes, with a free list for each size. A chunk's first three words are always in one cache line. The counts
+//! may be in the next line. Keeping them in the same line would cost 5 % more memory and save little, because then the
+//! items are often in the next line too.
 
 use sluice_pages::Items;
 
@@ -20,20 +21,21 @@ use super::runs::{POSITIONS, Runs};
 use crate::item::Item;
 use crate::lines::Lines;
 
-/// Bytes in a unit.
+/// Size of a unit in bytes.
 const UNIT: usize = 8;
 
-/// Offsets of the counts and the items.
+/// Offsets of the counts and of the items in a chunk, in bytes.
 const COUNTS: usize = 32;
 const ITEMS: usize = 36;
 
-/// Most units of a chunk: 256 items of four bytes.
+/// Maximum number of units of a chunk, which has 256 items of four bytes.
 const LARGEST: usize = (ITEMS + 256 * 4).div_ceil(UNIT);
 
-/// Fewest units of a chunk: one or two items.
+/// Minimum number of units of a chunk, which has one or two items.
 const SMALLEST: usize = (ITEMS + 1).div_ceil(UNIT);
 
-/// Units in a cache line, and the words that must be in one line.
+/// `LINE` is the number of units in a cache line. `WORDS` is the number of a chunk's first words that must be in one
+/// line.
 const LINE: usize = 64 / UNIT;
 const WORDS: usize = 3;
 
@@ -45,16 +47,17 @@ struct Line([u64; LINE]);
 /// Storage of chunks; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<I> {
-    /// Invariant: every chunk that `store` returned and that has not been released is inside, in the layout above.
+    /// The memory of all chunks. Invariant: it contains every chunk that `store` returned and that was not released, in
+    /// the layout of the module.
     lines: Items<Line>,
-    /// Units that have been allocated at any time, including free ones.
+    /// Number of units that have ever been allocated, including free ones.
     used: usize,
     free: Vec<Vec<u32>>,
     free_units: usize,
     item: std::marker::PhantomData<I>,
 }
 
-/// Returns the units of a chunk of `runs` runs.
+/// Returns the number of units of a chunk with `runs` runs.
 fn units_of<I: Item>(runs: usize) -> usize {
     (ITEMS + runs * I::SIZE).div_ceil(UNIT)
 }
@@ -78,7 +81,7 @@ impl<I: Item> Chunks<I> {
 
     fn units_mut(&mut self) -> &mut [u64] {
         let (start, len) = (self.lines.as_mut_ptr(), self.lines.len() * LINE);
-        // SAFETY: as above, and the lines are borrowed mutably.
+        // SAFETY: as above. The lines are borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), len) }
     }
 
@@ -88,7 +91,7 @@ impl<I: Item> Chunks<I> {
         if let Some(at) = size.and_then(|size| self.take(size, units)) {
             return at;
         }
-        // The first words must not cross the end of a line.
+        // A chunk's first words must not cross the end of a line.
         let mut at = self.used;
         let in_line = at % LINE;
         if in_line + WORDS > LINE {
@@ -97,7 +100,7 @@ impl<I: Item> Chunks<I> {
         self.used = at + units;
         let lines = self.used.div_ceil(LINE);
         if lines > self.lines.capacity() {
-            // Doubling would waste as much memory as the structure saves.
+            // Grows by a sixteenth. Doubling would waste as much memory as the structure saves.
             self.lines.reserve(lines + lines / 16);
         }
         self.lines.resize(lines, Line([0; LINE]));
@@ -105,8 +108,8 @@ impl<I: Item> Chunks<I> {
             .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
     }
 
-    /// Returns sizes of free ranges that can be split. The remainder must be large enough for a chunk, and a chunk's
-    /// first words must not cross the end of a line there.
+    /// Returns the sizes of free ranges that can be split. The remainder of such a range must be large enough for a
+    /// chunk, and the first words of a chunk in the remainder must not cross the end of a line.
     fn larger(&self, units: usize) -> impl Iterator<Item = usize> {
         (units + SMALLEST..=LARGEST).filter(move |size| {
             let last = self.free[*size].last();
@@ -114,7 +117,7 @@ impl<I: Item> Chunks<I> {
         })
     }
 
-    /// Allocates units from a free range of a size. The remainder stays free.
+    /// Allocates units from a free range of `size` units. The remainder stays free.
     fn take(&mut self, size: usize, units: usize) -> Option<u32> {
         let at = self.free[size].pop()?;
         if size > units {
@@ -129,14 +132,14 @@ impl<I: Item> Chunks<I> {
         self.free_units += units;
     }
 
-    /// Stores runs. Returns the chunk's offset, which stays valid until it is released.
+    /// Stores runs as a new chunk. Returns the chunk's offset, which stays valid until the chunk is released.
     pub(super) fn store(&mut self, runs: &Runs<I>) -> u32 {
         let at = self.allocate(units_of::<I>(runs.items.len()));
         self.write(at, runs);
         at
     }
 
-    /// Replaces a chunk's runs. Returns the chunk's offset, a new one if the runs do not fit the old range.
+    /// Replaces a chunk's runs. Returns the chunk's offset, which changes if the size of the chunk changes.
     pub(super) fn store_again(&mut self, old: u32, runs: &Runs<I>) -> u32 {
         let had = units_of::<I>(self.run_count(old));
         if had == units_of::<I>(runs.items.len()) {
@@ -160,13 +163,13 @@ impl<I: Item> Chunks<I> {
             *count = before as u8;
             before += starts.count_ones();
         }
-        // The other half of this unit belongs to the items.
+        // The other half of this unit holds items.
         units[4] = u64::from_ne_bytes(counts);
         self.items_mut(at, runs.items.len())
             .copy_from_slice(&runs.items);
     }
 
-    /// Returns the offset of a chunk's first item, in bytes. Checks that `count` items are inside the lines.
+    /// Returns the offset of a chunk's first item, in bytes. Asserts that `count` items are inside the lines.
     fn first_item(&self, at: u32, count: usize) -> usize {
         let first = at as usize * UNIT + ITEMS;
         assert!(first + count * I::SIZE <= self.lines.len() * size_of::<Line>());
@@ -176,13 +179,14 @@ impl<I: Item> Chunks<I> {
     /// Returns the `count` items of a chunk.
     fn items(&self, at: u32, count: usize) -> &[I] {
         let first = self.first_item(at, count);
-        // SAFETY: they lie inside the lines, are aligned to their size from byte 36 on, and any bits are a valid item.
+        // SAFETY: the items lie inside the lines. From byte 36 on they are aligned to their size. Any bits are a valid
+        // item.
         unsafe { std::slice::from_raw_parts(self.base().add(first).cast(), count) }
     }
 
     fn items_mut(&mut self, at: u32, count: usize) -> &mut [I] {
         let first = self.first_item(at, count);
-        // SAFETY: as above, and the lines are borrowed mutably.
+        // SAFETY: as above. The lines are borrowed mutably.
         unsafe {
             let base = self.lines.as_mut_ptr().cast::<u8>();
             std::slice::from_raw_parts_mut(base.add(first).cast(), count)
@@ -194,7 +198,7 @@ impl<I: Item> Chunks<I> {
         1 + words.iter().map(|word| word.count_ones()).sum::<u32>() as usize
     }
 
-    /// Reads a chunk's runs.
+    /// Reads a chunk's runs into `runs`.
     pub(super) fn load(&self, at: u32, runs: &mut Runs<I>) {
         let at = at as usize;
         runs.starts.copy_from_slice(&self.units()[at..at + 4]);
@@ -203,8 +207,8 @@ impl<I: Item> Chunks<I> {
         runs.items.extend_from_slice(self.items(at as u32, count));
     }
 
-    /// Replaces the answer of positions `from..to`, if they are exactly one run and stay one, and hold an answer.
-    /// Returns whether this was done.
+    /// Replaces the answer of the positions `from..to`. Does so only if these positions are exactly one run and remain
+    /// one, and the run has an answer. Returns whether it was replaced.
     pub(super) fn set_run(&mut self, at: u32, from: usize, to: usize, item: I) -> bool {
         let starts: [u64; 4] = std::array::from_fn(|word| self.units()[at as usize + word]);
         let begins = |position: usize| starts[position / 64] >> (position % 64) & 1 == 1;
@@ -231,7 +235,7 @@ impl<I: Item> Chunks<I> {
         true
     }
 
-    /// Returns the item of a chunk that has only one run.
+    /// Returns the item of a chunk, if the chunk has only one run.
     pub(super) fn only_item(&self, at: u32) -> Option<I> {
         (self.run_count(at) == 1).then(|| self.items(at, 1)[0])
     }
@@ -245,13 +249,13 @@ impl<I: Item> Chunks<I> {
         empty
     }
 
-    /// Prefetches a chunk: all lines of a small one, else the first ones.
+    /// Prefetches the first three lines of a chunk. A small chunk has no further lines.
     pub(super) fn ask(&self, at: u32) {
         let first = self.base().wrapping_add(at as usize * UNIT);
         Lines::from(first, 3).fetch();
     }
 
-    /// Copies a chunk from another store. Returns the copy's offset.
+    /// Copies a chunk from another store. Returns the offset of the copy.
     pub(super) fn store_copy(&mut self, other: &Self, at: u32) -> u32 {
         let units = units_of::<I>(other.run_count(at));
         let to = self.allocate(units);
@@ -261,7 +265,7 @@ impl<I: Item> Chunks<I> {
         to
     }
 
-    /// Returns the bytes held.
+    /// Returns the number of allocated bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let lists: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
         self.lines.memory_bytes() + lists + self.free.capacity() * size_of::<Vec<u32>>()
@@ -276,7 +280,7 @@ impl<I: Item> Chunks<I> {
         self.lines.shrink();
     }
 
-    /// Returns the first byte, for [`chunk`].
+    /// Returns the address of the first byte, for [`chunk`].
     #[inline(always)]
     pub(super) fn base(&self) -> *const u8 {
         self.lines.as_ptr().cast()
@@ -286,7 +290,7 @@ impl<I: Item> Chunks<I> {
 /// Returns the address of a chunk.
 ///
 /// # Safety
-/// `base` must come from [`Chunks::base`], and the chunk must be allocated.
+/// [`Chunks::base`] must have returned `base`, and the chunk must be allocated.
 #[inline(always)]
 pub(super) unsafe fn chunk(base: *const u8, at: u32) -> *const u8 {
     // SAFETY: chunks lie inside the vector that begins at `base`.
@@ -296,12 +300,12 @@ pub(super) unsafe fn chunk(base: *const u8, at: u32) -> *const u8 {
 /// Returns the address of the item for `position` (below 256).
 ///
 /// # Safety
-/// `chunk` must come from [`chunk`], and must not have been changed or released since.
+/// [`chunk`] must have returned the address, and the chunk must not have been changed or released since then.
 #[inline(always)]
 pub(super) unsafe fn item_address<I: Item>(chunk: *const u8, position: u32) -> *const I {
     let word = (position / 64) as usize;
-    // SAFETY: by the layout: `word` is below 4, the words are aligned as units are, and the position's run is one of
-    // the chunk's, whose items are aligned to their size from byte 36 on.
+    // SAFETY: `word` is below 4, and the words are aligned because a chunk begins at a unit. By the layout, the
+    // position's run is one of the chunk's runs. The items are aligned to their size from byte 36 on.
     unsafe {
         let starts = chunk.cast::<u64>().add(word).read();
         let before = chunk.add(COUNTS + word).read();

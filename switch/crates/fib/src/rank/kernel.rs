@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups. One function body is compiled for several sets of processor extensions (a bit count is one instruction or a
-//! dozen). The best one is selected at run time, so all give the same answers.
+//! Lookups. One function body is compiled for several sets of processor extensions, because a bit count takes one
+//! instruction with an extension and a dozen without it. The best version is selected at run time. All versions give
+//! the same answers, because they have the same source.
 
 use super::Rank;
 use super::chunks::{chunk, item_address};
 use crate::item::Item;
 use crate::lines::{Lines, fetch};
 
-/// Lookups whose loads overlap.
+/// Number of lookups whose loads overlap.
 const LANES: usize = 32;
 
-/// Lines of a chunk to prefetch before the item's line is known. It is nearly always one of these.
+/// Number of lines of a chunk that are prefetched before the item's line is known. The item is nearly always in one of
+/// these lines.
 const LINES: usize = 3;
 
-/// Data that a lookup reads.
+/// The data that a lookup reads.
 struct View<'a, I: Item> {
     rank: &'a Rank<I>,
     direct: &'a [u32],
@@ -32,8 +34,8 @@ impl<'a, I: Item> View<'a, I> {
 
     #[inline(always)]
     fn first_chunk(&self, address: u32) -> *const u8 {
-        // SAFETY: there is an offset for each of the 2^16 blocks, and its chunk is allocated. The chunk stays while the
-        // structure is borrowed.
+        // SAFETY: each of the 2^16 blocks has an offset, and the chunk at this offset is allocated. The chunk stays
+        // while the structure is borrowed.
         unsafe {
             let at = *self.direct.get_unchecked((address >> 16) as usize);
             chunk(self.base, at)
@@ -100,12 +102,12 @@ impl<'a, I: Item> View<'a, I> {
     }
 }
 
-/// Looks up an address in a second-level chunk, which holds only answers. Separate, so that other lookups need no
-/// registers for it.
+/// Looks up an address in a second-level chunk, which holds only answers. This is a separate function so that other
+/// lookups need no registers for it.
 #[cold]
 #[inline(never)]
 fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
-    // SAFETY: a reference in a chunk has a second-level chunk, which holds only answers.
+    // SAFETY: for each reference in a chunk there is a second-level chunk, which holds only answers.
     let item: I = unsafe {
         let offset = *rank.second.offsets.get_unchecked(index as usize);
         *item_address(chunk(rank.chunks.base(), offset), address & 0xff)
@@ -113,7 +115,7 @@ fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
     item.value()
 }
 
-/// Returns whether the processor has the extensions that the faster functions are compiled for.
+/// Returns whether the processor has the extensions that the faster functions need.
 pub(super) fn detect() -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2")
@@ -158,7 +160,7 @@ pub(super) fn lines<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
 pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if rank.wide {
-        // SAFETY: `detect` found the extensions that the function is compiled for.
+        // SAFETY: `detect` found the extensions that the function needs.
         return unsafe { wide::lookup(rank, address) };
     }
     lookup_portably(rank, address)
@@ -172,7 +174,7 @@ fn lookup_portably<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
 pub(super) fn lookup_batch<I: Item>(rank: &Rank<I>, addresses: &[u32], values: &mut [u32]) {
     #[cfg(target_arch = "x86_64")]
     if rank.wide {
-        // SAFETY: `detect` found the extensions that the function is compiled for.
+        // SAFETY: `detect` found the extensions that the function needs.
         return unsafe { wide::lookup_batch(rank, addresses, values) };
     }
     View::of(rank).lookup_batch(addresses, values);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv4 lookups by counting bits. Sixteen bits of the address index a table of *chunks*. In a chunk, the next eight
-//! bits select a run of equal answers: its index is the number of run starts before them.
+//! IPv4 lookups by counting bits. The first sixteen bits of the address are the index into an array of *chunks*. In a
+//! chunk, the next eight bits select a run of equal answers. The index of the run is the number of run starts at or
+//! before these bits.
 //!
-//! To store ranges instead of prefixes is the idea of DXR (Zec, Rizzo, Mikuc: "DXR: towards a billion routing lookups
-//! per second in software", SIGCOMM CCR 2012). Counting bits instead of DXR's binary search makes a lookup three
-//! dependent loads without a branch, whatever the table. Prefixes longer than 24 bits have second-level chunks. Chunks
-//! of one run are shared.
+//! Storing ranges instead of prefixes is the idea of DXR (Zec, Rizzo, Mikuc: "DXR: towards a billion routing lookups
+//! per second in software", SIGCOMM CCR 2012). DXR searches the ranges by bisection. Here bits are counted instead, so
+//! a lookup is three dependent loads without a branch, in any table. Prefixes longer than 24 bits have second-level
+//! chunks. Chunks of one run are shared.
 //!
-//! Two widths: [`Rank16`] holds values up to 32,766 and is the smaller; [`Rank32`] holds values up to 2³¹ − 2. Size:
-//! 256 KiB, plus 36 bytes and one item a run for each /16 with more than one answer, rounded up to eight bytes.
+//! There are two widths of items. [`Rank16`] is smaller, and holds values up to 32,766. [`Rank32`] holds values up to
+//! 2³¹ − 2. The size is 256 KiB, and for each /16 with more than one answer 36 bytes and one item per run, rounded up
+//! to eight bytes.
 
 #![expect(private_bounds, reason = "Rank16 and Rank32 are all there are")]
 
@@ -30,34 +32,34 @@ pub type Rank16 = Rank<u16>;
 /// [`Rank`](self) for values up to 2³¹ − 2.
 pub type Rank32 = Rank<u32>;
 
-/// Address bits below a first-level chunk.
+/// Number of address bits after the index of a first-level chunk.
 const FIRST: u32 = 16;
 
-/// Prefetch distance in chunks when they are moved.
+/// Prefetch distance, in chunks, when chunks are moved.
 const AHEAD: usize = 16;
 
-/// First-level chunks.
+/// Number of first-level chunks, one for each /16.
 const BLOCKS: usize = 1 << FIRST;
 
-/// The structure; see the module.
+/// Lookup structure for IPv4; see the module.
 #[derive(Clone, Debug)]
 pub struct Rank<I: Item> {
-    /// Offset of the chunk of each /16.
+    /// For each /16, the offset of its chunk.
     direct: Vec<u32>,
     second: Second,
     chunks: Chunks<I>,
-    /// Shared chunks of one run: their offsets, and the number of /16s that use them.
+    /// Shared chunks of one run, by item. For each of them: its offset, and the number of /16s that use it.
     shared: HashMap<I, (u32, u32)>,
     scratch: Scratch<I>,
-    /// Whether the processor has the extensions that the faster lookups are compiled for.
+    /// Whether the processor has the extensions that the faster lookups need.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 
-/// Second-level chunks.
+/// The second-level chunks.
 #[derive(Clone, Debug, Default)]
 struct Second {
-    /// Offset of the chunk of each reference.
+    /// For each reference, the offset of its chunk.
     offsets: Vec<u32>,
     free: Vec<u32>,
 }
@@ -78,9 +80,9 @@ impl Second {
 struct Scratch<I> {
     old: Runs<I>,
     new: Runs<I>,
-    /// Ranges of addresses in a /16: first address and answer.
+    /// Ranges of addresses in a /16, each with its first address and its answer.
     ranges: Vec<(u32, I)>,
-    /// Ranges of /24s in a /16: first /24, and answer or reference.
+    /// Ranges of /24s in a /16, each with its first /24 and an answer or a reference.
     cells: Vec<(usize, I)>,
 }
 
@@ -95,7 +97,7 @@ impl<I> Default for Scratch<I> {
     }
 }
 
-/// A /16, or those /24s of it that form a prefix.
+/// A whole /16, or those of its /24s that form a prefix.
 #[derive(Clone, Copy)]
 struct Part {
     block: usize,
@@ -118,7 +120,7 @@ impl<I: Item> Rank<I> {
         }
     }
 
-    /// Updates everything under a prefix, of at most 24 bits, from the RIB.
+    /// Updates everything under a prefix from the RIB. The prefix has at most 24 bits.
     fn fill(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), BuildError> {
         let first = (prefix.address() >> FIRST) as usize;
         let last = (prefix.last() >> FIRST) as usize;
@@ -149,7 +151,7 @@ impl<I: Item> Rank<I> {
                 let (value, limit) = (value.unwrap_or_default(), I::LIMIT);
                 outcome = Err(BuildError::ValueTooLarge { value, limit });
             }
-            // Replace a range that continues from the block before and would begin at the same address.
+            // Replaces a range that continues from the previous block, if it would begin at the same address.
             let start = address & 0xffff;
             if scratch.ranges.last().is_some_and(|range| range.0 == start) {
                 scratch.ranges.pop();
@@ -185,7 +187,7 @@ impl<I: Item> Rank<I> {
             return;
         }
         let mut chunks = self.chunks.emptied();
-        // A chunk that several /16s share is moved once.
+        // A chunk that several /16s share is moved only once.
         let mut moved = HashMap::new();
         for (at, _) in self.shared.values_mut() {
             let to = chunks.store_copy(&self.chunks, *at);
@@ -214,8 +216,8 @@ impl<I: Item> Rank<I> {
         self.chunks = chunks;
     }
 
-    /// Writes `scratch.ranges` to a part of a /16. Leaves in `scratch.ranges` only the last range, which continues
-    /// beyond.
+    /// Writes `scratch.ranges` to a part of a /16. Afterwards `scratch.ranges` holds only the last range, which
+    /// continues after this part.
     fn put(&mut self, part: Part, scratch: &mut Scratch<I>) -> Result<(), BuildError> {
         let at = self.direct[part.block];
         let Some((_, last)) = scratch.ranges.last().copied() else {
@@ -288,7 +290,7 @@ impl<I: Item> Rank<I> {
         Ok(())
     }
 
-    /// Replaces a /16's chunk by new runs. Returns the new offset.
+    /// Replaces the chunk of a /16 by new runs. Returns the new offset.
     fn exchange(&mut self, at: u32, shared: Option<I>, runs: &Runs<I>) -> u32 {
         let Some(item) = shared else {
             if let [only] = runs.items[..] {
@@ -313,7 +315,7 @@ impl<I: Item> Rank<I> {
         }
     }
 
-    /// Returns the shared chunk of one run, and counts one more user.
+    /// Returns the offset of the shared chunk of one run, and increments the number of its users.
     fn share(&mut self, item: I) -> u32 {
         let chunks = &mut self.chunks;
         let entry = self.shared.entry(item);
@@ -368,7 +370,7 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
             Some(value)
                 if (16..=24).contains(&prefix.length()) && (value <= I::LIMIT || value == NONE) =>
             {
-                // The answer is the value plus one; 0 is that of no route.
+                // An item is the value plus one. The item 0 stands for no route.
                 let item = I::new(value.wrapping_add(1));
                 self.assign(prefix, item).map_err(|_| NeedsRebuild)?;
                 self.tidy();
@@ -413,7 +415,7 @@ mod tests {
         };
         let mut moved = 0;
         for step in 0..3 * routes {
-            // Some routes are removed, added again and removed again.
+            // Removes some routes, adds them again and removes them again.
             let index = step.wrapping_mul(7919) % routes;
             let change = match rib.take(prefix(index)) {
                 Some((_, change)) => change,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A chunk in unpacked form: 256 positions divided into runs of one item each.
+//! A chunk in unpacked form: 256 positions that are divided into runs. All positions of a run have the same item.
 
 use crate::item::Item;
 
-/// Positions of a chunk.
+/// Number of positions of a chunk.
 pub(super) const POSITIONS: usize = 256;
 
-/// Bitmap of the positions that start a run, and the item of each run. Position 0 always starts a run and has no bit.
+/// A bitmap of the positions that start a run, and the item of each run. Position 0 always starts a run, so its bit is
+/// not set.
 #[derive(Clone, Debug)]
 pub(super) struct Runs<I> {
     pub(super) starts: [u64; 4],
@@ -23,7 +24,7 @@ impl<I> Default for Runs<I> {
 }
 
 impl<I: Item> Runs<I> {
-    /// Returns a single run of all positions.
+    /// Returns runs that consist of a single run of all positions.
     pub(super) fn of(item: I) -> Self {
         Self {
             starts: [0; 4],
@@ -36,7 +37,7 @@ impl<I: Item> Runs<I> {
         self.items.clear();
     }
 
-    /// Returns the index of the run of a position.
+    /// Returns the index of the run that contains a position.
     #[inline]
     pub(super) fn run_of(&self, position: usize) -> usize {
         let (word, bit) = (position / 64, position % 64);
@@ -44,12 +45,12 @@ impl<I: Item> Runs<I> {
         (before + (self.starts[word] << (63 - bit)).count_ones()) as usize
     }
 
-    /// Returns the items of the positions `from..to`.
+    /// Returns the items of the runs that contain the positions `from..to`.
     pub(super) fn items_between(&self, from: usize, to: usize) -> &[I] {
         &self.items[self.run_of(from)..=self.run_of(to - 1)]
     }
 
-    /// Appends a run, unless it continues the last one.
+    /// Appends a run at `position`. If the last run has the same item, extends the last run instead.
     #[inline]
     pub(super) fn push(&mut self, position: usize, item: I) {
         match self.items.last() {
@@ -60,8 +61,8 @@ impl<I: Item> Runs<I> {
         self.items.push(item);
     }
 
-    /// Replaces the contents of positions `from..to` by `others`: pairs of position and item, the first at `from`.
-    /// Writes the result to `made`.
+    /// Replaces the contents of the positions `from..to` by `others`, and writes the result to `made`. `others` are
+    /// pairs of position and item, and the first pair is at `from`.
     pub(super) fn replace(
         &mut self,
         from: usize,
@@ -71,7 +72,7 @@ impl<I: Item> Runs<I> {
     ) {
         made.clear();
         if from > 0 {
-            // Keep the runs before.
+            // Keeps the runs before `from`.
             let kept = self.run_of(from - 1) + 1;
             made.items.extend_from_slice(&self.items[..kept]);
             made.starts = masked(&self.starts, 0, from);
@@ -91,7 +92,7 @@ impl<I: Item> Runs<I> {
     }
 }
 
-/// Returns the bits `from..to`; the others are 0.
+/// Returns the bits `from..to` of a bitmap. All other bits are 0.
 fn masked(bits: &[u64; 4], from: usize, to: usize) -> [u64; 4] {
     let below = |end: usize, word: usize| match end.saturating_sub(word * 64) {
         0 => 0,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Converts routes to ranges of addresses with one answer each, from which lookup structures are built.
+//! Converts routes to ranges of addresses with one answer each. Lookup structures are built from these ranges.
 
 use super::Rib;
 use crate::{Address, Prefix};
 
 impl<A: Address> Rib<A> {
-    /// Divides `prefix` into ranges of addresses with one answer each. Calls `visit` with the first address of each
-    /// range and its value (`None` where no route matches), in ascending order. The first call is for the first address
-    /// of `prefix`. Adjacent ranges have different values.
+    /// Divides `prefix` into ranges of addresses with one answer each. Calls `visit` with the first address and the
+    /// value of each range, in ascending order. The value is `None` where no route matches. The first call is for the
+    /// first address of `prefix`. Adjacent ranges have different values.
     #[inline]
     pub fn for_each_range(&self, prefix: Prefix<A>, visit: &mut impl FnMut(A, Option<u32>)) {
         let around = self.around(prefix);
@@ -19,10 +19,11 @@ impl<A: Address> Rib<A> {
         }
     }
 
-    /// Does so for a prefix with longer prefixes inside it. `outer` is the value of the longest prefix that covers it.
+    /// Divides a prefix that has longer prefixes inside it, as [`for_each_range`](Self::for_each_range) does. `outer`
+    /// is the value of the longest prefix that covers it.
     fn cut(&self, prefix: Prefix<A>, outer: Option<u32>, visit: &mut impl FnMut(A, Option<u32>)) {
         let mut ranges = Ranges {
-            // The routes that contain the current address, each with its last address.
+            // Values of the routes that contain the current address, each with the route's last address.
             stack: vec![(prefix.last(), outer)],
             pending: (prefix.address(), outer),
             said: None,
@@ -39,7 +40,7 @@ impl<A: Address> Rib<A> {
 /// State of [`Rib::for_each_range`].
 struct Ranges<'a, A, V> {
     stack: Vec<(A, Option<u32>)>,
-    /// A range that has begun. A longer prefix at the same address may override it.
+    /// The range that has begun last. A longer prefix that begins at the same address may still override it.
     pending: (A, Option<u32>),
     said: Option<Option<u32>>,
     visit: &'a mut V,
@@ -61,7 +62,7 @@ impl<A: Address, V: FnMut(A, Option<u32>)> Ranges<'_, A, V> {
         }
     }
 
-    /// Closes the routes that end before `until`, or all but the outermost.
+    /// Closes the routes that end before `until`. If `until` is `None`, closes all routes except the outermost.
     fn close(&mut self, until: Option<A>) {
         while self.stack.len() > 1 {
             let (last, _) = self.stack[self.stack.len() - 1];

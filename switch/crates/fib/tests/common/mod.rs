@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The specification, a list of routes with linear search, and random steps for both.
+//! The reference, which is a list of routes with linear search, and random changes of routes.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use proptest::prelude::*;
 use sluice_fib::{Address, Prefix};
 
-/// Routes in any order.
+/// A list of routes in any order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Naive<A>(pub(crate) Vec<(Prefix<A>, u32)>);
 
@@ -37,7 +37,8 @@ impl<A: Address> Naive<A> {
             .map(|(_, value)| value)
     }
 
-    /// Returns the routes under a prefix, in the order of addresses, shorter ones first.
+    /// Returns the routes under a prefix, in the order of addresses. Of routes with the same address, the shortest
+    /// comes first.
     pub(crate) fn under(&self, prefix: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
         let inside = self.0.iter().filter(|(known, _)| prefix.covers(*known));
         let mut inside: Vec<_> = inside.copied().collect();
@@ -45,7 +46,7 @@ impl<A: Address> Naive<A> {
         inside
     }
 
-    /// Returns addresses at and next to both ends of every prefix, where answers change.
+    /// Returns the addresses at both ends of every prefix and next to them. Answers can change only there.
     pub(crate) fn edges(&self) -> Vec<A> {
         let mut edges = Vec::new();
         for (prefix, _) in &self.0 {
@@ -61,7 +62,7 @@ impl<A: Address> Naive<A> {
 /// Returns the previous address, if there is one.
 fn before<A: Address>(address: A) -> Option<A> {
     (address != A::default()).then(|| {
-        // Finds the longest prefix that ends right before the address, bit by bit.
+        // Finds, bit by bit, the number of bits before the trailing zeros.
         let mut bits = A::BITS;
         while address.truncate(bits - 1) == address {
             bits -= 1;
@@ -77,7 +78,7 @@ pub(crate) enum Step<A> {
     Remove(Prefix<A>),
 }
 
-/// Returns prefixes of few distinct bits, so that they nest and collide.
+/// Generates prefixes of any length from addresses that differ in few bits, so that prefixes nest and collide.
 pub(crate) fn prefixes<A: Address>(
     address: impl Strategy<Value = A> + Clone,
 ) -> impl Strategy<Value = Prefix<A>> {

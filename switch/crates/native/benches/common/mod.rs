@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU time and a counting sink for the benchmarks.
+//! Helpers of the benchmarks: CPU time, and a sink that counts packets.
 
 use sluice_engine::Sink;
 use sluice_program::DigestId;
@@ -17,14 +17,14 @@ impl Sink for Count {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// Returns this thread's CPU time so far, in nanoseconds. The value in /proc may be a tick old. Uses the C library's
-/// function, which falls back to a system call where valgrind hides the vdso.
+/// Returns this thread's CPU time so far, in nanoseconds. Does not read /proc, where the value may be one tick old. The
+/// C library's function makes a system call where valgrind hides the vdso.
 pub(crate) fn cpu_time() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the clock exists on every Linux, and `time` is a timespec to write to.
+    // SAFETY: the clock exists on every Linux, and `time` is a writable timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inputs of calculations and selectors: which of them code can compute from fields in registers.
+//! Analyses the inputs of calculations and selectors: finds those that machine code can compute from fields in
+//! registers.
 
 use std::collections::BTreeSet;
 
 use sluice_program::control::Selector;
 use sluice_program::{Calculation, CalculationInput, HashAlgorithm, HeaderId, Program, Slot};
 
-/// Inputs of more bits than this are collected by the runtime.
+/// Longest input, in bits, that machine code collects. The runtime collects longer inputs.
 const MOST_BITS: u32 = 512;
 
 /// Consecutive bytes of the header vector that are also consecutive in the input of a checksum.
@@ -16,14 +17,14 @@ pub(crate) struct Run {
     pub(crate) bytes: u32,
 }
 
-/// Returns the header and the runs of an Internet checksum whose input comes from one header, with each run at an even
-/// byte offset of the input and at most 256 bytes in all. Returns `None` for any other calculation.
+/// Returns the header and the runs of an Internet checksum whose input lies in one header. Each run is at an even byte
+/// offset of the input, and the input has at most 256 bytes. Returns `None` for any other calculation.
 pub(crate) fn runs(program: &Program, calculation: &Calculation) -> Option<(HeaderId, Vec<Run>)> {
     if calculation.algorithm != HashAlgorithm::Csum16 {
         return None;
     }
     let mut header = None;
-    // Consecutive bits of the header vector: first and count.
+    // Runs of consecutive bits of the header vector: first bit and number of bits.
     let mut pieces: Vec<(usize, usize)> = Vec::new();
     for input in &calculation.input {
         let (id, first, bits) = match input {
@@ -66,20 +67,20 @@ pub(crate) fn runs(program: &Program, calculation: &Calculation) -> Option<(Head
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
     Slot(Slot),
-    /// Words, least significant first, and bits.
+    /// The constant's words, least significant first, and its number of bits.
     Constant(Vec<u64>, u32),
 }
 
-/// Input of a calculation or a selector.
+/// Input of a calculation or a selector, split into pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
-    /// Headers that must be valid for the input to be these pieces.
+    /// Headers that must be valid. If one of them is invalid, the input does not consist of these pieces.
     pub(crate) headers: BTreeSet<HeaderId>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bits: u32,
 }
 
-/// Returns an input of fixed length and at most [`MOST_BITS`] bits; `None` for any other input.
+/// Splits an input into pieces. Returns `None` if its length varies or exceeds [`MOST_BITS`] bits.
 pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<Input> {
     let (mut headers, mut pieces, mut bits) = (BTreeSet::new(), Vec::new(), 0);
     for input in inputs {
@@ -105,15 +106,16 @@ pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<I
     })
 }
 
-/// Returns whether the code for a calculation reads metadata as kept fields, for every packet.
+/// Returns whether the code for a calculation never reads metadata from memory: it takes fields that the function keeps
+/// in registers.
 pub(crate) fn takes_kept_fields(program: &Program, calculation: &Calculation) -> bool {
     calculation.algorithm != HashAlgorithm::Random
         && runs(program, calculation).is_none()
         && pieces(program, &calculation.input).is_some_and(|input| input.headers.is_empty())
 }
 
-/// Returns whether the code for a selector reads metadata from kept fields, for every packet. It does not if a table
-/// with a direct meter uses the selector: there the runtime chooses.
+/// Returns whether the code for a selector never reads metadata from memory: it takes fields that the function keeps in
+/// registers. If a table with a direct meter uses the selector, the runtime chooses the member and reads from memory.
 pub(crate) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> bool {
     let metered = program.tables.iter().any(|table| {
         let profile = table.profile.map(|profile| program.profile(profile));
@@ -125,7 +127,7 @@ pub(crate) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> 
         && pieces(program, &selector.input).is_some_and(|input| input.headers.is_empty())
 }
 
-/// Returns right-aligned bytes as words, least significant first.
+/// Converts right-aligned bytes to words, least significant first.
 pub(crate) fn words_of(bytes: &[u8]) -> Vec<u64> {
     let word = |chunk: &[u8]| {
         chunk

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Usage of metadata fields and headers over a whole program: which fields machine code may keep in registers, and
-//! which other code reads from the header vector.
+//! Records how a whole program uses metadata fields and headers: the fields that machine code may keep in registers,
+//! and the fields that other code reads from the header vector.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -10,36 +10,36 @@ use sluice_program::{CalculationInput, HeaderId, Program, Slot};
 
 use crate::analysis::calculation_input::{chooses_by_kept_fields, takes_kept_fields};
 
-/// Fields of more 64-bit words than this are not kept.
+/// Size of the largest field that is kept in registers, in 64-bit words.
 const MOST_WORDS: u16 = 4;
 
 /// A metadata field.
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) slot: Slot,
-    /// May be kept: it is 0 when a packet is parsed, and only machine code writes it.
+    /// Whether the field may be kept in registers: it is 0 when a packet is parsed, and only machine code writes it.
     pub(crate) keepable: bool,
-    /// Code that does not keep it reads it from the header vector.
+    /// Whether some code does not keep the field in registers and reads it from the header vector.
     pub(crate) observed: Cell<bool>,
-    /// The function that keeps it loads it from memory.
+    /// Whether the function that keeps the field in registers also loads it from memory somewhere.
     pub(crate) reread: Cell<bool>,
 }
 
-/// FieldUsage about a whole program, shared by the functions that are built from it.
+/// Usage of fields and headers over a whole program. The functions that are built from the program share it.
 #[derive(Debug)]
 pub(crate) struct FieldUsage {
     /// Metadata fields by offset. No two fields share a byte, and the unused bits of their bytes are always 0.
     pub(crate) fields: Vec<Field>,
-    /// Some code uses a metadata instance as a whole, as if it were a header.
+    /// Whether some code uses a metadata instance as a whole, like a header.
     pub(crate) whole: Cell<bool>,
     /// Byte ranges of the headers with a `varbit` field.
     pub(crate) varbit: Vec<Range<u32>>,
-    /// Headers outside of stacks and unions, by offset: byte range, id, and whether the header is read where it may be
-    /// invalid.
+    /// Headers outside of stacks and unions, by offset. For each header: byte range, id, and whether code reads it
+    /// where it may be invalid.
     pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
-    /// Cleared if the program's metadata must all stay in memory.
+    /// Whether metadata fields may be kept in registers at all.
     pub(crate) keep: Cell<bool>,
-    /// Set after the first build, when `reread` is known for all fields.
+    /// Whether `reread` is known for all fields, which is so after the first build.
     pub(crate) pruned: Cell<bool>,
 }
 
@@ -89,7 +89,7 @@ impl FieldUsage {
         facts
     }
 
-    /// Marks the fields that runtime functions and the traffic manager read.
+    /// Marks the fields that runtime functions and the traffic manager read as observed.
     fn observe_inputs(&self, program: &Program) {
         let standard = &program.standard_metadata;
         self.observe(standard.egress_spec);
@@ -154,15 +154,15 @@ impl FieldUsage {
             .is_some_and(|(index, _)| self.fields[index].slot.width == slot.width)
     }
 
-    /// Returns the metadata fields that are read from the header vector by code that does not keep them: all fields
-    /// if some code uses a metadata instance as a whole.
+    /// Returns the metadata fields that some code reads from the header vector without keeping them in registers.
+    /// Returns all fields if some code uses a metadata instance as a whole.
     pub(crate) fn observed(&self) -> Vec<Slot> {
         let fields = self.fields.iter();
         let observed = fields.filter(|field| self.whole.get() || field.observed.get());
         observed.map(|field| field.slot).collect()
     }
 
-    /// Returns whether code that does not keep a metadata field reads it from the header vector.
+    /// Returns whether some code reads a metadata field from the header vector without keeping it in registers.
     pub(crate) fn is_observed(&self, slot: Slot) -> bool {
         let field = self.index(slot).map(|index| &self.fields[index]);
         self.whole.get() || field.is_some_and(|field| field.observed.get())
@@ -193,8 +193,8 @@ impl FieldUsage {
     }
 }
 
-/// Returns the headers outside of stacks and unions, by offset, marked as not read. Code refers to these headers by
-/// constant ids, so each read can be noted.
+/// Returns the headers outside of stacks and unions, by offset, and marks them as not read. Code refers to these
+/// headers by constant ids, so each read can be noted when the code is generated.
 fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
     let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
     let stacked: BTreeSet<HeaderId> = stacked.copied().collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values that are certain at a point of the code.
+//! Facts that are certain at a point of the code: values of fields, validity of headers, and progress of the parser.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,24 @@ pub(crate) type Words = Vec<Value>;
 /// Facts that are certain at a point of the code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// Kept fields of one word whose value is a constant here.
+    /// Values of one-word fields that are kept in registers and have a constant value here, by field number.
     pub(crate) fields: BTreeMap<usize, u64>,
-    /// Words of other kept fields that are in registers here, least significant first.
+    /// Words of other fields that are in registers here, least significant first, by field number.
     pub(crate) words: BTreeMap<usize, Words>,
-    /// Kept fields that are near: since the last call, their variables ([`Flow`]) were written on all paths to here.
+    /// Kept fields that are near: on every path to here, their variables ([`Flow`]) were written after the last call.
     pub(crate) near: BTreeSet<usize>,
     /// Headers whose validity is certain.
     pub(crate) valid: BTreeMap<HeaderId, bool>,
-    /// Bytes that the parser has consumed.
+    /// Number of bytes that the parser has consumed. `None` if unknown.
     pub(crate) parsed: Option<u64>,
-    /// Upper bound of the number of parser states entered, if there is one.
+    /// Upper bound of the number of parser states that the packet has entered. `None` if unknown.
     pub(crate) entered: Option<u64>,
-    /// Estimated likelihood that a packet reaches this place.
+    /// Estimated likelihood that a packet reaches this point.
     pub(crate) weight: f64,
 }
 
 impl Known {
-    /// Returns the facts of a place that all packets reach: nothing is certain.
+    /// Returns the facts at a point that all packets reach and where nothing is certain.
     pub(crate) fn of_all() -> Self {
         Self {
             weight: 1.0,
@@ -40,10 +40,11 @@ impl Known {
 
     /// Keeps only the facts that are also certain in `other`, and adds the weights.
     pub(crate) fn meet(&mut self, other: &Self) {
-        // Words that are the same values on all edges are defined in a block that dominates the edges.
+        // If both edges have the same values, these are defined in a block that dominates both edges.
         self.words
             .retain(|field, words| other.words.get(field) == Some(words));
-        // If the more likely path has a constant that the other has not, passing the field costs as much as loading it.
+        // If only the more likely path has the field as a constant, passing it in a register costs as much as loading
+        // it.
         let heavier = if other.weight > self.weight {
             other
         } else {
@@ -64,12 +65,12 @@ impl Known {
         self.weight += other.weight;
     }
 
-    /// Returns the value of a kept field, by its number, if it is a constant here.
+    /// Returns the value of the kept field with this number, if it is a constant here.
     pub(crate) fn field(&self, index: usize) -> Option<u64> {
         self.fields.get(&index).copied()
     }
 
-    /// Forgets which fields are in registers, as after a call. Constants remain near.
+    /// Forgets which fields are in registers, as is needed after a call. Fields with a constant value remain near.
     pub(crate) fn forget_words(&mut self) {
         self.words.clear();
         let constants = &self.fields;
@@ -94,14 +95,14 @@ impl Known {
     }
 }
 
-/// Kept fields of a function, and the facts on edges to blocks that have not begun.
+/// Metadata fields that a function keeps in registers, and the facts on edges to blocks that are not begun yet.
 #[derive(Default)]
 pub(crate) struct Flow {
-    /// Whether each metadata field is kept. Empty in functions that keep none.
+    /// For each metadata field, whether the function keeps it in registers. Empty in functions that keep none.
     pub(crate) kept: Vec<bool>,
-    /// Variables for the words of each kept field, least significant first. They hold the field's value as of their
-    /// last write. They are used only while the field is near; otherwise the field is loaded from memory.
+    /// Variables for the words of each kept field, least significant first. A variable holds the value as of its last
+    /// write. While the field is not near, it is loaded from memory instead.
     pub(crate) variables: Vec<Vec<Variable>>,
-    /// FieldUsage that are certain on all edges so far to each block that has not begun.
+    /// For each block that is not begun yet: the facts that are certain on all edges to it so far.
     pub(crate) incoming: BTreeMap<Block, Known>,
 }

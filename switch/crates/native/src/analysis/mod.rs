@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Analysis of a program before code is generated for it, and of the values that are certain at a point of the code.
+//! Analyses a program before code is generated for it, and records the facts that are certain at a point of the code.
 
 pub(crate) mod calculation_input;
 pub(crate) mod field_usage;

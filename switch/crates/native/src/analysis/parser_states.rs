@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of parser states, the cycles among them, and how likely their transitions are.
+//! Analyses the parser's states: their order, the cycles among them, and the likelihood of their transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ fn followers(program: &Program, id: StateId) -> Vec<StateId> {
     states.flatten().collect()
 }
 
-/// Returns the states in postorder of a depth-first search over `followers`, one list for each start that no search
-/// before it has reached.
+/// Searches the states depth-first from each start, along the edges that `followers` returns. Returns one list for each
+/// start that no earlier search has reached, with its states in postorder.
 fn walks(
     count: usize,
     starts: impl Iterator<Item = StateId>,
@@ -49,8 +49,8 @@ fn walks(
     walks
 }
 
-/// Returns the strongly connected components of the reachable states in topological order: each one follows all that
-/// lead to it. Uses Kosaraju's algorithm.
+/// Returns the strongly connected components of the reachable states in topological order: a component comes after its
+/// predecessors. Uses Kosaraju's algorithm.
 pub(crate) fn groups(program: &Program) -> Vec<Vec<StateId>> {
     let Target::State(start) = program.parser.start else {
         return Vec::new();
@@ -76,7 +76,7 @@ pub(crate) fn bounds(
 ) -> (Vec<bool>, Vec<bool>) {
     let count = program.states.len();
     let (mut cyclic, mut bounded) = (vec![false; count], vec![false; count]);
-    // The length of the longest path to each state, in states, itself included.
+    // For each state, the number of states on the longest path to it, including the state itself.
     let mut entered = vec![1_usize; count];
     for group in groups {
         let cycle = is_cycle(program, group);
@@ -95,7 +95,7 @@ pub(crate) fn bounds(
     (cyclic, bounded)
 }
 
-/// Share of packets that take an exceptional transition, of those that could.
+/// Of the packets that could take an exceptional transition, the estimated share that does.
 const EXCEPTION: f64 = 1.0 / 32.0;
 
 /// Likelihoods of the transitions between states, estimated from the structure of the program.
@@ -111,8 +111,8 @@ impl Likelihood {
             let targets: BTreeSet<StateId> = followers(program, StateId(id)).into_iter().collect();
             let (on, ends): (Vec<StateId>, Vec<StateId>) =
                 targets.iter().partition(|target| goes_on[target.index()]);
-            // A detour is an exception: most other targets of the state can be reached from it (a tag, a tunnel,
-            // options).
+            // A detour is an exception. Most other targets of the state can be reached from a detour, such as a tag, a
+            // tunnel or options.
             let (detours, ways): (Vec<StateId>, Vec<StateId>) = on.iter().partition(|target| {
                 let again = on
                     .iter()
@@ -121,8 +121,8 @@ impl Likelihood {
             });
             let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
             weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
-            // The end of parsing is an exception where parsing can also go on in several ways, or in one that never
-            // reaches this end.
+            // The end of parsing is an exception if parsing can also continue with several other states, or with one
+            // state from which this end cannot be reached.
             for end in ends {
                 let usual = match &ways[..] {
                     [] => true,
@@ -132,7 +132,7 @@ impl Likelihood {
                 weights.insert(end, if usual { 1.0 } else { EXCEPTION });
             }
             for way in &ways {
-                // A program describes its main purpose in most detail.
+                // The branch with the longest chain of states is assumed to be the main purpose of the program.
                 let weight = match ways.len() {
                     1 => 1.0,
                     _ => 1.0 + f64::from(depths[way.index()]),
@@ -144,7 +144,7 @@ impl Likelihood {
         Self(states.collect())
     }
 
-    /// Returns the weight of a transition, relative to the other targets of the state.
+    /// Returns the weight of a transition, relative to the other transitions of the state.
     pub(crate) fn of(&self, from: StateId, to: Target) -> f64 {
         match to {
             Target::Accept => 1.0,
@@ -153,7 +153,8 @@ impl Likelihood {
     }
 }
 
-/// Returns for each state the most states that may follow, itself included; the states of a cycle count once.
+/// Returns for each state the number of states on the longest path from it, including the state itself. The states of a
+/// cycle count as one.
 fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
     let mut depths = vec![0; program.states.len()];
     for group in groups.iter().rev() {
@@ -181,7 +182,7 @@ fn beyond(program: &Program, groups: &[Vec<StateId>]) -> Vec<BTreeSet<StateId>> 
     beyond
 }
 
-/// Returns for each state whether it, or a state that can be reached from it, extracts a header.
+/// Returns for each state whether the state itself, or a state that can be reached from it, extracts a header.
 fn goes_on(program: &Program, beyond: &[BTreeSet<StateId>]) -> Vec<bool> {
     let extract = |op: &ParserOp| matches!(op, ParserOp::Extract(_) | ParserOp::ExtractVarbit(..));
     let itself = |id: StateId| program.state(id).ops.iter().any(extract);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes of the header vector that may be read before they are written. Only these must be cleared when a packet
-//! starts.
+//! Finds the bytes of the header vector that may be read before they are written. Only these bytes must be cleared when
+//! a packet starts.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use sluice_program::{HeaderId, Program, Slot};
 use crate::analysis::field_usage::FieldUsage;
 
 impl FieldUsage {
-    /// Returns the ranges of the header vector that may be read before they are written, as start and end, in order.
-    /// Headers with a `varbit` field are not included.
+    /// Returns the byte ranges of the header vector that may be read before they are written, in order, each as start
+    /// and end. Headers with a `varbit` field are not included.
     pub(crate) fn read_unwritten(&self, program: &Program) -> Vec<(u32, u32)> {
         let all = self.whole.get() || !self.pruned.get();
         let fields = self.fields.iter();

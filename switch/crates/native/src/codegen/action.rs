@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Code for actions and their operations.
+//! Generates code for actions and their operations.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ const NEVER: TrapCode = TrapCode::unwrap_user(1);
 /// Reachability of the end of a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Control can reach the end, and the builder is there.
+    /// Control can reach the end, and the builder stands there.
     Open,
     /// Control cannot reach the end. The builder is in a block that has ended.
     Closed,
@@ -37,7 +37,7 @@ pub(crate) enum End {
 #[derive(Clone, Copy)]
 struct Steps {
     taken: Variable,
-    /// Target when the limit is exceeded.
+    /// Block to which the action jumps when it exceeds the limit.
     over: Block,
 }
 
@@ -71,7 +71,8 @@ impl Lower<'_> {
         let steps = self.steps(ops);
         let backward = has_loop(ops);
         if backward {
-            // Labels may be reached from later operations. So only facts that no operation changes are certain there.
+            // Later operations may jump back to a label. So only facts that no operation of the action changes are
+            // certain at labels.
             ops.iter().for_each(|op| self.forget_written(op));
         }
         let base = self.known.clone();
@@ -143,7 +144,7 @@ impl Lower<'_> {
             labels.for_each(|block| self.b.seal_block(*block));
         }
         if !ends {
-            // No edge leads to the block, but every block must be filled.
+            // No edge leads to this block, but every block must contain an instruction.
             self.enter(end);
             self.b.ins().trap(NEVER);
             return End::Closed;
@@ -160,7 +161,8 @@ impl Lower<'_> {
         self.call(calls::release_registers as *const (), &[id], 0);
     }
 
-    /// Declares a counter of operations; `None` if they cannot exceed [`sluice_engine::Config::max_action_steps`].
+    /// Declares a counter of operations. Returns `None` if the operations cannot exceed
+    /// [`sluice_engine::Config::max_action_steps`].
     fn steps(&mut self, ops: &[Op]) -> Option<Steps> {
         if !has_loop(ops) && ops.len() <= self.config.max_action_steps as usize {
             return None;
@@ -172,7 +174,7 @@ impl Lower<'_> {
         Some(Steps { taken, over })
     }
 
-    /// Counts an operation, and ends the action if it exceeds the limit.
+    /// Counts an operation. Ends the action if the count exceeds the limit.
     fn step(&mut self, steps: Steps) {
         let taken = self.b.use_var(steps.taken);
         let taken = self.b.ins().iadd_imm_s(taken, 1);
@@ -184,7 +186,7 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles them, and in a parser
+    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles these, and in a parser
     /// state they have no effect.
     pub(crate) fn op(&mut self, op: &Op, params: &Params) {
         match op {
@@ -242,7 +244,7 @@ impl Lower<'_> {
         self.store_value(target, value, params);
     }
 
-    /// Writes a number, extended with 0 if the target is wider.
+    /// Writes a number to a target. If the target is wider, extends the number with zeros.
     fn store_value(&mut self, target: &LValue, value: Words, params: &Params) {
         match target {
             LValue::Field(slot) => {
@@ -269,8 +271,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Logs a message. The runtime function takes the address of the message's parts in the program, and the arguments:
-    /// for each one its number of words, then these words in two's complement.
+    /// Logs a message. The runtime function takes the address of the message's parts in the program, and the arguments.
+    /// Each argument is its number of words, followed by these words in two's complement.
     fn log(&mut self, parts: &Vec<LogPart>, arguments: &[Arith], params: &Params) {
         let mut values = Vec::new();
         for argument in arguments {
@@ -320,7 +322,7 @@ impl Lower<'_> {
         });
     }
 
-    /// Runs `then` with two ids if neither is [`NONE`].
+    /// Generates code that runs `then` with two ids if neither is [`NONE`].
     fn when_both(&mut self, left: Value, right: Value, then: impl FnOnce(&mut Self, Value, Value)) {
         let (left_exists, left) = self.existing(left);
         let (right_exists, right) = self.existing(right);
@@ -328,7 +330,7 @@ impl Lower<'_> {
         self.when(both, |lower| then(lower, left, right));
     }
 
-    /// Adds the header's length on the wire to the packet's length if `more`, else subtracts it.
+    /// Adds the header's length on the wire to the packet's length if `more` is set, else subtracts it.
     fn change_length(&mut self, id: HeaderId, more: bool) {
         let ty = self.program.header_type(self.program.header(id).ty);
         let mut bits = self.int(ty.fixed_bits as u64);
@@ -545,7 +547,7 @@ impl Lower<'_> {
         self.int(list.map_or(NONE, |list| list.0.into()))
     }
 
-    /// Runs `then` if a register cell's address is not 0. Else counts an out-of-range access.
+    /// Generates code that runs `then` if a register cell's address is not 0, and else counts an out-of-range access.
     fn on_cell(&mut self, place: Value, then: impl FnOnce(&mut Self)) {
         let zero = self.int(0);
         let exists = self.compare(IntCC::NotEqual, place, zero);
@@ -567,7 +569,7 @@ impl Lower<'_> {
     }
 }
 
-/// Returns whether an operation may jump backward, or to itself.
+/// Returns whether an operation may jump to itself or to an earlier operation.
 fn has_loop(ops: &[Op]) -> bool {
     ops.iter().enumerate().any(|(index, op)| match op {
         Op::Jump(target) | Op::JumpUnless(_, target) => *target <= index,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums and other calculations.
+//! Generates code for checksums and other calculations.
 //!
-//! If the input of an Internet checksum is bytes of one header, in runs at even offsets of the input, the code adds the
-//! words as they are in memory: the one's complement sum does not depend on byte order (RFC 1071, section 2). Any other
-//! calculation collects its input at run time.
+//! The input of an Internet checksum often lies in one header, in runs at even offsets of the input. Then the code adds
+//! the words in memory byte order, because the one's complement sum does not depend on byte order (RFC 1071, section
+//! 2). Any other calculation collects its input at run time.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +28,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the value of any other calculation. The code here collects the input if it is short and its headers are
-    /// valid; otherwise the runtime does.
+    /// Returns the value of a calculation that is no Internet checksum over one header. Machine code collects the input
+    /// if it is short and its headers are valid. Otherwise the runtime collects it.
     fn gathered(&mut self, id: CalculationId, calculation: &Calculation) -> Value {
         let result = self.b.declare_var(I64);
         let calculate = |lower: &mut Self| {
@@ -83,7 +83,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Computes the hash of an input by any algorithm of the program but the random one.
+    /// Computes the hash of an input by any algorithm of the program except the random one.
     fn hashed(&mut self, algorithm: &HashAlgorithm, input: &Input) -> Value {
         if let Some(folding) = hash::folding(*algorithm)
             && let (Some(of_block), Some(of_blocks)) =
@@ -129,7 +129,7 @@ impl Lower<'_> {
         self.b.ins().bxor(remainder, of_zeros)
     }
 
-    /// Returns an input as big-endian words: `lead` zero bits, the input, and zeros up to whole bytes and words.
+    /// Returns an input as big-endian words: `lead` zero bits, the input, and zero bits up to the next whole word.
     pub(crate) fn input_words(&mut self, input: &Input, lead: u32) -> Vec<Value> {
         let bits = lead + input.bits.next_multiple_of(8);
         let mut words: Vec<Option<Value>> = vec![None; bits.div_ceil(64) as usize];
@@ -177,14 +177,15 @@ impl Lower<'_> {
         place
     }
 
-    /// Computes the Internet checksum over runs of a header; over nothing if the header is not valid.
+    /// Computes the Internet checksum over runs of a header. If the header is invalid, the input is empty.
     fn internet_checksum(&mut self, header: HeaderId, runs: &[Run]) -> Value {
         let mut sum = self.int(0);
         for run in runs {
             let mut offset = 0;
             while offset < run.bytes {
                 let left = run.bytes - offset;
-                // The last byte of an odd input is the first byte of a word in memory, and so its low byte.
+                // The last byte of an input of odd length is the first byte of a word in memory. So it is the word's
+                // low byte.
                 let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;
@@ -193,8 +194,8 @@ impl Lower<'_> {
         let valid = self.is_valid(header);
         let zero = self.int(0);
         let sum = self.select(valid, sum, zero);
-        // The sum of at most 64 words of 32 bits cannot overflow. A number plus itself rotated by half its width has in
-        // its upper half the one's complement sum of both halves.
+        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code adds it to itself,
+        // rotated by half its width. The upper half of the result is the one's complement sum of both halves.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);
         let sum = self.shr(sum, 32);
@@ -208,8 +209,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, word)
     }
 
-    /// Loads 4, 2 or 1 bytes of the header vector in memory order, the most that `left` allows. Returns them and their
-    /// number.
+    /// Loads the most bytes that `left` allows, 4, 2 or 1, from the header vector in memory order. Returns the bytes
+    /// and their number.
     fn load_word(&mut self, left: u32, byte: u32) -> (Value, u32) {
         let (base, offset) = (self.phv, byte as i32);
         let flags = MemFlagsData::new().with_notrap();
@@ -220,7 +221,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Runs `then` if the checksum's condition holds.
+    /// Generates code that runs `then` if the checksum's condition holds.
     fn when_applies(&mut self, checksum: &Checksum, then: impl FnOnce(&mut Self)) {
         match &checksum.condition {
             None => then(self),
@@ -231,7 +232,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Verifies checksums. Returns a byte that is 1 if one of them is wrong, else 0.
+    /// Verifies all checksums that the program verifies. Returns a byte that is 1 if a checksum is wrong, else 0.
     pub(crate) fn verify_checksums(&mut self) -> Value {
         let program = self.program;
         let wrong = self.b.declare_var(cranelift_codegen::ir::types::I8);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups: resolves the row of a table with an action profile to the action of a member.
+//! Generates code for action profiles: resolves the row of a table with a profile to the action of a member.
 //!
 //! Machine code chooses the member of a group. It computes the selector's hash, mostly from fields in registers, and
-//! then does three loads (see [`GroupHandle`]). Each load depends on the one before, the first one on the table's
-//! lookup, and the packet waits for all of them. To shorten this chain, such a table with few keys has the heads of its
-//! rows in a separate array ([`TableHandle::HEADS`]).
+//! then does three loads (see [`GroupHandle`]). The first load depends on the table's lookup, and each further load
+//! depends on the previous one. So the packet waits for the whole chain. To shorten the chain, a table with a profile
+//! and few keys has the heads of its rows in a separate array ([`TableHandle::HEADS`]).
 //!
-//! The runtime, with the same hash, handles the cases that a [`GroupHandle`] does not cover: groups of one entry, very
-//! large groups, groups that watch ports, and buckets that several members share.
+//! The runtime handles the cases that a [`GroupHandle`] does not cover: one-shot groups, which belong to one entry,
+//! very large groups, groups that watch ports, and buckets that several members share. It uses the same hash.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};
@@ -23,7 +23,7 @@ use crate::analysis::calculation_input::{Input, pieces};
 use crate::codegen::lower::Lower;
 use crate::runtime::lookups;
 
-/// Result of a choice: an action and the address of its parameters.
+/// Result of the choice of a member: its action and the address of the action's parameters.
 #[derive(Clone, Copy)]
 struct Chosen {
     action: Variable,
@@ -31,7 +31,7 @@ struct Chosen {
 }
 
 impl Lower<'_> {
-    /// Loads the head of the row for a key, or of the default row, in a table that has [`TableHandle::HEADS`].
+    /// Loads the head of the row that a key selects, or of the default row. The table must have [`TableHandle::HEADS`].
     pub(crate) fn head_of(&mut self, id: TableId, key: Value) -> Value {
         let heads = self.handle(id, TableHandle::HEADS);
         let offset = self.shl(key, size_of::<u64>().ilog2());
@@ -55,8 +55,8 @@ impl Lower<'_> {
     }
 
     /// Resolves a row, given its head, to an action and the address of the action's parameters. The table must have a
-    /// profile and no meter. `row` computes the row's address where it is needed. `count` counts the packet on the
-    /// paths on which the runtime does not.
+    /// profile and no meter. `row` computes the row's address where it is needed. On paths that do not call the
+    /// runtime, `count` counts the packet.
     pub(crate) fn choose_action(
         &mut self,
         id: TableId,
@@ -130,8 +130,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, number)
     }
 
-    /// Returns the id of the group member that the packet's hash chooses. Branches to `elsewhere` if the group's handle
-    /// is not enough to choose it.
+    /// Returns the id of the group member that the packet's hash chooses. Branches to `elsewhere` if the choice needs
+    /// more than the group's handle.
     fn member_of(
         &mut self,
         id: TableId,
@@ -158,8 +158,8 @@ impl Lower<'_> {
         let place = self.b.ins().iadd(buckets, offset);
         let member = self.load(I16, place, 0);
         let member = self.b.ins().uextend(I64, member);
-        // Nearly always one member has the whole bucket. So the branch is predicted, and the next load does not wait
-        // for the comparison.
+        // Nearly always a single member owns the whole bucket. So the branch is predicted well, and the next load does
+        // not wait for the comparison.
         let alone = self.b.create_block();
         let divided = self.int(GroupHandle::DIVIDED.into());
         let divided = self.compare(IntCC::Equal, member, divided);
@@ -189,7 +189,7 @@ impl Lower<'_> {
             let arguments = [number, row, hash];
             self.call(lookups::behind_by_hash as *const (), &arguments, 2)
         } else {
-            // Without a hash argument: the runtime draws a random number only if there is a choice.
+            // Passes no hash: the runtime draws a random number, and only if there are several members.
             self.call(lookups::behind as *const (), &[number, row], 2)
         };
         let action = self.b.ins().ireduce(I32, found[1]);
@@ -197,7 +197,7 @@ impl Lower<'_> {
         self.b.def_var(chosen.params, found[0]);
     }
 
-    /// Computes the hash by which a selector chooses, as [`hash::selector`]; 0 if the profile has no selector. The
+    /// Computes the same hash of a selector as [`hash::selector`]. The hash is 0 if the profile has no selector. The
     /// selector must not use random numbers.
     fn selector_hash(&mut self, profile: ProfileId) -> Value {
         let Some(selector) = &self.program.profile(profile).selector else {

@@ -23,12 +23,12 @@ use crate::runtime::pages::Pages;
 /// A part of the program that is compiled to one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Parser and ingress; also egress and deparser for packets that need nothing from the traffic manager
+    /// Parser and ingress. For packets without requests to the traffic manager, also egress and deparser
     /// ([`crate::codegen::forward`]).
     Forward = 0,
     Egress = 1,
     Deparser = 2,
-    /// The parser alone, for packets that ingress cloned.
+    /// Only the parser, for packets that ingress cloned.
     Parser = 3,
 }
 
@@ -53,7 +53,7 @@ pub enum NativeError {
 /// Report on the compilation of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Descriptions of constructs that are not compiled to inline code. Empty for all known programs.
+    /// Descriptions of constructs that could not be compiled to inline code. Empty for all known programs.
     pub not_compiled: Vec<String>,
     /// Bytes of machine code.
     pub code_bytes: usize,
@@ -74,14 +74,14 @@ pub struct Code {
     _statics: Statics,
 }
 
-/// Machine code of a part of the program. The argument is the address [`MIDDLE`] bytes into a frame.
+/// Machine code of one part of the program. Its argument is the address [`MIDDLE`] bytes after the start of a frame.
 type Entry = unsafe extern "C" fn(*mut u8) -> u64;
 
 impl Code {
     /// Compiles a program. The drop port and the step limits of `config` become part of the code.
     ///
     /// # Errors
-    /// If code cannot be generated for this machine, or there is no memory for it.
+    /// Fails if code cannot be generated for this machine, or if there is no memory for the code.
     pub fn compile(
         program: &Arc<Program>,
         config: &Config,
@@ -103,8 +103,8 @@ impl Code {
                     build(part, program, config, &facts, statics, not_compiled, &isa)
                 };
                 if part == Part::Forward && facts.keep.get() {
-                    // Only this first build shows whether all metadata must stay in memory, and if not, which fields
-                    // are read from there. Its code is dropped.
+                    // This first build shows whether all metadata must stay in memory, or else which fields are read
+                    // from memory. The code of this build is dropped.
                     build(&mut Statics::default(), &mut Vec::new());
                     if facts.whole.get() {
                         facts.keep.set(false);
@@ -138,8 +138,7 @@ impl Code {
         }
         let pages = Pages::new(&all)?;
         let entries = entries.map(|entry: Option<usize>| {
-            // SAFETY: the function at this offset was generated with this signature, and for the frame layout of this
-            // build.
+            // SAFETY: the function at this offset was generated with this signature and for this layout of frames.
             entry.map(|entry| unsafe {
                 std::mem::transmute::<*const u8, Entry>(pages.address(entry))
             })
@@ -182,12 +181,13 @@ impl Code {
         self.observed.iter().any(|field| field.bit() == slot.bit())
     }
 
-    /// Returns whether a part has a function. A part with nothing to do has none.
+    /// Returns whether a part has a function. A part without work has no function.
     pub(crate) fn has(&self, part: Part) -> bool {
         self.entries[part as usize].is_some()
     }
 
-    /// Runs a part on a packet of this program, and returns the result of the part's function; 0 if it has none.
+    /// Runs a part on a packet of this program. Returns the result of the part's function, or 0 if the part has no
+    /// function.
     #[inline]
     pub(crate) fn run(&self, part: Part, frame: &mut Frame<'_>) -> u64 {
         let Some(entry) = self.entries[part as usize] else {
@@ -205,7 +205,7 @@ impl Code {
 /// Returns the code generator for this machine.
 fn isa() -> Result<OwnedTargetIsa, NativeError> {
     if !cfg!(target_arch = "x86_64") {
-        // On other machines the instruction cache would have to be flushed for new code.
+        // On other machines the instruction cache would have to be flushed after new code is written.
         return Err(NativeError::Machine(std::env::consts::ARCH.into()));
     }
     let generator = |error: &dyn std::fmt::Display| NativeError::Generator(error.to_string());
@@ -284,7 +284,7 @@ fn build(
     function
 }
 
-/// Generates the machine code of one part. It contains only absolute addresses, so it needs no relocation.
+/// Generates the machine code of one part. The code contains only absolute addresses, so it needs no relocation.
 fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeError> {
     let mut context = Context::for_function(function);
     let compiled = context
@@ -296,7 +296,8 @@ fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeE
     Ok(compiled.code_buffer().to_vec())
 }
 
-/// Returns whether a program may request clones. A clone is parsed without entering ingress.
+/// Returns whether a program may request clones. If so, the parser is needed alone: a clone is parsed without entering
+/// ingress.
 fn may_clone(program: &Program) -> bool {
     let ops = program.actions.iter().flat_map(|action| &action.ops);
     ops.chain(&program.deparser.ops)

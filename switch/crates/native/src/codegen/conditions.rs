@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions: evaluates them from certain facts, and derives facts from their outcome.
+//! Evaluates conditions at compile time from facts that are certain, and derives facts from the outcome of conditions.
 
 use sluice_program::Slot;
 use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
 
 use crate::codegen::lower::Lower;
 
-/// Returns a constant as an unsigned word, if it fits.
+/// Returns a constant as an unsigned word, or `None` if it does not fit.
 fn word(constant: &Constant) -> Option<u64> {
     match constant {
         Constant::Small(value) => u64::try_from(*value).ok(),
@@ -48,7 +48,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the value of an expression that is a constant or an unsigned kept field, if the value is certain.
+    /// Returns the value of an expression if the value is certain: a constant, or an unsigned field that is kept in
+    /// registers.
     fn certain(&self, data: &Data) -> Option<u64> {
         match data {
             Data::Const(value) => word(value),
@@ -86,8 +87,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Records that a field is equal, or not equal, to a value. If a one-bit field differs from one value, it has the
-    /// other.
+    /// Records that a field is equal, or not equal, to a value. A one-bit field that is not equal to one value has the
+    /// other value.
     fn learn_field(&mut self, slot: Slot, value: u64, equal: bool) {
         let Some((index, _)) = self.facts.field(slot) else {
             return;

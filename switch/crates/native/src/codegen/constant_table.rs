@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables with constant entries, which the program defines: compiled to a decision in code, without a lookup.
+//! Compiles tables with constant entries, which the program defines, to a decision in code, without a lookup.
 //!
-//! The key is split into columns of at most 64 bits. A table of few rows becomes a sequence of comparisons. A larger
-//! table uses bit-vector classification (Lakshman and Stiliadis, SIGCOMM 1998):
+//! The key is split into columns of at most 64 bits. A table of few rows becomes a sequence of comparisons. For a
+//! larger table, the code uses bit-vector classification (Lakshman and Stiliadis, SIGCOMM 1998):
 //!
-//! - Each column yields a bit vector of the rows that it matches. A narrow column reads it from a table indexed by its
-//!   value. A wide column is compared with each value that occurs in a row.
-//! - The conjunction of these vectors has a bit for each row that matches in all columns. The lowest bit wins.
+//! - Each column yields a bit vector of the rows that match in this column. For a narrow column, the vector is read
+//!   from an array that is indexed by the column's value. A wide column is compared with each value that occurs in a
+//!   row.
+//! - The conjunction of these vectors has a bit for each row that matches in all columns. The row of the lowest bit
+//!   wins.
 
 use std::rc::Rc;
 use std::slice;
@@ -23,14 +25,14 @@ use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 use crate::codegen::pipeline::Graph;
 
-/// At most this many rows are compared one after the other.
+/// Maximum number of rows that are compared one after the other.
 const SEQUENTIAL: usize = 3;
-/// Columns of at most this width, in bits, are matched by a table of all their values.
+/// Maximum width, in bits, of a column whose vectors are in an array.
 const TABLED: u32 = 8;
-/// Tables of more rows than this are not compiled to code: they use a lookup as any other table.
+/// Maximum number of rows of a table that is compiled to code. A larger table is looked up like any other table.
 const MOST_ROWS: usize = 512;
 
-/// Condition of a row on a column.
+/// Condition of a row on the value of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     Any,
@@ -65,7 +67,7 @@ struct Column {
     width: u32,
 }
 
-/// Returns a mask of the low `width` bits, in words, least significant first.
+/// Returns a mask of the low `width` bits, as words, least significant first.
 fn ones(width: u16) -> Vec<u64> {
     let words = usize::from(width).div_ceil(64);
     let mut ones = vec![u64::MAX; words];
@@ -73,7 +75,7 @@ fn ones(width: u16) -> Vec<u64> {
     ones
 }
 
-/// Returns a mask of the first `len` of `width` bits, in words, least significant first.
+/// Returns a mask of the first `len` of `width` bits, as words, least significant first.
 fn prefix(width: u16, len: u32) -> Vec<u64> {
     let mut mask = ones(width);
     for bit in 0..u32::from(width) - len {
@@ -127,7 +129,7 @@ fn patterns(key: &Key, value: &TableKeyValue) -> Option<Vec<Pattern>> {
     })
 }
 
-/// Returns an entry's rank, as in `sluice_tables`: the matching entry of the lowest rank wins.
+/// Returns an entry's rank, as in `sluice_tables`: of all matching entries, the entry of the lowest rank wins.
 fn order(table: &Table, entry: &TableEntry) -> u32 {
     if table.needs_priority() {
         return entry.priority;
@@ -140,14 +142,14 @@ fn order(table: &Table, entry: &TableEntry) -> u32 {
 }
 
 impl Lower<'_> {
-    /// Compiles a table with constant entries and ends the block. Returns `false`, and generates no code, if it cannot
+    /// Compiles a table with constant entries and ends the block. Returns `false` without generating code if it cannot
     /// compile the table.
     pub(crate) fn constant_table(&mut self, id: TableId, graph: &mut Graph) -> bool {
         let table: &Table = self.program.table(id);
         if table.entries.len() > MOST_ROWS {
             return false;
         }
-        // Entries that equal an earlier one have no record and are left out: the earlier one always wins.
+        // An entry that equals an earlier entry has no record and is left out, because the earlier entry always wins.
         let records = constant_rows(table).into_iter();
         let entries = table.entries.iter().zip(records);
         let mut entries: Vec<(&TableEntry, u32)> = entries
@@ -210,7 +212,7 @@ impl Lower<'_> {
         columns
     }
 
-    /// Tests whether a column matches a pattern. Returns `None` if it always matches.
+    /// Generates code that tests whether a column matches a pattern. Returns `None` if it always matches.
     fn matches(&mut self, column: Column, pattern: Pattern) -> Option<Value> {
         match pattern {
             Pattern::Any => None,
@@ -233,7 +235,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Tests one row after the other. Ends the block.
+    /// Generates code that tests one row after the other. Ends the block.
     fn sequence(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         for row in rows {
@@ -267,10 +269,11 @@ impl Lower<'_> {
         self.miss(id, graph);
     }
 
-    /// Tests up to 64 rows at once. Leaves the builder in a new block, which is reached if no row matches.
+    /// Generates code that tests up to 64 rows at once. Leaves the builder in a new block, which is reached if no row
+    /// matches.
     fn vectors(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let (hit, none) = (self.b.create_block(), self.b.create_block());
-        // Narrow columns come first: they are cheap, and mostly rule out all rows.
+        // Narrow columns come first: they are cheap, and in most cases no row matches in them.
         let (narrow, wide): (Vec<_>, Vec<_>) = (0..columns.len())
             .filter(|index| rows.iter().any(|row| row.patterns[*index] != Pattern::Any))
             .partition(|index| columns[*index].width <= TABLED);
@@ -296,7 +299,7 @@ impl Lower<'_> {
         self.enter(none);
     }
 
-    /// Restricts a vector of rows (`None` for all rows) to those that the columns `which` match.
+    /// Restricts a vector of rows (`None` for all rows) to the rows that match in the columns `which`.
     fn conjunction(
         &mut self,
         vector: Option<Value>,
@@ -314,7 +317,7 @@ impl Lower<'_> {
         })
     }
 
-    /// Returns the vector of the rows whose pattern a column matches.
+    /// Returns the vector of the rows that match in a column.
     fn column_vector(&mut self, column: Column, wanted: &[Pattern]) -> Value {
         let rows = |test: &dyn Fn(Pattern) -> bool| {
             let bits = wanted.iter().enumerate();
@@ -340,7 +343,7 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // Each row has one pattern here, so the added bits are not set yet and a sum equals a union.
+                // Each row has one pattern for the column, so its bit is added at most once. So the sum is the union.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);
@@ -351,7 +354,7 @@ impl Lower<'_> {
         vector
     }
 
-    /// Runs the action of the lowest row in a vector. The vector must not be 0. Ends the block.
+    /// Generates code that runs the action of the lowest row in a vector. The vector must not be 0. Ends the block.
     fn run_row(&mut self, id: TableId, vector: Value, rows: &[Row], graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         let row = self.b.ins().ctz(vector);
@@ -369,7 +372,7 @@ impl Lower<'_> {
         for block in &blocks {
             self.flow_part(*block, share);
         }
-        // For each action in turn, test whether the lowest bit belongs to one of its rows.
+        // For each action in turn, the code tests whether the lowest bit belongs to a row with this action.
         let mut targets = actions.iter().zip(&blocks).peekable();
         while let Some((action, block)) = targets.next() {
             if targets.peek().is_none() {
@@ -392,8 +395,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Counts the packet at the entry of the row at index `row`, or of the first row if `row` is `None`. Generates no
-    /// code if the table has neither counters nor timeouts.
+    /// Generates code that counts the packet at an entry: that of the row at index `row`, or of the first row if `row`
+    /// is `None`. Generates no code if the table has neither counters nor timeouts.
     fn count_row(&mut self, id: TableId, rows: &[Row], row: Option<Value>) {
         let table: &Table = self.program.table(id);
         if table.with_counters || table.support_timeout {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Code for direct and indirect counters: two additions in memory, atomic unless only this thread counts.
+//! Generates code for direct and indirect counters: two additions in memory. They are atomic unless this thread is the
+//! only one that counts.
 
 use std::mem::offset_of;
 
@@ -13,8 +14,8 @@ use crate::codegen::lower::Lower;
 use crate::runtime::frame::Frame;
 
 impl Lower<'_> {
-    /// Counts the packet in a cell of an indirect counter. Counts an out-of-range access if the index is beyond the
-    /// array.
+    /// Counts the packet in a cell of an indirect counter. If the index is beyond the array, counts an out-of-range
+    /// access instead.
     pub(crate) fn count(&mut self, id: CounterId, index: Value) {
         let cells = Externs::cells_of(self.program, id);
         let size = self.int(cells.len() as u64);
@@ -47,15 +48,15 @@ impl Lower<'_> {
     /// Counts the packet in the packet state of an entry ([`EntryState`]), and stores the packet's time there as the
     /// last hit.
     pub(crate) fn leave_behind(&mut self, state: Value) {
-        // Order: store the time before the branch to atomic or plain additions, so that the address of the state is
-        // computed once, ahead of that branch.
+        // Order: the time is stored before the branch to atomic or plain additions. So the address of the state is
+        // computed only once, ahead of that branch.
         let now = self.frame_field(offset_of!(Frame<'static>, now_us));
         self.store(now, state, EntryState::LAST_HIT as u32);
         let counter = EntryState::COUNTER;
         self.add_packet(state, [counter, counter + CounterCell::BYTES]);
     }
 
-    /// Adds 1 packet and its bytes to the two numbers at these offsets.
+    /// Adds 1 and the packet's bytes to the two numbers at these offsets.
     fn add_packet(&mut self, base: Value, offsets: [usize; 2]) {
         let alone = self.frame_field(offset_of!(Frame<'static>, alone));
         let [yes, no, after] = [(); 3].map(|()| self.b.create_block());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The deparser: updates checksums, runs extern calls, then writes all valid headers one after the other. The caller
-//! appends the payload.
+//! Generates the deparser, which updates checksums, runs extern calls, and writes all valid headers one after the
+//! other. Its caller appends the payload.
 //!
-//! If the validity of many headers is uncertain here, all validity bytes are compared at once with the likeliest sets
-//! of valid headers after parsing. For a packet with one of these sets, the headers are written at constant offsets,
-//! without a test of each.
+//! If the validity of many headers is uncertain here, the code compares all validity bytes at once with the most likely
+//! sets of valid headers after parsing. For a packet with one of these sets, it writes the headers at constant offsets,
+//! without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -23,13 +23,13 @@ use crate::runtime::frame::Frame;
 /// End of the output so far: an address and a constant offset from it.
 type End = (Value, u32);
 
-/// Limit of the sets of valid headers that are compared at once. They are compared only if the validity of at least
-/// `MANY_UNCERTAIN` headers is uncertain.
+/// Maximum number of sets of valid headers that are compared at once. Sets are compared only if the validity of at
+/// least `MANY_UNCERTAIN` headers is uncertain.
 const MOST_SETS: usize = 6;
 const MANY_UNCERTAIN: usize = 4;
 
 impl Lower<'_> {
-    /// Notes which headers are valid at the end of the parser, if that is certain for all of them.
+    /// Notes which headers are valid at the end of the parser, if the validity of all headers is certain there.
     pub(crate) fn note_together(&mut self) {
         let order = &self.program.deparser.order;
         let known = order
@@ -44,8 +44,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the deparser. `finish` receives the number of bytes written, and ends the block; it is called once for
-    /// each set of valid headers, and once for all others.
+    /// Generates the deparser. `finish` receives the number of bytes written, and ends the block. It is called once for
+    /// each compared set of valid headers, and once for all other packets.
     pub(crate) fn deparser(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         self.mark(ProgramPoint::Checksums);
         self.update_checksums();
@@ -62,7 +62,8 @@ impl Lower<'_> {
         finish(self, bytes);
     }
 
-    /// Deparses packets that have one of the likeliest sets of valid headers. Continues in a block for all others.
+    /// Deparses packets that have one of the most likely sets of valid headers. Continues in a block for all other
+    /// packets.
     fn likeliest_headers(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         let order: BTreeSet<HeaderId> = self.program.deparser.order.iter().copied().collect();
         let (Some(first), Some(last)) = (order.first(), order.last()) else {
@@ -82,7 +83,8 @@ impl Lower<'_> {
         sets.sort_by(|left, right| right.weight.total_cmp(&left.weight));
         sets.truncate(MOST_SETS);
         let sets: Vec<BTreeSet<HeaderId>> = sets.iter().map(|set| set.valid.clone()).collect();
-        // Each validity byte is 0 or 1, so up to eight words of them fit in one, each shifted by its index in bits.
+        // Each validity byte is 0 or 1. So up to eight words of validity bytes fit in one word, each word shifted by
+        // its index in bits.
         let bits_of = |valid: &BTreeSet<HeaderId>, (ty, at): (Type, u32)| {
             let bytes = (0..ty.bytes()).filter(|byte| {
                 let id = HeaderId(first.0 + at + byte);
@@ -94,7 +96,7 @@ impl Lower<'_> {
         let mut all = self.int(0);
         for (shift, word) in (0..).zip(&words) {
             let value = self.load_wide(word.0, self.phv, validity + word.1);
-            // Headers that are not written do not matter.
+            // The validity of headers that the deparser does not write is masked out.
             let value = self.and(value, bits_of(&order, *word) * 0xff);
             let value = self.shl(value, shift);
             all = self.b.ins().bor(all, value);
@@ -126,7 +128,7 @@ impl Lower<'_> {
                 [id] => self.is_valid(*id),
                 _ => self.any_valid(ids),
             };
-            // In most packets most stack elements are invalid, so one test covers a run of them.
+            // In most packets most stack elements are invalid, so one test covers a run of elements.
             end = self.emit_if(any, end, |lower, end| match ids {
                 [id] => lower.emit(*id, end),
                 _ => ids.iter().fold(end, |end, id| {
@@ -142,7 +144,7 @@ impl Lower<'_> {
         self.b.ins().isub(place, start)
     }
 
-    /// Returns whether any of these headers is valid. Their validity bytes must fill one word.
+    /// Returns whether any of these headers is valid. The validity bytes of the headers must fill one word.
     fn any_valid(&mut self, ids: &[HeaderId]) -> Value {
         if ids.iter().all(|id| self.known.valid(*id) == Some(false)) {
             return self.byte(false);
@@ -161,7 +163,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Runs `emit` if the condition holds, and returns the new end of the output.
+    /// Generates code that runs `emit` if the condition holds. Returns the new end of the output.
     fn emit_if(
         &mut self,
         condition: Value,
@@ -200,7 +202,7 @@ impl Lower<'_> {
     }
 }
 
-/// Splits this many bytes into words of at most 64 bits, each with its offset.
+/// Splits `bytes` bytes into words of at most 64 bits, each with its offset.
 fn words(bytes: u32) -> Vec<(Type, u32)> {
     let halves = |(ty, at)| match ty {
         I8X16 => vec![(I64, at), (I64, at + I64.bytes())],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Code for expressions. An expression has no side effects, so both sides of `&&` and of `?:` are computed where that
-//! is cheaper than a branch.
+//! Generates code for expressions. An expression has no side effects. So both operands of `&&`, and both values of
+//! `?:`, are computed where that is cheaper than a branch.
 
 use std::rc::Rc;
 
@@ -16,7 +16,8 @@ use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, constant_words, signed_words, whole_words};
 use crate::runtime::calls::{self, NONE, Wide};
 
-/// Expressions of more words than this are reported: their code is long and mostly calls runtime functions.
+/// Largest expression, in words, that counts as compiled. The code of a larger one is long and mostly calls runtime
+/// functions, so it is reported as not compiled.
 const MOST_WORDS: usize = 64;
 
 /// Source of an action's parameters.
@@ -35,14 +36,14 @@ pub(crate) enum Params {
 pub(crate) enum IdSource<T> {
     /// Known at compile time.
     Fixed(T),
-    /// Found at run time: its id, or [`NONE`].
+    /// Found at run time. The value is the id, or [`NONE`].
     Found(Value),
 }
 
-/// Returns an upper bound of the number of bits: the value is less than 2 to this power.
+/// Returns an upper bound of the number of bits of a value: the value is less than 2 to the power of this number.
 fn most_bits(data: &Data) -> u32 {
     match data {
-        // If the subtrahend is not negative, the difference is at most the minuend.
+        // If the subtrahend is never negative, the difference is at most the minuend.
         Data::Arith(ArithOp::Sub, operands) if operands.1.bounds().below.is_none() => {
             operands.0.bounds().above
         }
@@ -110,7 +111,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Evaluates an expression exactly. `words` must be enough for the whole value.
+    /// Evaluates an expression exactly. The whole value must fit in `words` words.
     pub(crate) fn whole(&mut self, data: &Data, words: usize, params: &Params) -> Words {
         let bounds = data.bounds();
         if words > MOST_WORDS {
@@ -138,7 +139,7 @@ impl Lower<'_> {
         self.resize_signed(value, words)
     }
 
-    /// Loads a field of a header. The value is 0 if the reference leads to no header.
+    /// Loads a field of a header. The value is 0 if the header does not exist.
     fn load_in_header(&mut self, place: IdSource<HeaderId>, slot: sluice_program::Slot) -> Words {
         match place {
             IdSource::Fixed(id) => {
@@ -157,8 +158,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns whether a header found at run time exists, and the address of its fields. If it does not exist, the
-    /// address is that of the first header.
+    /// Returns whether a header found at run time exists, and the address of its fields. If the header does not exist,
+    /// the address is that of the first header.
     pub(crate) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;
@@ -180,7 +181,7 @@ impl Lower<'_> {
         let words = slot.words();
         let first = usize::from(slot.word);
         if let (Params::At(address), 1) = (params, words) {
-            // The bits above a parameter in its word are 0, so a narrower load gives the same value.
+            // The bits above a parameter in its word are 0. So a narrower load yields the same value.
             let ty = match slot.width {
                 0..=8 => I8,
                 9..=16 => I16,
@@ -220,7 +221,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Returns the address of a register cell; 0 if the index is beyond the array.
+    /// Returns the address of a register cell, or 0 if the index is beyond the array.
     pub(crate) fn register(&mut self, id: RegisterId, index: &Arith, params: &Params) -> Value {
         let index = self.index(index, params);
         let id = self.int(id.0.into());
@@ -275,7 +276,7 @@ impl Lower<'_> {
             let count = count.to_u32().unwrap_or(MAX_SHIFT).min(MAX_SHIFT);
             self.shift_right(&value, count, negative)
         } else {
-            // The runtime shifts values of several words, in two's complement: that takes a sign bit.
+            // The runtime shifts values of several words in two's complement, so the value needs a sign bit.
             let value = match value.len() {
                 1 => value,
                 _ => self.whole(left, signed_words(bounds).max(words), params),
@@ -456,7 +457,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Calls a runtime function that returns a truth value, 0 or not 0.
+    /// Calls a runtime function that returns a truth value. Converts the result to a byte that is 0 or 1.
     fn ask(&mut self, function: *const (), args: &[Value]) -> Value {
         let answer = self.call(function, args, 1)[0];
         let zero = self.int(0);
@@ -464,7 +465,7 @@ impl Lower<'_> {
     }
 
     /// Compares a field in memory with a constant, in wire byte order, so that no bytes are swapped at run time.
-    /// Returns `None` if the field or the constant does not allow it.
+    /// Returns `None` if this is impossible for the field or the constant.
     fn same_bytes(&mut self, field: &Data, constant: &Data) -> Option<Value> {
         let (Data::Field(slot), Data::Const(constant)) = (field, constant) else {
             return None;
@@ -523,9 +524,9 @@ impl Lower<'_> {
         }
     }
 
-    // Headers and unions found at run time.
+    // References to headers and unions, which may be resolved only at run time.
 
-    /// Returns the id at an index of a constant list; `NONE` if the index is beyond the list.
+    /// Returns the id at an index of a constant list, or `NONE` if the index is beyond the list.
     fn select_id(&mut self, ids: Vec<u64>, index: Value) -> Value {
         let length = self.int(ids.len() as u64);
         let inside = self.compare(IntCC::UnsignedLessThan, index, length);
@@ -594,14 +595,15 @@ impl Lower<'_> {
         }
     }
 
-    /// Notes that an instance is used as a whole. If it is metadata, no metadata fields can be kept.
+    /// Notes that an instance is used as a whole. If the instance is metadata, no metadata fields can be kept in
+    /// registers.
     pub(crate) fn as_header(&mut self, id: HeaderId) {
         if self.program.header(id).metadata {
             self.facts.whole.set(true);
         }
     }
 
-    /// Resolves a reference to a header; returns its id, or `NONE`.
+    /// Resolves a reference to a header. Returns the header's id, or `NONE`.
     pub(crate) fn header_id(&mut self, header: &HeaderRef, params: &Params) -> Value {
         match self.header(header, params) {
             IdSource::Fixed(id) => {
@@ -612,7 +614,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Resolves a reference to a union; returns its id, or `NONE`.
+    /// Resolves a reference to a union. Returns the union's id, or `NONE`.
     pub(crate) fn union_id(&mut self, union: &UnionRef, params: &Params) -> Value {
         match self.union(union, params) {
             IdSource::Fixed(id) => self.int(id.0.into()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control flow: basic blocks, the edges between them, and the facts that are certain on each edge
+//! Generates control flow: basic blocks, the edges between them, and the facts that are certain on each edge
 //! ([`crate::analysis::field_usage`]).
 //!
 //! Order: a block is entered only when all edges to it exist, unless it begins a loop.
@@ -15,7 +15,7 @@ use crate::codegen::lower::Lower;
 
 /// Estimated share of packets that take an edge to a block that is marked cold.
 const COLD: f64 = 1.0 / 64.0;
-/// Switches of up to this many cases compare with one case after the other.
+/// Maximum number of cases of a switch that compares with one case after the other.
 const MOST_COMPARED: usize = 4;
 
 impl Lower<'_> {
@@ -61,14 +61,15 @@ impl Lower<'_> {
         self.b.seal_block(block);
     }
 
-    /// Continues in a block to which more edges will be added. `known` must be certain on all of them. The caller seals
-    /// the block when all edges exist.
+    /// Continues in a block to which more edges will be added. The facts in `known` must be certain on all edges. The
+    /// caller seals the block when all edges exist.
     pub(crate) fn enter_open(&mut self, block: Block, known: Known) {
         self.known = known;
         self.b.switch_to_block(block);
     }
 
-    /// Runs `then` or `otherwise`, and continues after both. Neither may end its last block.
+    /// Generates code that runs `then` or `otherwise`, and continues in a block after both. Neither function may end
+    /// its last block.
     pub(crate) fn either(
         &mut self,
         condition: Value,
@@ -95,7 +96,7 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// Runs `then` if the condition holds.
+    /// Generates code that runs `then` if the condition holds.
     pub(crate) fn when(&mut self, condition: Value, then: impl FnOnce(&mut Self)) {
         match self.constant(condition) {
             Some(0) => return,
@@ -115,7 +116,7 @@ impl Lower<'_> {
         self.flow_part(to, 1.0);
     }
 
-    /// Records an edge to a block, with an estimate of the share of packets here that take it.
+    /// Records an edge to a block. `share` estimates which share of the packets at this point takes the edge.
     pub(crate) fn flow_part(&mut self, to: Block, share: f64) {
         let mut known = self.known.clone();
         known.weight *= share;
@@ -127,7 +128,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the estimated likelihood that a packet reaches a block, by the edges so far.
+    /// Returns the estimated likelihood that a packet reaches a block by the edges that exist so far.
     pub(crate) fn weight_of(&self, block: Block) -> f64 {
         let known = self.flow.incoming.get(&block);
         known.map_or(0.0, |known| known.weight)
@@ -138,7 +139,7 @@ impl Lower<'_> {
         self.flow.incoming.contains_key(&block)
     }
 
-    /// Takes the facts that are certain on all edges to a block so far; none if there is no edge.
+    /// Takes the facts that are certain on all edges to a block so far. Returns no facts if there is no edge.
     pub(crate) fn incoming(&mut self, block: Block) -> Known {
         self.flow.incoming.remove(&block).unwrap_or_default()
     }
@@ -153,8 +154,8 @@ impl Lower<'_> {
         all
     }
 
-    /// Ends the block with a switch over distinct numbers. `weights` holds the likelihood of each case, and last that
-    /// of `otherwise`.
+    /// Ends the block with a switch over distinct numbers. `weights` holds the likelihood of each case, followed by the
+    /// likelihood of `otherwise`.
     pub(crate) fn emit_switch(
         &mut self,
         cases: &[(u64, Block)],
@@ -186,8 +187,8 @@ impl Lower<'_> {
         self.b.ins().jump(otherwise, &[]);
     }
 
-    /// Ends the block with branches on a condition. `target` returns the block for each outcome; it may be called more
-    /// than once for an outcome, each time with the facts that are certain there.
+    /// Ends the block with branches on a condition. `target` returns the block for each outcome. It may be called
+    /// several times for one outcome, each time with the facts that are certain on that branch.
     pub(crate) fn decide(
         &mut self,
         condition: &Bool,
@@ -203,7 +204,7 @@ impl Lower<'_> {
                 self.decide(inner, params, &mut |lower, holds| target(lower, !holds))
             }
             Bool::And(operands) | Bool::Or(operands) => {
-                // The outcome of the left operand with which the right operand decides.
+                // If the left operand has this outcome, the right operand decides.
                 let open = matches!(condition, Bool::And(_));
                 let second = self.b.create_block();
                 self.decide(&operands.0, params, &mut |lower, holds| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole packet path in one function: parser, ingress, egress and deparser. Between them it does the traffic
-//! manager's work for packets without requests.
+//! Compiles the whole packet path to one function: parser, ingress, egress and deparser. Between these parts, the
+//! function does the traffic manager's work for packets without requests.
 //!
 //! ```text
 //! parser -> ingress -> requests? -> egress_spec -> egress -> requests? -> egress_spec -> deparser
@@ -8,10 +8,10 @@
 //!  limit           traffic manager    dropped            traffic manager    dropped   headers written
 //! ```
 //!
-//! Facts that are certain at the end of ingress, above all which headers are valid, stay certain in egress and in the
+//! Facts that are certain at the end of ingress, such as the validity of headers, stay certain in egress and in the
 //! deparser. The function ends between two parts if:
 //!
-//! - the program requested something: a clone, a digest, another pass, a multicast group;
+//! - the program requested a clone, a digest, another pass or a multicast group;
 //! - no queue has the packet's priority;
 //! - packets may have to wait for egress ([`sluice_engine::Congestion`]).
 //!
@@ -32,16 +32,17 @@ use crate::codegen::pipeline::Graph;
 use crate::codegen::variants::FactUses;
 use crate::runtime::frame::Frame;
 
-/// An egress of more steps than this is compiled only as a function of its own.
+/// Maximum number of steps of an egress that is compiled as a part of this function. A longer egress is only compiled
+/// as a separate function.
 const MOST_STEPS: usize = 128;
 
-/// Layout of the function's result: the outcome in the low bits, the number of header bytes written from bit `BYTES`
-/// on, and the port from bit `PORT` on.
+/// Layout of the function's result. The low bits hold the outcome. The number of header bytes written starts at bit
+/// `BYTES`, the port at bit `PORT`.
 const BYTES: u32 = 8;
 const PORT: u32 = 32;
 
 const INGRESS: u64 = 0;
-/// Returned by the parser ([`Lower::parser`]).
+/// Outcomes. The code of [`Lower::parser`] returns the first one.
 const PARSER_LIMIT: u64 = 1;
 const DROPPED_INGRESS: u64 = 2;
 const EGRESS: u64 = 3;
@@ -63,8 +64,8 @@ pub(crate) fn result(word: u64) -> (Progress, usize) {
     (way, (word & ((1 << PORT) - 1)) as usize >> BYTES)
 }
 
-/// Returns whether a program's whole packet path becomes one function: egress is short enough, and the number of header
-/// bytes fits in the result.
+/// Returns whether a program's whole packet path is compiled to one function. For this, egress must be short enough,
+/// and the number of header bytes must fit in the result.
 fn is_whole(program: &Program) -> bool {
     let headers = program.deparser.order.iter();
     let bytes: u64 = headers.map(|id| u64::from(program.header(*id).bytes)).sum();
@@ -85,7 +86,7 @@ impl Lower<'_> {
     /// Generates the function.
     pub(crate) fn forward(&mut self) {
         let program = self.program;
-        // With a profile, the function ends after ingress: the caller reports each part to the profile.
+        // With a profile, the function ends after ingress, because the caller reports each part to the profile.
         let whole = is_whole(program) && !self.config.profile;
         let (mut behind_egress, mut behind_ingress) = (FactUses::default(), FactUses::default());
         if whole {
@@ -130,13 +131,13 @@ impl Lower<'_> {
         self.load(I8, place, 0)
     }
 
-    /// Loads the low 32 bits of a metadata field, as the traffic manager does.
+    /// Loads the low 32 bits of a metadata field. The traffic manager uses the same bits.
     fn standard(&mut self, slot: Slot) -> Value {
         let word = self.load_slot(self.phv, slot)[0];
         self.and(word, u32::MAX.into())
     }
 
-    /// Returns whether the packet is to be dropped.
+    /// Returns whether the packet must be dropped, given its `egress_spec`.
     fn is_dropped(&mut self, port: Value) -> Value {
         let drop_port = self.int(self.config.drop_port.into());
         self.compare(IntCC::Equal, port, drop_port)
@@ -174,7 +175,7 @@ impl Lower<'_> {
         self.enter_pipeline(egress);
     }
 
-    /// Returns whether no queue has this priority.
+    /// Returns whether a port has no queue of this priority.
     fn is_beyond_queues(&mut self, priority: Value) -> Value {
         match self.constant(priority) {
             Some(priority) => self.byte(priority >= self.config.queues.into()),
@@ -186,7 +187,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Jumps to `otherwise` if the condition holds; continues if it does not.
+    /// Generates code that jumps to `otherwise` if the condition holds, and else continues.
     fn unless(&mut self, condition: Value, otherwise: Block) {
         if self.constant(condition) == Some(0) {
             return;
@@ -196,14 +197,14 @@ impl Lower<'_> {
         self.enter(on);
     }
 
-    /// Sets the standard metadata with which a packet enters egress, as `Standard` of the traffic manager does.
+    /// Writes the standard metadata of a packet that enters egress, as `Standard` of the traffic manager does.
     fn enter_egress(&mut self, port: Value, priority: Value) {
         let standard = &self.program.standard_metadata;
         self.set_observed(Some(standard.instance_type), |lower| {
             lower.int(InstanceType::Normal as u64)
         });
         self.set_observed(Some(standard.egress_port), |_| port);
-        // Any port but the drop port, which egress sets to drop the packet.
+        // Must differ from the drop port, because egress drops a packet by writing the drop port.
         let none = u64::from(self.config.drop_port) + 1;
         self.store_constant(standard.egress_spec, none);
         self.set_observed(Some(standard.packet_length), |lower| {

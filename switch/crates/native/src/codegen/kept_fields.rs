@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata fields that a function keeps in registers, and the facts that are certain on each edge of the code.
+//! Keeps metadata fields in registers, and tracks the facts that are certain on each edge of the code.
 //!
-//! In the function that parses a packet and runs ingress, metadata fields start as 0. No other code reads them, except
-//! where the program says so (egress, selectors, digests, field lists). They are *kept*: each edge of the code carries
-//! the facts that are certain on it. These are values of fields, registers that hold fields, and the validity of
-//! headers. Where edges meet, the facts that are certain on all of them remain.
+//! In the function that parses a packet and runs ingress, metadata fields start as 0. Other code reads them only where
+//! the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: it holds them
+//! in registers and does not store them unless needed.
 //!
-//! A kept field that is in a register on all edges is *near*. If it is read before the next call, the edges pass it in
-//! a register, so that a value that one table's action writes becomes the next table's key without a load. Fields that
-//! are not near are loaded from memory again. (Passing all kept fields on all edges took a quarter of all
-//! instructions.)
+//! Each edge of the code carries the facts that are certain on this edge: values of fields, registers that hold fields,
+//! and the validity of headers. Where edges meet, only the facts that are certain on all of them remain.
 //!
-//! A kept field is stored only if it is loaded somewhere. The function is built twice; the first build finds that out.
-//! A condition whose outcome is certain is not tested.
+//! A kept field that is in a register on all edges is *near*. If a near field is read before the next call, the edges
+//! pass it in a register. So a value that the action of one table writes becomes the key of the next table without a
+//! load. Fields that are not near are loaded from memory again. (When all kept fields were passed on all edges, this
+//! took a quarter of all instructions.)
+//!
+//! A kept field is stored only if some code loads it. The function is built twice, because only the first build shows
+//! which fields are loaded. A condition whose outcome is certain is not tested.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -23,7 +25,7 @@ use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
 
 impl Lower<'_> {
-    /// Begins to keep metadata fields. Must be called where they are all 0 and no header is valid.
+    /// Begins to keep metadata fields in registers. Must be called where all metadata is 0 and no header is valid.
     pub(crate) fn keep_fields(&mut self) {
         for (index, field) in self.facts.fields.iter().enumerate() {
             self.flow.kept.push(field.keepable);
@@ -61,12 +63,12 @@ impl Lower<'_> {
         None
     }
 
-    /// Returns whether this function keeps a metadata field.
+    /// Returns whether this function keeps a metadata field in registers.
     pub(crate) fn keeps(&self, index: usize) -> bool {
         self.flow.kept.get(index) == Some(&true)
     }
 
-    /// Notes that a slot is read from the header vector, unless it is kept.
+    /// Notes that a slot is read from the header vector, unless the slot lies in a kept field.
     pub(crate) fn note_load(&self, slot: Slot) {
         self.kept(slot);
     }
@@ -86,7 +88,7 @@ impl Lower<'_> {
         index.is_some_and(|index| self.keeps(index))
     }
 
-    /// Returns a kept field's words. Loads them if the field is neither constant nor near.
+    /// Returns a kept field's words. If the field is neither constant nor near, loads it from memory.
     fn kept_words(&mut self, index: usize) -> Words {
         if let Some(value) = self.known.field(index) {
             return vec![self.int(value)];
@@ -124,7 +126,7 @@ impl Lower<'_> {
         words
     }
 
-    /// Writes a kept field's words to its variables: the field is near from here on.
+    /// Writes a kept field's words to its variables. The field is near from here on.
     fn keep_near(&mut self, index: usize, words: &[Value]) {
         for (variable, word) in self.flow.variables[index].iter().zip(words) {
             self.b.def_var(*variable, *word);
@@ -142,7 +144,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the value of a slot that lies in a kept field, else `None`.
+    /// Returns the value of a slot if the slot lies in a kept field, else `None`.
     pub(crate) fn load_kept(&mut self, slot: Slot) -> Option<Words> {
         let (index, low) = self.kept(slot)?;
         let words = self.kept_words(index);
@@ -154,7 +156,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes a slot if it lies in a kept field, and returns whether it does.
+    /// Writes a slot if it lies in a kept field. Returns whether it does.
     pub(crate) fn store_kept(&mut self, slot: Slot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookup keys in memory, as tables compare them: fields one after the other, each in whole bytes.
+//! Generates code that builds lookup keys in memory, in the form that tables compare: fields one after the other, each
+//! in whole bytes.
 //!
-//! A key is assembled in 64-bit words and stored word by word. The lookup loads it in words: several narrower stores
-//! could not be forwarded to such a load, which would have to wait for them.
+//! A key is assembled in 64-bit words and stored word by word, because the lookup loads it word by word. Narrower
+//! stores could not be forwarded to such a load, and the load would have to wait.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -19,7 +20,7 @@ pub(crate) struct KeyField {
 }
 
 impl Lower<'_> {
-    /// Returns the key as big-endian words, the last one padded with 0.
+    /// Returns the key as big-endian words. The last word is padded with zeros.
     pub(crate) fn key_words(&mut self, fields: &[KeyField], bytes: usize) -> Vec<Value> {
         let mut words: Vec<Option<Value>> = vec![None; bytes.div_ceil(8)];
         for field in fields {
@@ -36,7 +37,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Merges a number that takes the key's bytes `first..last` (at most 8) into the words that contain them.
+    /// Merges a number into the words of the key. The number takes the bytes `first..last`, at most 8.
     fn place(&mut self, words: &mut [Option<Value>], first: usize, last: usize, value: Value) {
         let (high, low) = (first / 8, (last - 1) / 8);
         for (word, place) in words.iter_mut().enumerate().take(low + 1).skip(high) {

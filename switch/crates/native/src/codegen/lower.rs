@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Foundation of code generation: a function under construction, constants that outlive it, and access to bit fields in
-//! the packet header vector, the packet, and the frame.
+//! Foundation of code generation: the function under construction, constants that live as long as the code, and access
+//! to bit fields in the packet header vector, the packet, and the frame.
 
 mod validity;
 
@@ -24,12 +24,12 @@ use crate::analysis::known::{Flow, Known};
 use crate::runtime::calls;
 use crate::runtime::frame::{Frame, MIDDLE};
 
-/// Words that code refers to by their address. They live as long as the code.
+/// Constant words to which the code refers by address. They live as long as the code.
 #[derive(Debug, Default)]
 pub(crate) struct Statics(Vec<Box<[u64]>>);
 
 impl Statics {
-    /// Keeps words and returns their address.
+    /// Stores words and returns their address.
     pub(crate) fn words(&mut self, words: Vec<u64>) -> i64 {
         let words = words.into_boxed_slice();
         let address = words.as_ptr() as i64;
@@ -37,7 +37,7 @@ impl Statics {
         address
     }
 
-    /// Keeps bytes and returns their address.
+    /// Stores bytes and returns their address.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> i64 {
         let words = bytes.chunks(8).map(|chunk| {
             let mut word = [0; 8];
@@ -55,33 +55,33 @@ pub(crate) struct ValidHeaders {
     pub(crate) valid: BTreeSet<HeaderId>,
 }
 
-/// The address from which a slot's offset counts: that of the header vector, or of a header found at run time.
+/// The address to which a slot's offset is relative: the start of the header vector, or of a header found at run time.
 pub(crate) type Base = Value;
 
-/// A function under construction. Invariant: the builder is in a block that has not ended, except after functions whose
-/// comments say that they end the block.
+/// A function under construction. Invariant: the builder is in a block that has not ended. Exception: functions that
+/// end the block say so in their comment.
 pub(crate) struct Lower<'a> {
     pub(crate) program: &'a Program,
     pub(crate) config: &'a Config,
     pub(crate) facts: &'a FieldUsage,
     pub(crate) statics: &'a mut Statics,
-    /// Constructs that are not compiled.
+    /// Descriptions of constructs that could not be compiled.
     pub(crate) not_compiled: &'a mut Vec<String>,
     pub(crate) b: FunctionBuilder<'a>,
-    /// Facts that are certain where the builder is.
+    /// Facts that are certain at the builder's current point.
     pub(crate) known: Known,
     pub(crate) flow: Flow,
     call_conv: CallConv,
     signatures: Vec<(usize, usize, SigRef)>,
-    /// Values of which only the low bits can be set, with the number of these bits.
+    /// Values in which only the low bits can be set, with the number of these bits.
     narrow: BTreeMap<Value, u32>,
     scratch: Option<StackSlot>,
-    /// The address [`MIDDLE`] bytes into the frame.
+    /// The address [`MIDDLE`] bytes after the frame's start.
     frame: Value,
     pub(crate) phv: Base,
     /// Sets of headers that are valid together after the parser.
     pub(crate) together: Vec<ValidHeaders>,
-    /// The address of the table handles, if it was just loaded.
+    /// The address of the table handles, while it is in a register.
     pub(crate) tables: Option<Value>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Lower<'a> {
         b.switch_to_block(entry);
         b.seal_block(entry);
         let frame = b.block_params(entry)[0];
-        // Used everywhere, so loaded once, here.
+        // The address of the header vector is used everywhere, so it is loaded only once, here.
         let flags = MemFlagsData::trusted();
         let phv = b.ins().load(
             I64,
@@ -129,8 +129,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Loads a field of the frame. It is loaded for each use: if it were kept in a register until the next use, it or
-    /// another value would mostly be spilled.
+    /// Loads a field of the frame, again for each use. If the field stayed in a register until the next use, the
+    /// compiler would mostly spill it or another value.
     pub(crate) fn frame_field(&mut self, offset: usize) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32 - MIDDLE as i32;
@@ -151,7 +151,7 @@ impl<'a> Lower<'a> {
         self.b.ins().iconst(I8, i64::from(value))
     }
 
-    /// Returns the number that a value is, if it is a constant in the code.
+    /// Returns the number for a value that is a constant in the code, else `None`.
     pub(crate) fn constant(&self, value: Value) -> Option<u64> {
         match self.definition(value)? {
             InstructionData::UnaryImm {
@@ -168,7 +168,8 @@ impl<'a> Lower<'a> {
         dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
     }
 
-    /// Returns how many low bits of a value may be set, as far as the instruction that defines it shows.
+    /// Returns an upper bound of the number of low bits of a value that may be set. Derives it from the instruction
+    /// that defines the value.
     fn bits(&self, value: Value) -> u32 {
         match self.definition(value) {
             Some(InstructionData::UnaryImm {
@@ -233,7 +234,8 @@ impl<'a> Lower<'a> {
         self.sar(up, unused)
     }
 
-    /// Reports to the profile, if code is generated with one, that the packet reaches a place.
+    /// Generates code that reports to the profile that the packet reaches this point of the program. Generates none for
+    /// code without a profile.
     pub(crate) fn mark(&mut self, place: ProgramPoint) {
         if self.config.profile {
             let index = self.int(place.index(self.program) as u64);
@@ -241,7 +243,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Calls a runtime function with the frame and these arguments.
+    /// Generates a call of a runtime function with the frame and these arguments.
     pub(crate) fn call(
         &mut self,
         function: *const (),
@@ -265,7 +267,7 @@ impl<'a> Lower<'a> {
         self.call_address(function, &all, results)
     }
 
-    /// Calls a runtime function that needs no frame.
+    /// Generates a call of a runtime function that takes no frame.
     pub(crate) fn call_bare(
         &mut self,
         function: *const (),
@@ -277,7 +279,8 @@ impl<'a> Lower<'a> {
     }
 
     fn call_address(&mut self, function: Value, args: &[Value], results: usize) -> Vec<Value> {
-        // Values that stay in registers across a call would be spilled; the fields are in memory already.
+        // Values that stay in registers across a call would be spilled. The fields need no spill, because they are in
+        // memory already.
         self.known.forget_words();
         let known = self
             .signatures
@@ -296,8 +299,8 @@ impl<'a> Lower<'a> {
         self.b.inst_results(call).to_vec()
     }
 
-    /// Returns the address of `bytes` bytes of stack, for arguments or results of the next call. All uses share the
-    /// same bytes.
+    /// Returns the address of `bytes` bytes of stack for arguments or results of the next call. All calls share these
+    /// bytes.
     pub(crate) fn stack(&mut self, bytes: usize) -> Value {
         let bytes = u32::try_from(bytes.max(1)).expect("no key or number is this long");
         let slot = *self.scratch.get_or_insert_with(|| {
@@ -352,9 +355,9 @@ impl<'a> Lower<'a> {
         byte
     }
 
-    // Bytes in wire order.
+    // Access to bytes in wire order.
 
-    /// Loads `bytes` (1 to 8) bytes as a big-endian number. Reads no other bytes if `exact`, else up to 8.
+    /// Loads `bytes` (1 to 8) bytes as a big-endian number. If `exact`, reads no other bytes. Else reads up to 8 bytes.
     fn load_bytes(&mut self, base: Value, offset: u32, bytes: u32, exact: bool) -> Value {
         let whole = if exact {
             1 << bytes.ilog2()
@@ -387,7 +390,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Writes the low bytes of a number, big-endian, and nothing else.
+    /// Writes the low `bytes` bytes of a number, big-endian. Writes no other bytes.
     fn store_bytes(&mut self, base: Value, offset: u32, bytes: u32, value: Value) {
         let whole = 1 << bytes.ilog2();
         let rest = bytes - whole;
@@ -409,9 +412,10 @@ impl<'a> Lower<'a> {
         }
     }
 
-    // Bit fields.
+    // Access to bit fields.
 
-    /// Loads a slot of up to 64 bits as an unsigned number. Unless `exact`, bytes behind it may be read.
+    /// Loads a slot of up to 64 bits as an unsigned number. Unless `exact` is set, bytes after the slot may be read
+    /// too.
     fn load_bits(&mut self, base: Value, slot: Slot, exact: bool) -> Value {
         let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
         let bits = lead + width;
@@ -471,7 +475,7 @@ impl<'a> Lower<'a> {
         })
     }
 
-    /// Loads a slot's value in 64-bit words, least significant first, as many as it takes.
+    /// Loads a slot's value as 64-bit words, least significant first.
     pub(crate) fn load_slot(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         if base == self.phv
             && let Some(value) = self.load_kept(slot)
@@ -481,7 +485,7 @@ impl<'a> Lower<'a> {
         self.load_memory(base, slot)
     }
 
-    /// Like [`Self::load_slot`], always from memory.
+    /// Like [`Self::load_slot`], but always loads from memory.
     pub(crate) fn load_memory(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         if base == self.phv {
             self.note_read(slot);
@@ -489,15 +493,16 @@ impl<'a> Lower<'a> {
         self.load_guarded(base, slot)
     }
 
-    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Does not note a read.
+    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore it is not
+    /// noted as a read.
     pub(crate) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
             .collect()
     }
 
-    /// Loads bits outside of the header vector, in words as [`Self::load_slot`]. Reads only the bytes that contain
-    /// them.
+    /// Loads bits outside of the header vector, as words like those of [`Self::load_slot`]. Reads only the bytes that
+    /// contain these bits.
     pub(crate) fn load_outside(&mut self, base: Value, bit: usize, width: u32) -> Vec<Value> {
         let slot = Slot::at(bit, width as u16, false);
         Self::pieces(slot)
@@ -505,20 +510,20 @@ impl<'a> Lower<'a> {
             .collect()
     }
 
-    /// Writes words to a slot. There must be enough words.
+    /// Writes words to a slot. `words` must have at least the slot's number of words.
     pub(crate) fn store_slot(&mut self, base: Base, slot: Slot, words: &[Value]) {
         if base != self.phv || !self.store_kept(slot, words) {
             self.store_memory(base, slot, words);
         }
     }
 
-    /// Like [`Self::store_slot`], always to memory.
+    /// Like [`Self::store_slot`], but always stores to memory.
     pub(crate) fn store_memory(&mut self, base: Base, slot: Slot, words: &[Value]) {
         if base != self.phv || self.facts.is_beside_varbit(slot) {
             self.touch();
         }
         for (piece, word) in Self::pieces(slot).zip(words) {
-            // A piece of a field may share bytes with the next piece, even if the field shares none with other fields.
+            // Two pieces of one field may share a byte, even if the field shares no bytes with other fields.
             self.store_bits(base, piece, *word);
         }
     }
@@ -532,7 +537,7 @@ impl<'a> Lower<'a> {
         self.store_slot(self.phv, slot, &words);
     }
 
-    /// Copies bytes; source and target are the same or do not overlap.
+    /// Copies bytes. Source and target must be identical or must not overlap.
     pub(crate) fn copy(&mut self, to: (Value, u32), from: (Value, u32), bytes: u32) {
         let mut values = Vec::new();
         for (ty, offset) in chunks(bytes) {
@@ -556,7 +561,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    // Flags.
+    // Computation with flags.
 
     /// Returns whether both flags are 1.
     pub(crate) fn both(&mut self, left: Value, right: Value) -> Value {

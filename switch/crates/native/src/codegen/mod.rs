@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Code generation: the whole packet path as Cranelift's intermediate representation, one module for each part of a
-//! program.
+//! Generates code for the whole packet path, as Cranelift's intermediate representation. There is one module for each
+//! construct of a program.
 
 pub(crate) mod action;
 pub(crate) mod checksum;

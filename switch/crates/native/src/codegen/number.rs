@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arithmetic on two's complement numbers of any fixed number of 64-bit words, least significant
+//! Generates arithmetic on two's complement numbers. A number has a fixed number of 64-bit words, least significant
 //! first.
 //!
-//! Expressions have infinite precision, and are truncated where their results are stored. Addition, subtraction,
-//! multiplication, left shifts and bitwise operations are exact modulo a power of two, so they are computed in as many
-//! words as the result needs. Comparison, division, right shifts and saturation need the whole value. Its bounds, which
-//! the loader determines, give the number of words that it takes.
+//! Expressions have infinite precision; only their results are truncated where they are stored. Addition, subtraction,
+//! multiplication, left shifts and bitwise operations are exact modulo a power of two. So they are computed in as many
+//! words as the result needs. Comparison, division, right shifts and saturation need the whole value. The loader
+//! determines the bounds of each value, and the bounds give its number of words.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -17,7 +17,8 @@ pub(crate) use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
 use crate::runtime::calls::{self, Wide};
 
-/// Returns how many words hold a whole value, as an unsigned number if it is never negative, else in two's complement.
+/// Returns the number of words that hold a whole value. A value that is never negative is an unsigned number, any other
+/// is in two's complement.
 pub(crate) fn whole_words(bounds: Bounds) -> usize {
     match bounds.below {
         None => bounds.above.div_ceil(64).max(1) as usize,
@@ -25,7 +26,7 @@ pub(crate) fn whole_words(bounds: Bounds) -> usize {
     }
 }
 
-/// Returns how many words hold a whole value in two's complement.
+/// Returns the number of words that hold a whole value in two's complement.
 pub(crate) fn signed_words(bounds: Bounds) -> usize {
     let magnitude = bounds.above.max(bounds.below.unwrap_or(0));
     (magnitude as usize + 1).div_ceil(64)
@@ -55,7 +56,7 @@ impl Lower<'_> {
         self.constants(&constant_words(&value.into(), words))
     }
 
-    /// Truncates a value to `words` words, or extends it with 0.
+    /// Truncates a value to `words` words, or extends it with zeros.
     pub(crate) fn resize(&mut self, mut value: Words, words: usize) -> Words {
         value.truncate(words);
         while value.len() < words {
@@ -123,7 +124,7 @@ impl Lower<'_> {
         difference
     }
 
-    /// Calls [`calls::wide`].
+    /// Generates a call of [`calls::wide`].
     pub(crate) fn wide(&mut self, what: Wide, left: &Words, right: &Words) -> Words {
         let words = left.len();
         let place = self.stack(16 * words);
@@ -144,7 +145,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Left shift by a constant.
+    /// Generates a left shift by a constant.
     pub(crate) fn shift_left(&mut self, value: &Words, count: u32) -> Words {
         let (skip, bits) = ((count / 64) as usize, count % 64);
         let word = |index: usize| index.checked_sub(skip).and_then(|index| value.get(index));
@@ -166,7 +167,8 @@ impl Lower<'_> {
         shifted
     }
 
-    /// Right shift by a constant. If `negative`, the value is in two's complement; else it is never negative.
+    /// Generates a right shift by a constant. If `negative` is set, the value is in two's complement. Otherwise it is
+    /// never negative.
     pub(crate) fn shift_right(&mut self, value: &Words, count: u32, negative: bool) -> Words {
         let (skip, bits) = ((count / 64) as usize, count % 64);
         let top = value[value.len() - 1];
@@ -189,7 +191,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Left shift by a number below 2^64.
+    /// Generates a left shift by a number below 2^64.
     pub(crate) fn shift_left_by(&mut self, value: &Words, count: Value) -> Words {
         let [word] = value[..] else {
             let mut right = vec![count];
@@ -201,7 +203,7 @@ impl Lower<'_> {
         vec![self.if_below_64(count, shifted, zero)]
     }
 
-    /// Right shift by a number below 2^64. `negative` as for [`Self::shift_right`].
+    /// Generates a right shift by a number below 2^64. `negative` has the same meaning as for [`Self::shift_right`].
     pub(crate) fn shift_right_by(&mut self, value: &Words, count: Value, negative: bool) -> Words {
         match (&value[..], negative) {
             ([word], false) => {
@@ -258,7 +260,8 @@ impl Lower<'_> {
         self.is_zero(&differs)
     }
 
-    /// Returns whether the left number is less. `negative` as for [`Self::shift_right`].
+    /// Returns whether the left number is less than the right one. `negative` has the same meaning as for
+    /// [`Self::shift_right`].
     pub(crate) fn less(&mut self, left: &Words, right: &Words, negative: bool) -> Value {
         let top = left.len() - 1;
         let mut less = None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata fields that only one function reads and writes ([`crate::analysis::field_usage`]). They are little-endian
-//! in their bytes of the header vector.
+//! Generates access to metadata fields that only one function reads and writes ([`crate::analysis::field_usage`]). Such
+//! a field is stored little-endian in its bytes of the header vector.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -9,7 +9,7 @@ use sluice_program::Slot;
 use crate::codegen::lower::{Lower, chunks};
 
 impl Lower<'_> {
-    /// Loads the words of such a field, least significant first.
+    /// Loads the words of a field that only this function uses, least significant first.
     pub(crate) fn load_own(&mut self, slot: Slot) -> Vec<Value> {
         let own = own_words(slot).map(|(place, bytes, bits)| {
             let mut word: Option<Value> = None;
@@ -30,7 +30,7 @@ impl Lower<'_> {
         own.collect()
     }
 
-    /// Stores such a field.
+    /// Stores a field that only this function uses.
     pub(crate) fn store_own(&mut self, slot: Slot, words: &[Value]) {
         for ((place, bytes, _), word) in own_words(slot).zip(words) {
             for (ty, offset) in chunks(bytes) {
@@ -46,7 +46,7 @@ impl Lower<'_> {
     }
 }
 
-/// Returns offset, bytes and bits of each word of a field, least significant first.
+/// Returns the offset, number of bytes and number of bits of each word of a field, least significant first.
 fn own_words(slot: Slot) -> impl Iterator<Item = (u32, u32, u32)> {
     let width = u32::from(slot.width);
     (0..width.div_ceil(64)).map(move |word| {

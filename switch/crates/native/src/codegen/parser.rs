@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parser: a state is compiled once for each likely set of facts ([`crate::codegen::variants`]). The number of
-//! bytes consumed is kept in a register, and written to the packet when the parser ends.
+//! Compiles the parser. A state is compiled once for each likely set of facts ([`crate::codegen::variants`]). The
+//! number of consumed bytes is kept in a register and written to the packet when the parser ends.
 
 mod select;
 
@@ -25,22 +25,22 @@ use crate::runtime::frame::Frame;
 
 /// The parser under construction.
 pub(crate) struct Parsing {
-    /// Address of the packet's first byte, and length of the packet in bytes.
+    /// Address of the packet's first byte. `length` is the length of the packet in bytes.
     data: Value,
     length: Value,
     /// Number of bytes consumed.
     parsed: Variable,
-    /// Address of `Packet::parsed`, where this number is stored at the end.
+    /// Address of `Packet::parsed`, to which the number of consumed bytes is stored at the end.
     parsed_place: Value,
-    /// Block that handles an error; takes a value of `error`.
+    /// Block that handles an error. Its argument is the value of P4's type `error`.
     failed: Block,
     accepted: Variants,
-    /// Block to which a packet goes that has entered too many states.
+    /// Block for packets that have entered too many states.
     limit: Block,
     /// Number of states entered, if it can exceed the limit.
     steps: Option<Variable>,
     states: Vec<Variants>,
-    /// For each state, whether it lies on a cycle. Such a state is compiled once.
+    /// For each state, whether the state lies on a cycle. A state on a cycle is compiled only once.
     cyclic: Vec<bool>,
     /// For each state, whether a packet that enters it may have entered more states than the limit.
     bounded: Vec<bool>,
@@ -50,12 +50,12 @@ pub(crate) struct Parsing {
 }
 
 impl Parsing {
-    /// Returns how likely a target of a state is, relative to the others.
+    /// Returns the likelihood of a target of a state, relative to the state's other targets.
     fn weight(&self, state: StateId, target: Target) -> f64 {
         self.likelihood.of(state, target)
     }
 
-    /// Returns how likely the target is to which a state leads if nothing matches; 0 if there is none.
+    /// Returns the likelihood of a state's target if no case matches, or 0 if there is no such target.
     fn weight_of_rest(&self, state: StateId, rest: Option<Target>) -> f64 {
         rest.map_or(0.0, |target| self.weight(state, target))
     }
@@ -80,7 +80,7 @@ impl Parsing {
 #[derive(Clone, Copy)]
 enum Destination {
     Fixed(HeaderId),
-    /// A header found at run time: its id, and one of the headers it can be, which all have the same type.
+    /// A header found at run time: its id, and one of the possible headers, which all have the same type.
     Found(Value, HeaderId),
 }
 
@@ -94,8 +94,8 @@ impl Destination {
 }
 
 impl Lower<'_> {
-    /// Compiles the parser and the verification of checksums. `after` compiles what follows, once for each set of
-    /// facts, and ends the block. The function returns 1 if the packet enters too many states.
+    /// Compiles the parser and the verification of checksums. `after` compiles the code that follows, once for each set
+    /// of facts, and ends the block. The machine code returns 1 if the packet enters too many states.
     pub(crate) fn parser(&mut self, uses: &FactUses, after: &mut dyn FnMut(&mut Self)) {
         let program = self.program;
         let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
@@ -158,9 +158,10 @@ impl Lower<'_> {
             .iter()
             .map(|id| parsing.target(self, Target::State(*id)))
             .collect();
-        // Adds preheaders, so that loop-invariant code moves there and not into a block that all packets pass.
+        // Adds preheaders. Loop-invariant code then moves into a preheader, and not into a block that all packets pass.
         let blocks = self.apart(group, &blocks, parsing);
-        // Only those facts are certain in a loop that hold on all edges into it, and that no operation in it changes.
+        // A fact is certain in a loop only if it holds on all edges into the loop and no operation in the loop changes
+        // it.
         self.known = self.incoming_to_any(&blocks);
         (self.known.parsed, self.known.entered) = (None, None);
         for op in group.iter().flat_map(|id| &program.state(*id).ops) {
@@ -176,8 +177,8 @@ impl Lower<'_> {
         blocks.iter().for_each(|block| self.b.seal_block(*block));
     }
 
-    /// Creates new blocks for the states of a loop. The block that a state had becomes its preheader: code outside of
-    /// the loop enters by it.
+    /// Creates new blocks for the states of a loop. The previous block of a state becomes its preheader, by which code
+    /// outside of the loop enters.
     fn apart(&mut self, group: &[StateId], outer: &[Block], parsing: &mut Parsing) -> Vec<Block> {
         let blocks = group.iter().zip(outer).map(|(id, outer)| {
             parsing.states[id.index()] = Variants::default();
@@ -214,7 +215,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Forgets whether a header, and the others of its union, are valid.
+    /// Forgets the validity of a header and of the other members of its union.
     fn forget_header(&mut self, id: HeaderId) {
         self.known.forget_valid(id);
         if let Some(union) = self.program.header(id).union {
@@ -245,7 +246,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Compiles what follows the last state: verifies checksums, and sets the error fields. Ends the block.
+    /// Compiles the code after the last state, which verifies checksums and sets the error fields. Ends the block.
     fn parsed(&mut self, error: Value, parsing: &Parsing, after: &mut dyn FnMut(&mut Self)) {
         let taken = self.taken(parsing);
         self.store(taken, parsing.parsed_place, 0);
@@ -280,13 +281,13 @@ impl Lower<'_> {
         self.store_slot(self.phv, slot, &value);
     }
 
-    /// Ends parsing with an error. Ends the block.
+    /// Generates code that ends parsing with an error. Ends the block.
     fn fail(&mut self, error: u32, parsing: &Parsing) {
         let error = self.int(error.into());
         self.jump_with(parsing.failed, error);
     }
 
-    /// Continues if the condition holds, else ends parsing with an error.
+    /// Generates code that continues if the condition holds, and else ends parsing with an error.
     fn check(&mut self, condition: Value, error: u32, parsing: &Parsing) {
         if self.constant(condition) == Some(1) {
             return;
@@ -307,7 +308,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Continues if `bytes` bytes are left, else ends parsing with an error.
+    /// Generates code that continues if `bytes` bytes are left, and else ends parsing with an error.
     fn check_left(&mut self, bytes: Value, parsing: &Parsing) {
         let enough = match (self.known.parsed, self.constant(bytes)) {
             (Some(taken), Some(bytes)) => {
@@ -325,7 +326,7 @@ impl Lower<'_> {
         self.check(enough, error, parsing);
     }
 
-    /// Consumes bytes, which must have been checked to be there.
+    /// Consumes bytes. The caller must have checked that the packet has them.
     fn take(&mut self, bytes: Value, parsing: &Parsing) {
         let before = self.taken(parsing);
         let sum = self.known.parsed.zip(self.constant(bytes));
@@ -337,7 +338,7 @@ impl Lower<'_> {
         self.b.def_var(parsing.parsed, taken);
     }
 
-    /// Returns the place of the next byte: an address, and an offset to it.
+    /// Returns the address of the next byte, as a base address and a constant offset.
     fn ahead(&mut self, parsing: &Parsing) -> (Value, u32) {
         let near = self
             .known
@@ -412,7 +413,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns a number of bits. Ends parsing with an error unless they are whole bytes.
+    /// Returns the value of a number of bits. At run time, ends parsing with an error if it is not a multiple of 8.
     fn whole_bytes(&mut self, bits: &Arith, parsing: &Parsing) -> Value {
         let bits = self.index(bits, &Params::None);
         let rest = self.and(bits, 7);
@@ -423,7 +424,7 @@ impl Lower<'_> {
         bits
     }
 
-    /// Returns the header instance to fill. Ends parsing with an error if the stack is full.
+    /// Returns the header instance to fill. At run time, ends parsing with an error if the stack is full.
     fn destination(&mut self, to: &ExtractTo, parsing: &Parsing) -> Destination {
         let program = self.program;
         let ids: Vec<HeaderId> = match to {
@@ -441,7 +442,7 @@ impl Lower<'_> {
         let room = self.compare(IntCC::UnsignedLessThan, filled, size);
         self.check(room, program.core_errors.stack_out_of_bounds, parsing);
         let Some(first) = ids.first().copied() else {
-            // Unreachable: a stack without elements never has room.
+            // Unreachable, because a stack without elements is always full.
             return Destination::Fixed(HeaderId(0));
         };
         let words = ids.iter().map(|id| u64::from(id.0)).collect();
@@ -449,7 +450,7 @@ impl Lower<'_> {
         Destination::Found(self.constant_at(address, filled), first)
     }
 
-    /// Returns the index of the fill level of the stack that an extraction fills.
+    /// Returns the index of the fill level of the stack to which an extraction adds.
     fn level(&self, to: &ExtractTo) -> usize {
         match to {
             ExtractTo::Header(_) => usize::MAX,
@@ -506,7 +507,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns bits ahead of the parser as a number. Ends parsing with an error if the packet is too short.
+    /// Returns bits ahead of the parser as a number. At run time, ends parsing with an error if the packet is too
+    /// short.
     fn look_ahead(&mut self, offset: u32, width: u32, parsing: &Parsing) -> Words {
         let bytes = (u64::from(offset) + u64::from(width)).div_ceil(8);
         let bytes = self.int(bytes);

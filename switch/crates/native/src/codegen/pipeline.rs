@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: a step is compiled once for each likely set of facts ([`crate::codegen::variants`]).
+//! Compiles pipelines. A step is compiled once for each likely set of facts ([`crate::codegen::variants`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(crate) struct Graph {
     /// Facts that the code after the pipeline uses.
     beyond: FactUses,
     exit: Variants,
-    /// The steps in reverse postorder: each one follows all that may lead to it.
+    /// The steps in reverse postorder: a step comes after all its predecessors.
     order: Vec<Node>,
     /// Facts that each step, or code reachable from it, uses.
     interests: BTreeMap<(bool, u32), FactUses>,
@@ -25,7 +25,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Returns the facts that the pipeline and the code after it use; none for a pipeline without steps.
+    /// Returns the facts that the pipeline and the code after it use. Returns no facts for a pipeline without steps.
     pub(crate) fn uses(&self) -> FactUses {
         let first = self.first.map(key);
         let uses = first.and_then(|first| self.interests.get(&first));
@@ -60,7 +60,7 @@ fn followers(program: &Program, node: Node) -> Vec<Node> {
     next.into_iter().flatten().collect()
 }
 
-/// Returns a pipeline's steps in reverse postorder: each one follows all that may lead to it.
+/// Returns a pipeline's steps in reverse postorder: a step comes after all its predecessors.
 pub(crate) fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
     let mut done = Vec::new();
     let mut seen: BTreeSet<_> = pipeline.first.map(key).into_iter().collect();
@@ -83,7 +83,7 @@ pub(crate) fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
 impl Lower<'_> {
     /// Returns the block at which a step begins. Skips conditions whose outcome is certain here.
     pub(crate) fn next_block(&mut self, graph: &mut Graph, mut next: Next) -> Block {
-        // A profile counts conditions too, so they stay.
+        // A profile counts conditions too, so no condition is skipped with a profile.
         while !self.config.profile
             && let Some(Node::Conditional(id)) = next
             && let Some(holds) = self.holds(&self.program.conditional(id).condition)
@@ -111,7 +111,7 @@ impl Lower<'_> {
         graph.exit.block(&mut self.b, about)
     }
 
-    /// Makes `exit` jump to the end of the pipeline, if an edge leads to it.
+    /// Makes the block `exit` jump to the end of the pipeline, if an edge leads to this block.
     pub(crate) fn leave_by(&mut self, exit: Block, graph: &mut Graph) {
         if self.is_reached(exit) {
             self.enter(exit);
@@ -120,7 +120,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Begins a pipeline, still without blocks. `beyond` holds the facts that the code after it uses.
+    /// Begins a pipeline, without any blocks yet. `beyond` holds the facts that the code after the pipeline uses.
     pub(crate) fn graph(&self, pipeline: &Pipeline, beyond: FactUses) -> Graph {
         let order = order(self.program, pipeline);
         let mut interests: BTreeMap<(bool, u32), FactUses> = BTreeMap::new();
@@ -144,7 +144,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Jumps to the first step of a pipeline. Ends the block.
+    /// Generates a jump to the first step of a pipeline. Ends the block.
     pub(crate) fn enter_pipeline(&mut self, graph: &mut Graph) {
         let first = self.next_block(graph, graph.first);
         self.jump(first);

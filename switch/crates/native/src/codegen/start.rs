@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Initial state of a packet, written by the code that parses it. Of the header vector it clears only bytes that may be
-//! read before they are written; of standard metadata it writes only fields that are read from the header vector.
+//! Generates code that initialises a packet before it is parsed. The code clears only those bytes of the header vector
+//! that may be read before they are written. It writes only those fields of standard metadata that are read from the
+//! header vector.
 //!
-//! A packet that enters ingress with fields preserved from another pass has all of this already.
+//! A packet that enters ingress with fields preserved from another pass is already initialised.
 
 use std::mem::offset_of;
 
@@ -12,11 +13,11 @@ use cranelift_codegen::ir::{ConstantData, InstBuilder, Value};
 use crate::codegen::lower::{Lower, chunks};
 use crate::runtime::frame::Frame;
 
-/// Bytes that one store clears. Fields that lie closer together are cleared together.
+/// Number of bytes that one store clears. Fields at a smaller distance are cleared together.
 const VECTOR: u32 = 16;
 
 impl Lower<'_> {
-    /// Prepares a packet if it is new.
+    /// Generates code that initialises a packet if it is new.
     pub(crate) fn start(&mut self) {
         let [new, ready] = [(); 2].map(|()| self.b.create_block());
         let fresh = self.frame_field(offset_of!(Frame<'static>, fresh));
@@ -30,8 +31,9 @@ impl Lower<'_> {
     }
 
     fn clear_what_is_read(&mut self) {
-        // The last store of a run may write beyond its end. The bytes there are cleared as well, or never read before
-        // they are written. Behind the header vector there is room for a wide load, and so for a wide store.
+        // The last store of a run may write beyond the run's end. This does no harm: the bytes there must be cleared as
+        // well, or are never read before they are written. After the header vector there is space for a wide load, and
+        // so for a wide store.
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for (start, end) in self.facts.read_unwritten(self.program) {
             match runs.last_mut() {

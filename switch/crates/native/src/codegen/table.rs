@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables: the key, the lookup, and the actions, inlined where the table is applied.
+//! Compiles tables: the key, the lookup, and the actions, which are inlined where the table is applied.
 
 use std::mem::offset_of;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ impl Lower<'_> {
         self.look_up_and_run(id, graph);
     }
 
-    /// Returns whether a table may be compiled to a decision in code: its entries are constant, it has a key, and
+    /// Returns whether a table may be compiled to a decision in code. Such a table has constant entries and a key, but
     /// neither a profile nor a meter.
     fn is_constant(&self, table: &Table) -> bool {
         let plain = table.profile.is_none() && table.meter.is_none();
@@ -60,12 +60,13 @@ impl Lower<'_> {
                 let params = Params::Known(param_words(action, &default.params));
                 self.run(table, default.action, &params, false, graph);
             }
-            // The control plane may have changed or set the default action.
+            // The control plane may have set the default action, so it is looked up at run time.
             _ => self.run_default(id, graph),
         }
     }
 
-    /// Runs an action that is known at compile time, as is `hit`. Ends the block.
+    /// Generates code that runs an action. The action, and whether it is a hit, are known at compile time. Ends the
+    /// block.
     pub(crate) fn run(
         &mut self,
         table: &Table,
@@ -81,13 +82,13 @@ impl Lower<'_> {
         self.leave_by(exit, graph);
     }
 
-    /// Goes to the step that follows an action. Ends the block.
+    /// Generates a jump to the step that follows an action. Ends the block.
     fn after(&mut self, table: &Table, action: Option<ActionId>, hit: bool, graph: &mut Graph) {
         let next = self.next_block(graph, table.next_after(action, hit));
         self.jump(next);
     }
 
-    /// Returns the value of a key field, as it is compared with entries.
+    /// Returns the value of a key field in the form that is compared with entries.
     pub(crate) fn key_value(&mut self, key: &Key) -> Words {
         let value = match key.source {
             KeySource::Metadata(slot) => self.load_slot(self.phv, slot),
@@ -115,7 +116,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Looks up the table's key, and runs the resulting action. Ends the block.
+    /// Generates code that looks up the table's key and runs the resulting action. Ends the block.
     fn look_up_and_run(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         self.tables = Some(self.frame_field(offset_of!(Frame<'static>, tables)));
@@ -135,13 +136,14 @@ impl Lower<'_> {
         self.tables = None;
     }
 
-    /// Runs the action of a miss. Ends the block.
+    /// Generates code that runs the action of a miss. Ends the block.
     fn run_default(&mut self, id: TableId, graph: &mut Graph) {
         let row = self.handle(id, TableHandle::DEFAULT);
         self.run_row_of(id, row, false, graph);
     }
 
-    /// Runs the action of a row. The row may belong to an entry, and so be a hit, only if `entries`. Ends the block.
+    /// Generates code that runs the action of a row. If `entries` is false, the row is always the default row, so it is
+    /// a miss. Ends the block.
     fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         if table.meter.is_some() {
@@ -155,7 +157,7 @@ impl Lower<'_> {
         self.run_head_of(id, |_| row, head, entries, graph);
     }
 
-    /// Like [`Self::run_row_of`], for a table without a meter and with the head of the row given.
+    /// Like [`Self::run_row_of`], for a table without a meter. The caller has loaded the head of the row.
     fn run_head_of(
         &mut self,
         id: TableId,
@@ -187,8 +189,8 @@ impl Lower<'_> {
         self.dispatch(table, action, params, hit, graph);
     }
 
-    /// Counts the packet at a row of a table that counts, given the row's head. `hit` is the flag whether the row
-    /// belongs to an entry; `None` if it cannot.
+    /// Generates code that counts the packet at a row, given the row's head. The table must count packets. `hit` says
+    /// at run time whether the row belongs to an entry. It is `None` if the row is always the default row.
     fn count_found(&mut self, id: TableId, head: Value, hit: Option<Value>) {
         let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
         if let Some(hit) = hit {
@@ -209,7 +211,7 @@ impl Lower<'_> {
         self.b.ins().iadd_imm_s(record, shape.state as i64)
     }
 
-    /// Counts the packet at a miss of a table, if the table counts.
+    /// Generates code that counts the packet at a miss, if the table counts packets.
     pub(crate) fn count_miss(&mut self, id: TableId) {
         let table: &Table = self.program.table(id);
         if table.with_counters || table.support_timeout {
@@ -287,7 +289,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Calls a lookup: the version that yields if the table is far, else the one that runs straight through.
+    /// Generates the call of a lookup: the version that yields if the table is far, else the version that does not
+    /// yield.
     fn look_up_by(&mut self, id: TableId, function: LookUp, arguments: Vec<Value>) -> Value {
         let far = self.is_far(id);
         let [at_once, waiting] =
@@ -296,7 +299,7 @@ impl Lower<'_> {
         self.call_by(function, &arguments, 1)[0]
     }
 
-    /// Returns whether a table is far: so large that its lookups yield while memory is fetched.
+    /// Returns whether a table is far. A far table is so large that its lookups yield while memory is fetched.
     fn is_far(&mut self, id: TableId) -> Value {
         let entries = self.handle(id, TableHandle::ENTRIES);
         let far = self.frame_field(offset_of!(Frame<'static>, far));
@@ -322,14 +325,15 @@ impl Lower<'_> {
         self.row_of_direct(id, table, key)
     }
 
-    /// Returns the key of such a table as an index.
+    /// Returns the key of a table that is an array, as an index.
     fn direct_key(&mut self, table: &Table, bits: u32) -> Value {
         let key = self.packed(table, |_| true);
-        // No higher bit can be set. The mask makes sure of that, because the address of a load depends on the key.
+        // No higher bit can be set. The mask enforces this nevertheless, because the key determines the address of a
+        // load.
         self.and(key, (1 << bits) - 1)
     }
 
-    /// Returns the row at an index.
+    /// Returns the row at an index of a table that is an array.
     fn row_of_direct(&mut self, id: TableId, table: &Table, key: Value) -> Value {
         let places = self.handle(id, TableHandle::PLACES);
         let offset = self.shl(key, size_of::<u32>().ilog2());
@@ -346,7 +350,7 @@ impl Lower<'_> {
         self.b.ins().select(place, record, default)
     }
 
-    /// Returns some key fields, of at most 64 bits together, as one number.
+    /// Returns the selected key fields as one number. Together they have at most 64 bits.
     fn packed(&mut self, table: &Table, which: impl Fn(&Key) -> bool) -> Value {
         let (mut number, mut bits) = (None, 0);
         for key in table.key.iter().filter(|key| which(key)) {
@@ -365,7 +369,7 @@ impl Lower<'_> {
         number.unwrap_or_else(|| self.int(0))
     }
 
-    /// Runs one of the table's actions, given by its number. Ends the block.
+    /// Generates code that runs one of the table's actions, given its number at run time. Ends the block.
     fn dispatch(
         &mut self,
         table: &Table,
@@ -410,7 +414,7 @@ impl Lower<'_> {
         self.after_either(table, None, hit, graph);
     }
 
-    /// Goes to the step that follows a hit or a miss. Ends the block.
+    /// Generates a jump to the step that follows a hit or a miss. Ends the block.
     fn after_either(
         &mut self,
         table: &Table,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Variants of steps: a step is compiled once for each likely set of facts with which it is reached. Only facts count
-//! that the step or the code after it uses.
+//! Compiles variants of steps. A step is compiled once for each likely set of facts with which packets reach it. Only
+//! facts that the step, or the code after it, uses are considered.
 //!
-//! Where paths through a program merge, facts that are certain on only some of them would be lost and tested again. So
-//! a step is compiled once for each of the likeliest paths that differ in a fact that matters, and once for all other
-//! paths together. The likelihood of a path is an estimate. All targets of a branch are equally likely, except blocks
-//! that are marked cold and the targets of a parser state ([`crate::analysis::parser_states::Likelihood`]).
+//! Where paths through a program merge, facts that are certain on only some paths would be lost and tested again. So a
+//! step is compiled once for each of the most likely groups of paths that differ in a used fact, and once for all other
+//! paths together. The likelihood of a path is an estimate. All targets of a branch are taken as equally likely, except
+//! blocks that are marked cold and the targets of a parser state ([`crate::analysis::parser_states::Likelihood`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +19,20 @@ use crate::analysis::field_usage::FieldUsage;
 use crate::analysis::known::Known;
 use crate::codegen::lower::Lower;
 
-/// A fact splits paths only if at least this many steps use it.
+/// Minimum number of steps that must use a fact for it to split paths into groups.
 const MANY: usize = 3;
-/// A group of paths is split further only while it has at least this share of all packets that reach the step.
+/// Minimum share, of all packets that reach the step, of a group of paths that is split further.
 const OPEN_SHARE: f64 = 1.0 / 5.0;
-/// Once a step has this many groups of paths, no further facts split them.
+/// Number of groups of paths of one step from which on no further facts split them.
 const MAIN: usize = 8;
-/// Least share of a step's packets that a group of its own must have.
+/// Minimum share of a step's packets for a separate group.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
-/// A deparser of more headers than this is compiled once.
+/// Maximum number of headers of a deparser that is compiled in variants. A larger one is compiled once.
 const MOST_EMITTED: usize = 64;
 
-/// A property that may be certain: the value of a metadata field, by its number in [`FieldUsage`], or the validity of a
-/// header.
+/// A property that may be certain: the value of a metadata field or the validity of a header. A field is given by its
+/// number in [`FieldUsage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fact {
     Field(usize),
@@ -42,12 +42,12 @@ enum Fact {
 /// A user of facts, by its kind and number: a step, a checksum, or the code after a pipeline.
 type FactUser = (u8, u32);
 
-/// Facts that some steps use, each with the steps that use it.
+/// Facts that are used by steps, each with its users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FactUses(BTreeMap<Fact, BTreeSet<FactUser>>);
 
 impl FactUses {
-    /// Adds the facts of another uses.
+    /// Adds all facts of `other` with their users.
     pub(crate) fn extend(&mut self, other: &Self) {
         for (fact, users) in &other.0 {
             self.0.entry(*fact).or_default().extend(users);
@@ -58,7 +58,7 @@ impl FactUses {
         self.0.entry(fact).or_default().insert(user);
     }
 
-    /// Adds the facts that a step itself uses.
+    /// Adds the facts that a step uses, without those of later steps.
     pub(crate) fn step(&mut self, program: &Program, facts: &FieldUsage, node: Node) {
         match node {
             Node::Conditional(id) => {
@@ -69,7 +69,7 @@ impl FactUses {
         }
     }
 
-    /// Adds the facts used between the parser and the first step.
+    /// Adds the facts that the code between the parser and the first step uses.
     pub(crate) fn checksums(&mut self, program: &Program, facts: &FieldUsage) {
         for (index, checksum) in program.checksums.iter().enumerate() {
             let user = (2, index as u32);
@@ -82,11 +82,12 @@ impl FactUses {
         }
     }
 
-    /// Adds the facts used after ingress: whether the packet is forwarded, and with which headers.
+    /// Adds the facts that the code after ingress uses: those that decide whether the packet is forwarded, and those
+    /// that the code after egress uses.
     pub(crate) fn end_of_ingress(&mut self, program: &Program, facts: &FieldUsage) {
         let standard = &program.standard_metadata;
-        // Paths split first by whether the packet is dropped: one outcome is so much likelier that nothing else would
-        // count.
+        // With `2 * MANY` users, `egress_spec` splits paths before all other facts. A packet that is dropped needs no
+        // other fact.
         for step in 0..2 * MANY {
             self.field(facts, standard.egress_spec, (3, step as u32));
         }
@@ -99,8 +100,8 @@ impl FactUses {
         self.end_of_egress(program);
     }
 
-    /// Adds the facts used after egress. Each header counts as much as [`MANY`] steps, because the code that is
-    /// compiled again is little more than the code it saves.
+    /// Adds the facts that the code after egress uses. Each header counts as [`MANY`] steps, because a variant adds
+    /// little more code than it saves.
     pub(crate) fn end_of_egress(&mut self, program: &Program) {
         let order = &program.deparser.order;
         if order.len() <= MOST_EMITTED {
@@ -173,12 +174,12 @@ impl FactUses {
     }
 }
 
-/// The facts of an uses that are certain at one place of the code.
+/// Those of the used facts that are certain at one point of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// Each fact with the number of steps that use it, and its value.
+    /// For each fact: the number of steps that use it, the fact, and its value.
     certain: Vec<(usize, Fact, u64)>,
-    /// Bytes that the parser has consumed, if that is certain and matters.
+    /// Number of bytes that the parser has consumed, if the number is certain and used.
     pub(crate) parsed: Option<u64>,
 }
 
@@ -190,7 +191,7 @@ impl About {
 }
 
 impl Known {
-    /// Returns the facts of an uses that are certain here.
+    /// Returns those facts of `uses` that are certain here.
     pub(crate) fn about(&self, uses: &FactUses) -> About {
         let mut about = About::default();
         for (fact, users) in &uses.0 {
@@ -211,7 +212,7 @@ impl Known {
 pub(crate) struct Variants(Vec<(About, Block)>);
 
 impl Variants {
-    /// Returns the block for these facts; creates it if they are new.
+    /// Returns the block for these facts. Creates the block if there is none yet.
     pub(crate) fn block(&mut self, b: &mut FunctionBuilder<'_>, about: About) -> Block {
         if let Some((_, block)) = self.0.iter().find(|(known, _)| *known == about) {
             return *block;
@@ -222,7 +223,7 @@ impl Variants {
     }
 }
 
-/// A path to a step: the facts that are certain on it, the block that it leads to, and its likelihood.
+/// A group of paths to a step: the facts that are certain on them, the block to which they lead, and their likelihood.
 struct Progress {
     about: About,
     block: Block,
@@ -233,7 +234,7 @@ fn weight(ways: &[Progress]) -> f64 {
     ways.iter().map(|way| way.weight).sum()
 }
 
-/// Groups paths by their answer to a question. Groups whose weight is below `least` go to `rare`.
+/// Groups paths by the value that `answer` returns for them. Groups whose weight is below `least` go to `rare`.
 fn split(
     ways: Vec<Progress>,
     least: f64,
@@ -256,7 +257,7 @@ fn split(
 }
 
 impl Lower<'_> {
-    /// Returns the blocks at which to compile a step, one for each group of paths that agree in the most used facts.
+    /// Returns the blocks at which a step is compiled, one for each group of paths that agree in the most used facts.
     /// All edges to the step must exist.
     pub(crate) fn settle(&mut self, variants: Variants) -> Vec<Block> {
         let reached = variants.0.into_iter();
@@ -277,7 +278,7 @@ impl Lower<'_> {
         let least = total * LEAST_SHARE;
         let mut groups = vec![ways];
         let mut rare = Vec::new();
-        // The facts that most steps use come first.
+        // Splits by the facts that most steps use first.
         for (_, question) in questions.into_iter().rev() {
             for group in std::mem::take(&mut groups) {
                 if weight(&group) < total * OPEN_SHARE {
@@ -291,7 +292,8 @@ impl Lower<'_> {
                 break;
             }
         }
-        // Then by the bytes that the parser has consumed, which makes offsets in the packet constants.
+        // Then splits by the number of bytes that the parser has consumed. If this number is certain, offsets in the
+        // packet are constants.
         let mut parts = Vec::new();
         for group in groups {
             parts.extend(split(group, least, &mut rare, |about| about.parsed));
@@ -301,7 +303,7 @@ impl Lower<'_> {
         parts.filter_map(|ways| self.together(ways)).collect()
     }
 
-    /// Merges paths into one block; `None` if there are no paths.
+    /// Merges paths into one block. Returns `None` if there are no paths.
     fn together(&mut self, ways: Vec<Progress>) -> Option<Block> {
         match &ways[..] {
             [] => None,

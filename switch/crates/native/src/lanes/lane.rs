@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lane is a coroutine that processes packets: an engine with its own stack. It can yield in the middle of a packet
-//! and resume later. It takes one packet of the batch after the other until none is left.
+//! A lane is a coroutine that processes packets: an engine with its own stack. A lane can yield in the middle of a
+//! packet and resume later. It takes one packet of the batch after the other until no packet is left.
 //!
-//! Machine code cannot be unwound, so a lane always runs its packet to the end. Rust code that machine code calls, such
-//! as a [`Sink`](sluice_engine::Sink), may panic. A panic ends the packet; nothing is sent any more, and the panic is
-//! kept for the caller that runs the batch.
+//! Machine code cannot be unwound, so a suspended lane must run its packet to the end. Rust code that machine code
+//! calls, such as a [`Sink`](sluice_engine::Sink), may panic. A panic ends the packet. From then on nothing is sent,
+//! and the payload of the panic is kept for the caller that runs the batch.
 
 use std::cell::Cell;
 use std::io;
@@ -26,9 +26,9 @@ const SHIFT: usize = 13 * 64;
 /// A lane's engine, and the handle by which its packets yield.
 struct State {
     yield_point: YieldPoint,
-    /// While a batch is under way only the lane uses it.
+    /// The lane's engine. While a batch is under way, only the lane uses it.
     manager: NonNull<TrafficManager<Native>>,
-    /// A panic left the engine in an inconsistent state.
+    /// Whether a panic left the engine in an inconsistent state.
     broken: Cell<bool>,
 }
 
@@ -39,16 +39,16 @@ pub(crate) struct Lane {
     _fiber: Fiber,
 }
 
-/// Wraps an engine whose packets yield by this lane.
+/// Makes the packets of an engine yield in this lane, and returns a traffic manager around the engine.
 fn manager(mut engine: Native, state: NonNull<State>) -> TrafficManager<Native> {
-    // SAFETY: the lane owns its state, which outlives the engine.
+    // SAFETY: the lane owns its state, and the state outlives the engine.
     let yield_point = unsafe { &raw const (*state.as_ptr()).yield_point };
     engine.set_yielder(NonNull::new(yield_point.cast_mut()).map(Yielder::new));
     TrafficManager::new(engine)
 }
 
 impl Lane {
-    /// Creates the lane with this index. `scheduler` must outlive it.
+    /// Creates the lane with this index. `scheduler` must outlive the lane.
     ///
     /// # Errors
     /// Fails if there is no memory for the stack.
@@ -79,8 +79,8 @@ impl Lane {
         })
     }
 
-    /// Replaces the engine if a panic left it in an inconsistent state, and returns the counters of the old one. To be
-    /// called between batches.
+    /// Replaces the engine if a panic left it in an inconsistent state. Returns the counters of the replaced engine.
+    /// Must be called between batches.
     pub(crate) fn replace_if_broken(
         &mut self,
         engine: impl FnOnce() -> Native,
@@ -93,18 +93,18 @@ impl Lane {
         Some(*std::mem::replace(self.manager(), new).counters())
     }
 
-    /// Returns the lane's engine. To be called while no batch is under way.
+    /// Returns the lane's engine. Must be called while no batch is under way.
     pub(crate) fn manager(&mut self) -> &mut TrafficManager<Native> {
-        // SAFETY: the lane owns it. Otherwise only the lane's packets use it, and there are none while the caller has
-        // exclusive access to the lane and does not run it.
+        // SAFETY: the lane owns the engine. Only the lane's packets use it too, and the lane has no packet now: the
+        // caller has exclusive access to the lane and does not run it.
         unsafe { self.state.as_ref().manager.as_ptr().as_mut_unchecked() }
     }
 }
 
-/// Entry point of a lane's stack; never returns. It resumes when packets are to be processed, and yields when none is
-/// left. Invariant: nothing that needs to be dropped is on the stack then.
+/// Entry point of a lane's stack; never returns. Yields when no packets are left, and is resumed when there are packets
+/// again. Invariant: when it yields, no value that needs to be dropped is on the stack.
 extern "C" fn run(state: *const State) -> ! {
-    // SAFETY: a lane's state lives as long as the lane, whose stack is not resumed later.
+    // SAFETY: the state lives as long as the lane. The lane's stack is not resumed after the lane is dropped.
     let state = unsafe { &*state };
     let yield_point = &state.yield_point;
     loop {
@@ -120,7 +120,7 @@ extern "C" fn run(state: *const State) -> ! {
     }
 }
 
-/// Processes packets until none is left.
+/// Processes packets until no packets are left.
 fn process(state: &State) {
     let yield_point = &state.yield_point;
     let scheduler = yield_point.scheduler();
@@ -140,8 +140,8 @@ fn process(state: &State) {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // No packet is in the lane, and its stack is not resumed.
-        // SAFETY: both came from boxes, and no other reference to them is left.
+        // No packet is in the lane, and its stack is not resumed. SAFETY: manager and state came from boxes, and no
+        // other reference to them is left.
         unsafe {
             drop(Box::from_raw(self.state.as_ref().manager.as_ptr()));
             drop(Box::from_raw(self.state.as_ptr()));

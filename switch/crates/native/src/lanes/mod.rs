@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs several packets at a time: while one waits for memory, another proceeds.
+//! Runs several packets at a time. While one packet waits for memory, another one proceeds.
 //!
-//! A lookup among millions of entries misses the caches two or three times, which takes longer than the rest of the
-//! packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a coroutine with
-//! its own engine and stack; it takes one packet after the other. The scheduler decides which lane runs next.
+//! A lookup among millions of entries misses the caches two or three times. These misses take longer than all other
+//! work on the packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a
+//! coroutine with its own engine and stack. It processes one packet after the other. The scheduler decides which lane
+//! runs next.
 //!
-//! A lookup in a table that is larger than the caches notes the cache lines that it will read, and yields to the lane
-//! that has waited longest. The lines that several lanes noted are prefetched together (`prefetches`). The first bytes
-//! of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet leaves.
+//! A lookup in a table that is larger than the caches records the cache lines that it will read, and yields to the lane
+//! that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The first
+//! bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet is
+//! sent.
 //!
-//! The results are those of processing the packets one after the other. All packets of a batch see the same tables.
-//! Their effects on each other are ordered: a packet that is about to send, or to use a register or a meter, waits
-//! until it is the oldest under way. Counters may be incremented in any order. Programs that draw random numbers do not
-//! run in lanes.
+//! Promise: the results are the same as if packets were processed one after the other. All packets of a batch see the
+//! same tables. A packet that is about to send, or to use a register or a meter, first waits until it is the oldest
+//! packet under way. Counters may be incremented in any order. Programs that draw random numbers do not run in lanes.
 //!
-//! If a packet causes a panic (in a [`Sink`], say), the packets under way run to their ends, but nothing is sent any
-//! more. No further packets are taken, and the panic resumes in the caller that runs the batch. The same holds if that
-//! caller panics. The next batch is not affected.
+//! If a packet causes a panic, for example in a [`Sink`], the packets under way run to their ends, but nothing more is
+//! sent. The lanes take no further packets, and the panic resumes in the caller that runs the batch. If that caller
+//! itself panics, the lanes do the same. The next batch is not affected.
 
 mod lane;
 
@@ -38,9 +39,9 @@ use crate::scheduling::scheduler::{BatchContext, LANES, Scheduler};
 
 /// Engines that process batches of packets; see the module.
 pub struct Lanes {
-    /// Always `LANES` of them.
+    /// The lanes. Invariant: their number is `LANES`.
     lanes: Vec<Lane>,
-    /// Came from a box.
+    /// The scheduler of the lanes. It was allocated as a box.
     scheduler: NonNull<Scheduler>,
     /// Copies of packets whose buffers do not outlive the batch.
     copies: Vec<Vec<u8>>,
@@ -50,13 +51,12 @@ pub struct Lanes {
     config: Config,
 }
 
-// SAFETY: the lanes own everything on their stacks. Between batches that is one engine each, which may be sent, and no
-// packet.
+// SAFETY: the lanes own everything on their stacks. Between batches each lane has an engine, which may be sent to
+// another thread, and no packet.
 unsafe impl Send for Lanes {}
 
 impl Lanes {
-    /// Default for `far`: the number of entries from which a table, with all that belongs to it, exceeds the private
-    /// caches of a core.
+    /// Default for `far`. From about this number of entries on, a table exceeds the private caches of a core.
     pub const FAR: u64 = 10_000;
 
     /// Creates lanes whose packets yield in lookups of tables with at least `far` entries. Returns `None` for a program
@@ -85,16 +85,17 @@ impl Lanes {
 
     #[inline(always)]
     fn scheduler(&self) -> &Scheduler {
-        // SAFETY: it came from a box and lives as long as the lanes.
+        // SAFETY: the scheduler came from a box and lives as long as the lanes.
         unsafe { self.scheduler.as_ref() }
     }
 
-    /// Returns whether any of these tables is large enough for packets to yield in its lookups.
+    /// Returns whether packets would yield in lookups of at least one of these tables.
     pub fn are_worthwhile(&self, side: &Side) -> bool {
         side.most_entries() >= self.scheduler().far
     }
 
-    /// Processes a batch of packets that `receive` feeds, all to their ends. Packet bytes stay where they are for `'p`.
+    /// Processes all packets that `receive` feeds, as one batch, to their ends. The bytes of the packets stay valid for
+    /// `'p`.
     ///
     /// # Panics
     /// Panics if a packet causes a panic; see the module.
@@ -105,7 +106,8 @@ impl Lanes {
         sink: &mut dyn Sink,
         receive: impl FnOnce(&mut Batch<'_, 'p>) -> R,
     ) -> R {
-        // SAFETY: only the lifetime changes. The batch below borrows the sink, and clears `batch` when it ends.
+        // SAFETY: only the lifetime changes. The batch below borrows the sink, and clears `batch` before this borrow
+        // ends.
         let sink =
             unsafe { std::mem::transmute::<*mut (dyn Sink + '_), *mut (dyn Sink + 'static)>(sink) };
         let batch = BatchContext {
@@ -132,7 +134,8 @@ impl Lanes {
         sum
     }
 
-    /// Runs packets until there is room for more and few wait. Packets that are under way then stay suspended.
+    /// Runs packets until the queue has room and few packets wait. Packets that are under way at that time stay
+    /// suspended.
     ///
     /// # Panics
     /// Panics if a packet causes a panic.
@@ -158,14 +161,14 @@ impl Lanes {
         }
     }
 
-    /// Drops packets that no lane has taken, and runs the others to their ends without sending anything.
+    /// Drops the packets that no lane has taken. Runs the other packets to their ends without sending anything.
     #[cold]
     fn abandon(&mut self) {
         self.scheduler().fail(Box::new("the batch was given up"));
         // SAFETY: the batch that ends is still under way.
         unsafe { self.scheduler().run(true) };
         self.scheduler().packets.clear();
-        // The panic of the caller that feeds the batch continues instead.
+        // The caller that feeds the batch is already panicking, so this payload is not needed.
         drop(self.scheduler().take_panic());
         self.replace_if_broken();
     }
@@ -186,12 +189,12 @@ impl Lanes {
 impl Drop for Lanes {
     fn drop(&mut self) {
         self.lanes.clear();
-        // SAFETY: it came from a box, and the lanes that referred to it are dropped.
+        // SAFETY: the scheduler came from a box, and the lanes that referred to it are dropped.
         drop(unsafe { Box::from_raw(self.scheduler.as_ptr()) });
     }
 }
 
-/// Returns whether packets draw from a random sequence, which would differ from lane to lane.
+/// Returns whether a program draws random numbers. Each lane would have a different random sequence.
 fn draws(program: &Program) -> bool {
     let mut ops = program.actions.iter().flat_map(|action| &action.ops);
     let selectors = program
@@ -209,22 +212,22 @@ fn draws(program: &Program) -> bool {
         || algorithms.any(|algorithm| algorithm == HashAlgorithm::Random)
 }
 
-/// A batch of packets that are processed together. Their bytes stay where they are for `'p`.
+/// A batch of packets that are processed together. The bytes of the packets stay valid for `'p`.
 pub struct Batch<'a, 'p> {
     lanes: Ending<'a>,
-    /// Borrows of the tables, the sink and the packets, to which the lanes refer meanwhile.
+    /// Borrows of the tables, the sink and the packets, to which the lanes refer while the batch exists.
     batch: PhantomData<(&'a Side, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
 }
 
 impl<'p> Batch<'_, 'p> {
-    /// Queues a packet whose bytes stay where they are.
+    /// Queues a packet whose bytes stay valid until the batch ends.
     #[inline]
     pub fn process(&mut self, packet: PacketIn<'p>) {
         self.make_room();
         self.lanes.0.scheduler().packets.push(packet);
     }
 
-    /// Queues a copy of a packet whose bytes do not stay.
+    /// Queues a copy of a packet whose bytes do not stay valid.
     pub fn process_copy(&mut self, packet: PacketIn<'_>) {
         self.make_room();
         let lanes = &mut *self.lanes.0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions that machine code calls: externs, and operations on headers that are found at run time. Each does one
-//! thing and is not specific to a program; none of them interprets an operation.
+//! Functions that machine code calls: externs, and operations on headers that are found at run time. Each function does
+//! one operation and is not specific to a program. No function interprets the program's operations.
 //!
-//! All arguments and results are 64 bits wide, ids among them; [`NONE`] stands for "no header".
+//! All arguments and results, including ids, are 64 bits wide. [`NONE`] stands for "no header".
 
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
@@ -17,7 +17,7 @@ use sluice_random::Random;
 
 use crate::runtime::frame::Frame;
 
-/// No header, union or action.
+/// Id that stands for no header, no union or no action.
 pub(crate) const NONE: u64 = u32::MAX as u64;
 
 /// Returns whether a key of `bytes` bytes is in a value set. `mask` is null or as long as the key.
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn emit(frame: &mut Frame<'_>, id: u64, out: *mut u
     let scratch = &mut work.hash_input;
     scratch.clear();
     packet.phv.emit(program, header(id), scratch);
-    // SAFETY: the caller's promise; the two do not overlap.
+    // SAFETY: the caller promises the room. The two buffers do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(scratch.as_ptr(), out, scratch.len()) };
     scratch.len() as u64
 }
@@ -176,7 +176,7 @@ pub(crate) extern "C" fn headers_equal(frame: &mut Frame<'_>, left: u64, right: 
     equal.into()
 }
 
-/// Returns the position of a union's valid member, and its header.
+/// Returns the position and the header of a union's valid member.
 fn valid_member(frame: &mut Frame<'_>, union: u64) -> Option<(usize, HeaderId)> {
     if union == NONE {
         return None;
@@ -218,7 +218,7 @@ pub(crate) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: 
         .into()
 }
 
-/// Executes a meter and returns the colour, or [`NONE`] beyond the array.
+/// Executes a meter. Returns the colour, or [`NONE`] if the index is beyond the array.
 pub(crate) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index: u64) -> u64 {
     frame.turn();
     let id = MeterId(meter as u32);
@@ -233,8 +233,8 @@ pub(crate) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index:
     }
 }
 
-/// Returns the address of the first word of a register cell, or null beyond the array. The caller reads and writes the
-/// cell's words, which stay valid while the packet is processed.
+/// Returns the address of the first word of a register cell, or null if the index is beyond the array. The caller may
+/// read and write the cell's words. The address stays valid while the packet is processed.
 pub(crate) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) -> *const u64 {
     frame.turn();
     let externs = frame.externs();
@@ -254,7 +254,7 @@ pub(crate) extern "C" fn hold_registers(frame: &mut Frame<'_>, action: u64) {
 /// Releases the registers that [`hold_registers`] locked.
 ///
 /// # Safety
-/// [`hold_registers`] was called for the same action, and this function not since.
+/// [`hold_registers`] was called for the same action, and this function was not called since then.
 pub(crate) unsafe extern "C" fn release_registers(frame: &mut Frame<'_>, action: u64) {
     let ids = &frame.program().action(ActionId(action as u32)).registers;
     // SAFETY: the caller's promise.
@@ -274,10 +274,10 @@ pub(crate) extern "C" fn calculate(frame: &mut Frame<'_>, id: u64) -> u64 {
     )
 }
 
-/// Returns the hash of some bytes, by any algorithm but the random one.
+/// Returns the hash of some bytes by any algorithm except the random one.
 ///
 /// # Safety
-/// `algorithm` belongs to the program, `data` points to `bytes` bytes.
+/// `algorithm` belongs to the program, and `data` points to `bytes` bytes.
 pub(crate) unsafe extern "C" fn hash(
     algorithm: *const HashAlgorithm,
     data: *const u8,
@@ -328,11 +328,11 @@ pub(crate) extern "C" fn truncate(frame: &mut Frame<'_>, length: u64) {
     packet.truncate = packet.truncate.min(length);
 }
 
-/// Logs a message. `values` holds the arguments one after the other, `count` words in all: for each one its number of
-/// words, then these words in two's complement.
+/// Logs a message. `values` holds the arguments one after the other, `count` words in total. Each argument is its
+/// number of words, followed by these words in two's complement.
 ///
 /// # Safety
-/// `parts` belongs to the program, `values` points to `count` words.
+/// `parts` belongs to the program, and `values` points to `count` words.
 pub(crate) unsafe extern "C" fn log(
     frame: &mut Frame<'_>,
     parts: *const Vec<LogPart>,
@@ -373,9 +373,9 @@ pub(crate) extern "C" fn assertion_failed(frame: &mut Frame<'_>) {
 pub(crate) enum Wide {
     /// Product.
     Mul = 0,
-    /// Truncating quotient; 0 when the divisor is 0.
+    /// Quotient, truncated toward 0; 0 if the divisor is 0.
     Div = 1,
-    /// Remainder; 0 when the divisor is 0.
+    /// Remainder; 0 if the divisor is 0.
     Mod = 2,
     /// Left shift by the second operand's first word.
     Shl = 3,
@@ -383,8 +383,8 @@ pub(crate) enum Wide {
     Shr = 4,
 }
 
-/// Computes with two's complement numbers of `words` 64-bit words, least significant first. The second operand follows
-/// the first one; the result replaces the first one.
+/// Computes with two's complement numbers of `words` 64-bit words, least significant first. In memory the second
+/// operand follows the first operand. The result replaces the first operand.
 ///
 /// # Safety
 /// `operands` points to `2 * words` words.
@@ -419,7 +419,7 @@ fn signed(words: &[u64]) -> BigInt {
     }
 }
 
-/// Reports to the profile that the packet reaches the place with this number.
+/// Reports to the profile that the packet reaches the program point with this number.
 pub(crate) extern "C" fn mark(frame: &mut Frame<'_>, place: u64) {
     if let Some(profile) = frame.profile() {
         profile.enter(place as usize);

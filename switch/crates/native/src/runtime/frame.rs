@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frame: the argument of each call of machine code. It holds the addresses of the packet's parts, and the state that
-//! runtime functions need.
+//! The frame is the argument of each call of machine code. It holds the addresses of the packet's parts, and the state
+//! that runtime functions need.
 
 use sluice_engine::{Config, Context, Counters, Packet, Profile, Sink};
 use sluice_program::Program;
@@ -31,7 +31,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) filled: *mut u32,
     /// Number of bits in the `varbit` field of each header.
     pub(crate) varbit: *mut u32,
-    /// Set to 1 before the writes that [`sluice_engine::phv::Phv::touch`] is for.
+    /// The flag that [`sluice_engine::phv::Phv::touch`] sets. Machine code sets it to 1 before the same writes.
     pub(crate) touched: *mut u8,
     /// The packet as it entered the parser.
     pub(crate) data: *const u8,
@@ -61,7 +61,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) fresh: u64,
     /// Nonzero if no other thread updates counters at the same time, so that updates need not be atomic.
     pub(crate) alone: u64,
-    /// Least number of table entries for which lookups yield while memory is fetched.
+    /// Minimum number of entries of a table whose lookups yield while memory is fetched.
     pub(crate) far: u64,
     packet: *mut Packet,
     work: *mut Work,
@@ -71,8 +71,8 @@ pub(crate) struct Frame<'a> {
     context: Context<'a>,
 }
 
-/// Offset into a frame of the address that machine code receives. From there, the offsets of all fields fit in a signed
-/// byte.
+/// Offset, from the start of a frame, of the address that machine code receives. From this address, the offsets of all
+/// fields fit in a signed byte.
 pub(crate) const MIDDLE: usize = 128;
 const _: () = assert!(size_of::<Frame<'static>>() >= MIDDLE);
 
@@ -90,8 +90,9 @@ impl<'a> Frame<'a> {
         let data: *const [u8] = packet.data(context.input);
         let packet: *mut Packet = packet;
         let work: *mut Work = work;
-        // SAFETY: both come from exclusive references that live as long as the frame. Only addresses of their parts are
-        // taken here. Machine code and runtime functions use them one at a time: neither runs while the other does.
+        // SAFETY: both pointers come from exclusive references that live as long as the frame. Only addresses of parts
+        // are taken here. Machine code and runtime functions never use the parts at the same time: machine code waits
+        // while a runtime function runs.
         unsafe {
             let phv = (*packet).phv.parts();
             Self {
@@ -163,11 +164,12 @@ impl<'a> Frame<'a> {
     /// Returns the handle by which the packet yields, if it runs in a lane.
     #[inline]
     pub(crate) fn yielder(&self) -> Option<Yielder> {
-        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
         unsafe { (*self.work).yielder }
     }
 
-    /// Yields until earlier packets have finished, and with them their updates of registers and meters.
+    /// Yields until all earlier packets have finished their processing, including their updates of registers and
+    /// meters.
     #[inline]
     pub(crate) fn turn(&self) {
         if let Some(yielder) = self.yielder() {
@@ -175,32 +177,32 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the profile that the packet's time is added to, if there is one.
+    /// Returns the profile to which the packet's time is added, if there is a profile.
     #[inline]
     pub(crate) fn profile(&mut self) -> Option<&mut Profile> {
-        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
         unsafe { (*self.work).profile.as_deref_mut() }
     }
 
     /// Returns the packet.
     #[inline]
     pub(crate) fn packet(&mut self) -> &mut Packet {
-        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
         unsafe { &mut *self.packet }
     }
 
     /// Returns the worker's buffers and state.
     #[inline]
     pub(crate) fn work(&mut self) -> &mut Work {
-        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
         unsafe { &mut *self.work }
     }
 
     /// Returns the packet and the worker's buffers.
     #[inline]
     pub(crate) fn packet_and_work(&mut self) -> (&mut Packet, &mut Work) {
-        // SAFETY: the frame was made from exclusive references to these, which live as long. The borrow of the frame
-        // prevents further references.
+        // SAFETY: the frame was created from exclusive references to packet and buffers, which live as long as the
+        // frame. The borrow of the frame prevents further references.
         unsafe {
             (*self.packet).phv.touch();
             (&mut *self.packet, &mut *self.work)
@@ -210,7 +212,7 @@ impl<'a> Frame<'a> {
     /// Returns the sink.
     #[inline]
     pub(crate) fn sink(&mut self) -> &mut (dyn Sink + 'a) {
-        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
         unsafe { &mut *self.sink }
     }
 }

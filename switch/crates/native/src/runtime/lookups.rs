@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups that machine code calls: from a key to a row, and from a row to its action where the generated code does not
-//! resolve it itself. Each function is specific to a shape of key, but not to a program.
+//! Lookups that machine code calls. Some functions find the row for a key. Others resolve a row to its action, where
+//! the generated code does not do so itself. Each function is specific to a kind of key, but not to a program.
 //!
-//! As in [`runtime`](crate::runtime::calls), arguments and results are 64 bits wide.
+//! As in [`calls`](crate::runtime::calls), arguments and results are 64 bits wide.
 
 use sluice_engine::calculation::select;
 use sluice_engine::hit;
@@ -12,7 +12,7 @@ use sluice_tables::{Lookup, Row};
 use crate::runtime::calls::NONE;
 use crate::runtime::frame::Frame;
 
-/// Flag in [`Found`]'s action: an entry was hit.
+/// Flag in the action of [`Found`] that says that an entry was hit.
 pub(crate) const HIT: u64 = 1 << 32;
 
 /// An action and its parameters, returned in two registers.
@@ -21,19 +21,20 @@ pub(crate) const HIT: u64 = 1 << 32;
 pub(crate) struct Found {
     /// Parameter words of the action.
     params: *const u64,
-    /// The action, or [`NONE`]; and the flag [`HIT`].
+    /// The action, or [`NONE`], combined with the flag [`HIT`].
     action: u64,
 }
 
-/// Two versions of a lookup: one runs straight through, the other yields to other packets while memory is fetched. Both
-/// take the same arguments, the first of which is the table's number.
+/// Two versions of a lookup. `at_once` never yields; `waiting` yields to other packets while memory is fetched. Both
+/// functions take the same arguments. The first argument is the table's number.
 #[derive(Clone, Copy)]
 pub(crate) struct LookUp {
     pub(crate) at_once: *const (),
     pub(crate) waiting: *const (),
 }
 
-/// Lookup by a key of any size in a table of any kind. Arguments: the key's address and its length in bytes.
+/// Returns the lookup by a key of any size in a table of any kind. Its arguments are the key's address and the key's
+/// length in bytes.
 pub(crate) fn bytes() -> LookUp {
     LookUp {
         at_once: row as *const (),
@@ -41,8 +42,8 @@ pub(crate) fn bytes() -> LookUp {
     }
 }
 
-/// Lookup by a key of one to eight 64-bit words in an exact-match table; the last word may be incomplete. Arguments as
-/// for [`bytes`]. Returns `None` for a longer key.
+/// Returns the lookup by a key of one to eight 64-bit words in an exact-match table. The last word may be incomplete.
+/// Its arguments are those of [`bytes`]. Returns `None` for a longer key.
 pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     fn of<const WORDS: usize>() -> LookUp {
         LookUp {
@@ -63,7 +64,8 @@ pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     })
 }
 
-/// Lookup by an address of at most 32 bits. Arguments: the exact fields as one number, and the address, left-aligned.
+/// Returns the lookup by an address of at most 32 bits. Its arguments are the exact fields as one number, and the
+/// address, left-aligned.
 pub(crate) fn narrow() -> LookUp {
     LookUp {
         at_once: row_narrow as *const (),
@@ -71,8 +73,8 @@ pub(crate) fn narrow() -> LookUp {
     }
 }
 
-/// Lookup by an address of at most 128 bits. Arguments as for [`narrow`], with the address in two words, the higher one
-/// first.
+/// Returns the lookup by an address of at most 128 bits. Its arguments are those of [`narrow`], with the address in two
+/// words, most significant first.
 pub(crate) fn wide() -> LookUp {
     LookUp {
         at_once: row_wide as *const (),
@@ -112,7 +114,7 @@ unsafe extern "C" fn row_waiting<'a>(
 /// See [`exact`].
 ///
 /// # Safety
-/// The same as for [`row`]. In memory the key takes `WORDS` whole words, the last one padded with zeros.
+/// The same as for [`row`]. In memory the key takes `WORDS` whole words, and the last word is padded with zeros.
 unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     frame: &Frame<'a>,
     table: u64,
@@ -121,7 +123,7 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
 ) -> Row<'a> {
     let table = TableId(table as u32);
     if WORDS == 1 {
-        // SAFETY: the caller's promise: there is a whole word.
+        // SAFETY: the caller promises that there is a whole word.
         let word = unsafe { key.cast::<u64>().read_unaligned() };
         if let Some(row) = frame.side().row_of_few(table, word) {
             return row;
@@ -131,7 +133,8 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
 }
 
-/// Like [`row_exact`], in a table with more than a few entries. Not inlined, so that [`row_exact`] needs few registers.
+/// Like [`row_exact`], for a table with more than a few entries. Not inlined, so that [`row_exact`] needs few
+/// registers.
 ///
 /// # Safety
 /// The same as for [`row_exact`].
@@ -232,7 +235,7 @@ fn joined(high: u64, low: u64) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// Resolves a row to its action, whatever the table has: a selector, a direct counter, a direct meter. Counts and
+/// Resolves a row to its action in any table: with or without a selector, direct counters or direct meters. Counts and
 /// meters the packet.
 ///
 /// # Safety
@@ -276,7 +279,7 @@ pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
     leave_and_tell(frame, id, found)
 }
 
-/// Returns the hash by which the selector of a profile chooses; 0 without a selector.
+/// Returns the hash by which the selector of a profile chooses, or 0 if the profile has no selector.
 pub(crate) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64 {
     let program = frame.program();
     let came_in = frame.input();

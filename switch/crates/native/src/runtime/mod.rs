@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Run time of machine code: the frame that it runs on, the functions that it calls, and the pages that hold it.
+//! Runtime of machine code: the frame that is its argument, the functions that it calls, and the pages that hold it.
 
 pub(crate) mod calls;
 pub(crate) mod frame;

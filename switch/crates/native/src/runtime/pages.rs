@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for machine code: written once, then executable and never writable again, and unmapped when the last engine
-//! that runs the code is dropped.
+//! Memory for machine code. The pages are written once, and then become executable and never writable again. They are
+//! unmapped when the last engine that runs the code is dropped.
 
 use std::io;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ impl Pages {
     /// Maps new pages and copies machine code to them.
     ///
     /// # Errors
-    /// The kernel's error if it has no memory or allows no executable pages.
+    /// Fails with the kernel's error if there is no memory or executable pages are not allowed.
     pub(crate) fn new(code: &[u8]) -> io::Result<Self> {
         let bytes = code.len().max(1);
         // SAFETY: this creates a new private mapping, to which no other code has a reference.
@@ -38,7 +38,7 @@ impl Pages {
         };
         let pages = Self { start, bytes };
         // SAFETY: the mapping is writable, has at least `code.len()` bytes and does not overlap `code`. It becomes
-        // executable only after it was written.
+        // executable only after it has been written.
         let protected = unsafe {
             std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len());
             libc::mprotect(
@@ -61,10 +61,10 @@ impl Pages {
     /// Returns the address of the byte at `offset`.
     ///
     /// # Panics
-    /// If `offset` is beyond the code.
+    /// Panics if `offset` is beyond the code.
     pub(crate) fn address(&self, offset: usize) -> *const u8 {
         assert!(offset < self.bytes, "no code at {offset}");
-        // SAFETY: inside the mapping, as was just checked.
+        // SAFETY: the assertion has checked that the offset lies inside the mapping.
         unsafe { self.start.as_ptr().add(offset) }
     }
 }

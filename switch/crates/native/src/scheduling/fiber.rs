@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stacks of coroutines, and switches between them.
+//! Stacks of coroutines, and the switches between these stacks.
 //!
-//! A packet in a lane yields several times, so each yield must be cheap. One switch leads directly from one lane to the
-//! next, without passing through the stack of the lanes' caller. A suspended stack is resumed by a jump, not a return:
-//! the CPU would predict the return from the latest calls, and these were made on another stack.
+//! A packet in a lane yields several times, so each yield must be cheap. A switch goes directly from one lane to the
+//! next, without passing through the stack of the lanes' caller. A suspended stack is resumed by a jump, not by a
+//! return. The CPU would predict the target of a return from the latest calls, and these calls were made on another
+//! stack.
 //!
-//! A switch saves the callee-saved registers on the stack that it leaves. Functions that [`leaving!`] defines call a
-//! function that decides which stack to resume: it takes the saved stack pointer of the stack that is left, and returns
-//! that of the stack to resume.
+//! A switch saves the callee-saved registers on the stack that it leaves. [`leaving!`] defines functions that make a
+//! switch. Such a function calls another function, `next`, to decide which stack is resumed. `next` takes the saved
+//! stack pointer of the stack that is left, and returns the saved stack pointer of the stack to resume.
 
 use std::io;
 
 use corosensei::stack::{DefaultStack, Stack};
 
-/// Saved stack pointer of a suspended stack. Its saved registers begin here.
+/// Saved stack pointer of a suspended stack. The saved registers begin at this address.
 pub(crate) type SavedStack = *mut u64;
 
 /// A stack with a guard page below it.
 pub(crate) struct Fiber(DefaultStack);
 
 impl Fiber {
-    /// Allocates a stack of this many bytes.
+    /// Allocates a stack of `bytes` bytes.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         DefaultStack::new(bytes).map(Self)
     }
 
-    /// Prepares the stack so that resuming it calls `function` with `argument`. The stack's first frame lies `shift`
-    /// bytes below its top. Returns the saved stack pointer.
+    /// Prepares the stack: when it is resumed, it calls `function` with `argument`. The stack's first frame lies
+    /// `shift` bytes below the top of the stack. Returns the saved stack pointer.
     ///
     /// # Safety
     /// The previous contents of the stack are never resumed. `shift` is a multiple of 16 and leaves enough room.
@@ -45,15 +46,16 @@ impl Fiber {
         registers[RETURN] = start as *const () as usize as u64;
         let saved = self.0.base().get() - shift - size_of_val(&registers);
         let saved = std::ptr::with_exposed_provenance_mut::<u64>(saved);
-        // SAFETY: the stack lies below its base, and the caller promises that there is room. The base is a multiple of
-        // 16, so words are aligned.
+        // SAFETY: the stack extends downward from its base, and the caller promises that there is room. The base is a
+        // multiple of 16, so words are aligned.
         unsafe { saved.copy_from_nonoverlapping(registers.as_ptr(), WORDS) };
         saved
     }
 }
 
-/// Defines a function that leaves the stack on which it is called. It saves registers there, calls `next` with its
-/// argument and the saved stack pointer, and resumes the stack whose pointer `next` returns.
+/// Defines a function that leaves the stack on which it is called. The function saves registers on that stack and calls
+/// `next` with its argument and the saved stack pointer. Then it resumes the stack whose saved stack pointer `next`
+/// returns.
 #[cfg(target_arch = "x86_64")]
 macro_rules! leaving {
     ($(#[$doc:meta])* $name:ident($argument:ty), next = $next:path) => {
@@ -152,7 +154,7 @@ mod saved_registers {
 /// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Never called; reached only by resuming a stack that [`Fiber::begin`] prepared.
+/// Must not be called. It is reached only by resuming a stack that [`Fiber::begin`] prepared.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {
@@ -174,7 +176,7 @@ mod saved_registers {
 /// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Never called; reached only by resuming a stack that [`Fiber::begin`] prepared.
+/// Must not be called. It is reached only by resuming a stack that [`Fiber::begin`] prepared.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queue of packets for the lanes. Packets are taken in order of arrival and finish in any order. The queue tracks the
-//! oldest packet that is not done.
+//! Queue of packets for the lanes. Packets are taken in order of arrival, and may be done in any order. The queue
+//! tracks the oldest packet that is not done.
 
 use std::cell::Cell;
 
@@ -8,16 +8,16 @@ use sluice_engine::PacketIn;
 
 use crate::scheduling::prefetches;
 
-/// Most packets that are not done at a time: one for each bit of a word.
+/// Maximum number of packets that are not done: one for each bit of a word.
 pub(crate) const CAPACITY: usize = 64;
 
 /// Prefetch distance of a packet's first bytes, in packets.
 const AHEAD: usize = 4;
 
-/// Cache lines at the start of a packet that are prefetched ahead: the headers lie there.
+/// Number of cache lines at the start of a packet that are prefetched ahead. They hold the headers.
 const LINES: usize = 2;
 
-/// A queued packet. Its bytes stay valid until it is done.
+/// A queued packet. Its bytes stay valid until the packet is done.
 #[derive(Clone, Copy)]
 struct Job {
     data: *const [u8],
@@ -32,7 +32,7 @@ impl Job {
         now_us: 0,
     };
 
-    /// Prefetches the packet's first bytes: their first cache line and the next one.
+    /// Prefetches the packet's first two cache lines.
     #[inline]
     fn prefetch(self) {
         let start: *const u8 = self.data.cast();
@@ -40,7 +40,7 @@ impl Job {
         prefetches::fetch(start.wrapping_add(self.data.len().saturating_sub(1).min(64)));
     }
 
-    /// Prefetches the rest, which is not needed before the packet leaves.
+    /// Prefetches the other cache lines of the packet, which are not needed before the packet is sent.
     #[inline]
     fn prefetch_payload(self) {
         let start: *const u8 = self.data.cast();
@@ -52,8 +52,8 @@ impl Job {
     }
 }
 
-/// See the module. Used by one thread, from several stacks. Packets are numbered from 0. The slot of a packet that is
-/// done is used again.
+/// Queue of packets; see the module. One thread uses it, from several stacks. Packets are numbered from 0. When a
+/// packet is done, its slot is used again.
 pub(crate) struct PacketQueue {
     packets: [Cell<Job>; CAPACITY],
     /// Number of packets queued so far.
@@ -90,8 +90,8 @@ impl PacketQueue {
         self.count.get() - self.next.get()
     }
 
-    /// Returns the slot of the next packet to be queued, below [`CAPACITY`]. The packet has the slot to itself until it
-    /// is done.
+    /// Returns the slot, below [`CAPACITY`], of the packet that is queued next. No other packet has this slot until
+    /// that packet is done.
     #[inline]
     pub(crate) fn saved(&self) -> usize {
         self.count.get() % CAPACITY
@@ -138,7 +138,7 @@ impl PacketQueue {
         Some((number, packet))
     }
 
-    /// Marks the packet with this number as done. It must have been taken.
+    /// Marks the packet with this number as done. A lane must have taken the packet.
     #[inline]
     pub(crate) fn over(&self, number: usize) {
         let oldest = self.oldest.get();
@@ -148,7 +148,7 @@ impl PacketQueue {
         self.oldest.set(oldest + all as usize);
     }
 
-    /// Returns whether this is the first number whose packet is not done.
+    /// Returns whether the packet with this number is the oldest one that is not done.
     #[inline]
     pub(crate) fn is_oldest(&self, number: usize) -> bool {
         self.oldest.get() == number
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(packets.waiting(), CAPACITY);
         for number in 0..3 * CAPACITY {
             assert_eq!(take(&packets), Some((number, (number % CAPACITY) as u32)));
-            // Packets finish in pairs, the second one first.
+            // In each pair of packets, the second one is done first.
             if number % 2 == 1 {
                 packets.over(number);
                 assert!(packets.is_oldest(number - 1) && !packets.has_room());

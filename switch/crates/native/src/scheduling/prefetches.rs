@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cache lines that packets in lanes have noted, gathered so that they are prefetched together.
+//! Collects the cache lines that packets in lanes need, in order to prefetch several lines together.
 //!
-//! A prefetch that misses the TLB does not retire before its page walk ends, and later instructions run ahead of it
-//! only as far as the reorder buffer reaches. So a page walk costs more than the rest of the lookup. The page walks of
-//! several prefetches in a row overlap. Therefore each lane notes the lines that it needs and yields; when a group of
-//! lanes has yielded, all noted lines are prefetched.
+//! A prefetch that misses the TLB does not retire before its page walk ends. Later instructions can execute meanwhile,
+//! but only as many as the reorder buffer holds. So a page walk costs more than the rest of the lookup. The page walks
+//! of several prefetches in a row overlap. Therefore each lane notes the lines that it needs, and yields. When a group
+//! of lanes has yielded, all noted lines are prefetched.
 
 use std::cell::Cell;
 
-/// Maximum number of noted lines. Further lines are prefetched at once.
+/// Maximum number of noted lines. Further lines are prefetched immediately.
 const ROOM: usize = 64;
 
 /// List of noted cache lines; see the module.
@@ -52,14 +52,15 @@ pub(crate) fn fetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of x86_64, and a prefetch has no architectural effect, whatever the address.
+        // SAFETY: SSE is part of x86_64, and a prefetch of any address has no architectural effect.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
 }
 
-/// Prefetches a cache line that is needed later, and only once: to the second-level cache, not to the first.
+/// Prefetches a cache line to the second-level cache, but not to the first. For lines that are needed later and only
+/// once.
 #[inline(always)]
 pub(crate) fn fetch_later(line: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scheduler of the lanes: decides which stack runs next, and lets packets yield.
+//! The scheduler of the lanes. It decides which stack runs next, and lets packets yield.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -13,12 +13,12 @@ use crate::scheduling::fiber::{SavedStack, leaving};
 use crate::scheduling::packet_queue::PacketQueue;
 use crate::scheduling::prefetches::Prefetches;
 
-/// Number of lanes. Enough that prefetched lines have arrived when a lane's turn comes round; each lane also takes some
+/// Number of lanes. With this number, prefetched lines have arrived when a lane is resumed. More lanes would take more
 /// of the first-level cache.
 pub(crate) const LANES: usize = 8;
 
-/// Lanes per prefetch group. The lines that the lanes of a group noted are prefetched together when the last of them
-/// has yielded.
+/// Number of lanes per prefetch group. The lines that the lanes of a group noted are prefetched together, when the last
+/// lane of the group has yielded.
 const TOGETHER: usize = 4;
 const _: () = assert!(TOGETHER.is_power_of_two() && LANES.is_multiple_of(TOGETHER));
 
@@ -32,23 +32,23 @@ pub(crate) struct BatchContext {
 
 /// State that all lanes share.
 pub(crate) struct Scheduler {
-    /// Least number of table entries for which lookups yield while memory is fetched.
+    /// Minimum number of entries of a table whose lookups yield while memory is fetched.
     pub(crate) far: u64,
     pub(crate) packets: PacketQueue,
     pub(crate) prefetches: Prefetches,
-    /// Set while a batch is under way. Invariant: its tables, externs and sink outlive the batch.
+    /// The batch that is under way, if there is one. Invariant: its tables, externs and sink outlive the batch.
     pub(crate) batch: Cell<Option<BatchContext>>,
     /// Saved stack pointer of each suspended lane.
     suspended: [Cell<SavedStack>; LANES],
     /// Saved stack pointer of the caller of [`Scheduler::run`].
     caller: Cell<SavedStack>,
-    /// One bit for each lane that has a packet or is to take one.
+    /// One bit for each lane, set if the lane has a packet or must take one.
     active: Cell<u32>,
-    /// If set, lanes run until no packets are left; else until there is room for more packets.
+    /// If set, lanes run until no packets are left. Else they run until the queue has room for more packets.
     finishing: Cell<bool>,
-    /// The batch under way has panicked: nothing is sent any more.
+    /// Whether the batch under way has panicked. If so, nothing more is sent.
     failed: Cell<bool>,
-    /// Payload of that panic.
+    /// Payload of the batch's panic.
     panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
@@ -107,14 +107,14 @@ impl Scheduler {
         self.active.get() != 0
     }
 
-    /// Runs lanes in turn. If `finishing`, runs until no packets are left; else until there is room for more and at
-    /// most [`LANES`] packets wait.
+    /// Runs lanes in turn. If `finishing` is set, runs until no packets are left. Else runs until the queue has room
+    /// for more packets and at most [`LANES`] packets wait.
     ///
     /// # Safety
     /// The batch that the packets belong to is under way.
     #[inline]
     pub(crate) unsafe fn run(&self, finishing: bool) {
-        // Lanes in the middle of a packet, and one idle lane for each waiting packet.
+        // Activates the lanes that are in the middle of a packet, and one idle lane for each waiting packet.
         let mut active = self.active.get();
         for _ in 0..self.packets.waiting().min(LANES) {
             active |= (active + 1) & ((1 << LANES) - 1);
@@ -127,8 +127,9 @@ impl Scheduler {
         }
     }
 
-    /// Returns the stack to resume when this lane yields. At the end of a prefetch group ([`TOGETHER`]) it issues the
-    /// prefetches first, so that they are under way before any lane of the group resumes.
+    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last one of a prefetch group
+    /// ([`TOGETHER`]), issues the group's prefetches first. So these are under way before any lane of the group
+    /// resumes.
     #[inline]
     fn next_lane(&self, index: usize) -> SavedStack {
         let active = self.active.get();
@@ -175,7 +176,7 @@ leaving! {
 
 /// Saves the stack pointer of a lane that yields, and returns the stack to resume.
 extern "C" fn next(yield_point: *const YieldPoint, saved: SavedStack) -> SavedStack {
-    // SAFETY: a lane passes its own.
+    // SAFETY: a lane passes its own yield point, which is alive.
     let yield_point = unsafe { &*yield_point };
     let scheduler = yield_point.scheduler();
     scheduler.suspended[yield_point.index].set(saved);
@@ -191,7 +192,7 @@ extern "C" fn first(scheduler: *const Scheduler, saved: SavedStack) -> SavedStac
     scheduler.suspended[scheduler.active.get().trailing_zeros() as usize].get()
 }
 
-/// State of a lane that its packet needs in order to yield.
+/// The state of a lane that its packet uses to yield.
 pub(crate) struct YieldPoint {
     /// Number of the packet in the lane.
     pub(crate) number: Cell<usize>,
@@ -201,7 +202,7 @@ pub(crate) struct YieldPoint {
 }
 
 impl YieldPoint {
-    /// Creates the state of the lane with this index. `scheduler` must outlive it.
+    /// Creates the state of the lane with this index. `scheduler` must outlive the state.
     pub(crate) fn new(scheduler: NonNull<Scheduler>, index: usize) -> Self {
         Self {
             number: Cell::new(0),
@@ -216,31 +217,32 @@ impl YieldPoint {
         unsafe { &*self.scheduler }
     }
 
-    /// Marks the lane as one without a packet.
+    /// Marks the lane as idle: it has no packet.
     pub(crate) fn become_idle(&self) {
         let active = &self.scheduler().active;
         active.set(active.get() & !(1 << self.index));
     }
 }
 
-/// Handle by which a packet yields: refers to the [`YieldPoint`] of its lane.
+/// Handle by which a packet yields. It refers to the [`YieldPoint`] of the packet's lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielder(NonNull<YieldPoint>);
 
-// SAFETY: only packets in its lane use it, and no lane has a packet while it is sent.
+// SAFETY: only packets in the handle's lane use it, and no lane has a packet while the handle is sent to another
+// thread.
 unsafe impl Send for Yielder {}
 // SAFETY: likewise.
 unsafe impl Sync for Yielder {}
 
 impl Yielder {
-    /// Creates the handle of a lane's packets. The lane must outlive it.
+    /// Creates the handle for the packets of a lane. The lane must outlive the handle.
     pub(crate) fn new(yield_point: NonNull<YieldPoint>) -> Self {
         Self(yield_point)
     }
 
     #[inline(always)]
     fn yield_point(&self) -> &YieldPoint {
-        // SAFETY: the lane's engine holds this handle, and is dropped before it.
+        // SAFETY: the lane's engine holds this handle, and the engine is dropped before the yield point.
         unsafe { self.0.as_ref() }
     }
 
@@ -249,13 +251,13 @@ impl Yielder {
         self.yield_point().scheduler()
     }
 
-    /// Returns the least number of table entries for which lookups yield while memory is fetched.
+    /// Returns the minimum number of entries of a table whose lookups yield while memory is fetched.
     #[inline]
     pub(crate) fn far(&self) -> u64 {
         self.scheduler().far
     }
 
-    /// Yields until this is the oldest packet under way.
+    /// Yields until the handle's packet is the oldest one under way.
     #[inline]
     pub(crate) fn turn(&self) {
         if !self
@@ -292,7 +294,8 @@ impl Wait for Yielder {
     }
 }
 
-/// Sink of a packet in a lane: waits for the packet's turn, then forwards to the sink of the batch.
+/// Sink of a packet in a lane. Waits until the packet is the oldest one under way, then passes the output to the sink
+/// of the batch.
 pub(crate) struct OrderedSink {
     sink: *mut (dyn Sink + 'static),
     yielder: Yielder,
@@ -303,12 +306,13 @@ impl OrderedSink {
         Self { sink, yielder }
     }
 
-    /// Waits for the packet's turn and returns the sink of the batch; `None` if the batch has panicked.
+    /// Waits until the packet is the oldest one under way. Returns the sink of the batch, or `None` if the batch has
+    /// panicked.
     #[inline]
     fn sink(&mut self) -> Option<&mut dyn Sink> {
         self.yielder.turn();
-        // SAFETY: it outlives the batch. Only one packet uses it at a time: the one whose turn it is, which does not
-        // yield meanwhile.
+        // SAFETY: the sink outlives the batch. Only the oldest packet uses it, and that packet does not yield
+        // meanwhile.
         (!self.yielder.scheduler().failed.get())
             .then(|| unsafe { &mut *self.sink as &mut dyn Sink })
     }
@@ -329,7 +333,7 @@ impl Sink for OrderedSink {
     }
 
     fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
-        // After a panic nothing is sent, so any result will do.
+        // After a panic nothing is sent, so the result does not matter.
         self.sink()
             .map_or(Admission::Pass, |sink| sink.queue(arrival))
     }

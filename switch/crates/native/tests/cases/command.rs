@@ -3,7 +3,7 @@
 
 use sluice_tables::{KeyField, Value};
 
-/// The command in a line. Names are resolved when it runs.
+/// The command in a line. Names are resolved when the command runs.
 #[derive(Debug)]
 pub(super) enum Command {
     Entry {
@@ -71,11 +71,11 @@ pub(super) enum Command {
         pattern: String,
     },
     Nothing,
-    /// From now on packets wait in queues with `room` places each.
+    /// Makes packets wait in queues from now on. Each queue has room for `room` packets.
     Queues {
         room: usize,
     },
-    /// The oldest waiting packet leaves its queue.
+    /// Makes the oldest waiting packet leave its queue.
     Leave,
     Digest {
         name: String,
@@ -119,7 +119,7 @@ pub(super) enum Target {
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Parses a line; returns `None` if it holds only a comment or nothing.
+/// Parses a line. Returns `None` if the line is empty or only a comment.
 pub(super) fn parse(line: &str) -> Result<Option<Command>> {
     let line = line.split('#').next().unwrap_or_default().trim();
     if line.is_empty() {
@@ -428,7 +428,7 @@ fn number(text: &str) -> Result<u64> {
     parsed.map_err(|_| format!("\"{text}\" is not a number"))
 }
 
-/// Parses a number of any size; returns it as big-endian bytes.
+/// Parses a number of any size to big-endian bytes.
 fn value(text: &str) -> Result<Value> {
     match text.strip_prefix("0x") {
         Some(digits) if digits.len() % 2 == 1 => hex(&format!("0{digits}")),

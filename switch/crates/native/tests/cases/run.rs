@@ -20,7 +20,7 @@ use super::command::{Command, Target, parse};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// The output that no command has expected yet, and the queues.
+/// Output that no command has checked yet, and the queues.
 #[derive(Default)]
 struct Outputs {
     packets: Vec<(u32, Vec<u8>)>,
@@ -71,7 +71,7 @@ pub(crate) trait Runs: Engine + Sized {
     /// Creates an engine for a program.
     ///
     /// # Errors
-    /// The engine cannot run the program, or not completely by itself, with the reason.
+    /// Fails, with the reason, if the engine cannot run the program or leaves parts of it to the interpreter.
     fn program(program: &Arc<Program>, config: Config) -> Result<Self>;
 }
 
@@ -99,9 +99,10 @@ pub(crate) struct Bench<E> {
     pub(crate) switch: TrafficManager<E>,
     outputs: Outputs,
     congestion: Congestion,
-    /// Every packet enters a queue and leaves it immediately.
+    /// Whether every packet enters a queue and leaves it immediately.
     through_queues: bool,
-    /// The last command about packets was an expectation. So before the next packet, nothing unexpected may be left.
+    /// Whether the last command about packets was an expectation. If so, no unchecked output may be left before the
+    /// next packet.
     expecting: bool,
     now_us: u64,
 }
@@ -110,7 +111,7 @@ pub(crate) struct Bench<E> {
 /// without delay.
 ///
 /// # Errors
-/// The first line that fails, and the reason.
+/// Returns the first line that fails, with the reason.
 #[allow(dead_code)] // the benchmarks have no case file
 pub(crate) fn run_file<E: Runs>(json: &Path, case: &Path, through_queues: bool) -> Result<()> {
     let text = std::fs::read_to_string(case).map_err(|error| error.to_string())?;
@@ -129,7 +130,7 @@ impl<E: Runs> Bench<E> {
     /// Creates a switch with a compiled program and empty tables.
     ///
     /// # Errors
-    /// The program cannot be loaded, with the reason.
+    /// Fails, with the reason, if the program cannot be loaded.
     pub(crate) fn load(json: &Path) -> Result<Self> {
         let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
         let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
@@ -157,7 +158,7 @@ impl<E: Runs> Bench<E> {
         self.congestion.set(true);
     }
 
-    /// Makes the oldest waiting packet leave its queue; returns false if there is none.
+    /// Makes the oldest waiting packet leave its queue. Returns false if no packet waits.
     fn leave(&mut self) -> bool {
         let Some((place, mut queued)) = self.outputs.queued.pop_front() else {
             return false;
@@ -173,7 +174,7 @@ impl<E: Runs> Bench<E> {
     /// Runs lines of a case file.
     ///
     /// # Errors
-    /// The first line that fails, and the reason.
+    /// Returns the first line that fails, with the reason.
     pub(crate) fn run_text(&mut self, text: &str, name: &str) -> Result<()> {
         for (index, line) in text.lines().enumerate() {
             let at = |error: String| format!("{name}:{}: {error}", index + 1);
@@ -200,7 +201,7 @@ impl<E: Runs> Bench<E> {
                     .process(&side, self.store.externs(), input, &mut self.outputs);
                 drop(side);
                 if self.through_queues {
-                    // Repeats, because a recirculated packet enters a queue again.
+                    // Loops because a recirculated packet enters a queue again.
                     while self.leave() {}
                 }
                 Ok(())
@@ -218,7 +219,7 @@ impl<E: Runs> Bench<E> {
             Command::Leave if self.leave() => Ok(()),
             Command::Leave => Err("no packet waits".to_owned()),
             Command::Digest { name, fields } => {
-                // p4c makes one digest for each call of digest(), all with the name of the type.
+                // p4c generates one digest for each call of digest(). All have the name of the digest's type.
                 let named = |id: DigestId| self.program.digest(id).name == name;
                 match self.outputs.digests.first() {
                     Some((sent, bytes)) if named(*sent) && *bytes == fields => {
@@ -400,7 +401,8 @@ impl<E: Runs> Bench<E> {
         })
     }
 
-    /// Compares the first packet sent by this port with a pattern. Order matters only per port.
+    /// Compares the first unchecked packet sent by this port with a pattern. The order of packets on different ports
+    /// does not matter.
     fn expect(&mut self, port: u32, pattern: &str) -> Result<()> {
         let packets = &mut self.outputs.packets;
         let Some(index) = packets.iter().position(|(by, _)| *by == port) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many routes, and many flows of an outbound list. Each packet belongs to another flow.
+//! Trace with many routes and many flows of an outbound list. Each packet belongs to another flow.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ const UPDATES: usize = 1_000;
 const LIST: u64 = 12;
 const EPOCH: u64 = 0x10004;
 
-/// Returns a pseudo-random number that is different for every index: multiplication by an odd number and xor with a
-/// right shift are bijections.
+/// Returns a pseudo-random number that is different for every index, because multiplication by an odd number and xor
+/// with a right shift are bijections.
 fn scatter(index: usize) -> u64 {
     let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -30,7 +30,7 @@ pub(crate) fn tables() -> String {
     text
 }
 
-/// Returns a route's prefix. Lengths resemble those of the Internet: more than half are 24, the others 16 to 23.
+/// Returns a route's prefix. The lengths resemble those of Internet routes: more than half are 24, the others 16 to 23.
 fn prefix(index: usize) -> (u32, u32) {
     let random = scatter(index);
     let length = match random >> 32 & 15 {
@@ -45,7 +45,7 @@ fn prefix(index: usize) -> (u32, u32) {
     (address >> (32 - length) << (32 - length), length)
 }
 
-/// Returns source, destination and ports of a flow; the destination has a route.
+/// Returns source, destination and ports of a flow. There is a route to the destination.
 fn flow(index: usize, routes: usize) -> [u32; 3] {
     let random = scatter(index ^ 0x5555_5555);
     let (address, length) = prefix(random as usize % routes);
@@ -86,7 +86,7 @@ fn fill(
         let mut transaction = store.transaction();
         for index in start..(start + UPDATES).min(count) {
             let (key, action) = entry(program, table, index);
-            // The insertion fails if the prefix exists already; the first one stays.
+            // The insertion fails if the prefix already has a route. The earlier route stays.
             let _ = transaction.insert(
                 table,
                 EntrySpec {
@@ -103,7 +103,7 @@ fn fill(
     }
 }
 
-/// Adds this number of routes and flows.
+/// Adds `routes` routes and `flows` flows.
 pub(crate) fn fill_tables(store: &Store, routes: usize, flows: usize) {
     fill(
         store,

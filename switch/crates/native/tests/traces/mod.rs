@@ -11,7 +11,7 @@ pub(crate) mod router;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Name prefix of all tables: their control.
+/// Name prefix of all tables: the name of the control to which they belong.
 const R: &str = "v1model_ingress.router";
 
 /// Returns the path of the compiled router program.
@@ -19,8 +19,8 @@ pub(crate) fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/build/v1model/router.json")
 }
 
-/// Configures interfaces 1 and 2 on ports 1 and 2, with this outbound policy, no inbound policy, and this number of
-/// next hops behind interface 2.
+/// Returns commands that configure interfaces 1 and 2 on ports 1 and 2. They have this outbound policy and no inbound
+/// policy, and `next_hops` next hops on interface 2.
 fn network(outbound: &str, next_hops: u32) -> String {
     let mut text = String::new();
     for port in 1..=2 {
@@ -42,7 +42,8 @@ fn network(outbound: &str, next_hops: u32) -> String {
     text
 }
 
-/// Configures group 1 with the first `size` next hops; the weights repeat.
+/// Returns commands that configure group 1 with the first `size` next hops. The weights are repeated as often as
+/// needed.
 fn group(size: u32, weights: &[u32]) -> String {
     let selector = format!("{R}.routing.multipath.nexthop_selector");
     let mut text = String::new();
@@ -70,7 +71,7 @@ fn ethernet(ether_type: u16) -> Vec<u8> {
     frame
 }
 
-/// Returns a frame of 60 bytes with UDP in IPv4.
+/// Returns a frame of 60 bytes with an IPv4 UDP packet.
 fn udp4(source: u32, destination: u32, [from, to]: [u16; 2]) -> Vec<u8> {
     let mut header = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0];
     header.extend(source.to_be_bytes());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One route, to a next hop or to a group of 1 to 64 next hops, with equal or different weights. Each packet belongs
-//! to another flow.
+//! Trace with one route to a next hop, or to a group of 1 to 64 next hops with equal or different weights. Each packet
+//! belongs to another flow.
 
 use super::{R, group, network, udp4};
 
@@ -8,7 +8,7 @@ use super::{R, group, network, udp4};
 const MEMBERS: u32 = 64;
 const PACKETS: u32 = 4096;
 
-/// Returns cases, each with its name and tables. *single-path* has no groups; *unused* has a group that the route does
+/// Returns cases, each with its name and tables. *single-path* has no groups. *unused* has a group that the route does
 /// not use.
 pub(crate) fn cases() -> Vec<(String, String)> {
     let network = network("no_outbound_policy", MEMBERS);
@@ -42,7 +42,7 @@ pub(crate) fn tables(weights: &[u32]) -> String {
     network("no_outbound_policy", members) + &group(members, weights) + &route
 }
 
-/// Returns one packet for each of `count` flows by that route, with consecutive hosts and ports.
+/// Returns one packet for each of `count` flows by the route. The flows differ in addresses and source ports.
 pub(crate) fn flows(count: u32) -> Vec<Vec<u8>> {
     let packet = |flow: u32| {
         udp4(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and through a group of 8.
+//! Trace of packets to 4,096 destinations, by 4,096 routes of length /24 (IPv4) or /48 (IPv6). The routes have 16 next
+//! hops, or one group of 8 next hops.
 
 use std::fmt::Write;
 
@@ -29,7 +30,7 @@ pub(crate) fn tables() -> String {
     text
 }
 
-/// Maps an index to a route: visits every route once, in pseudo-random order.
+/// Maps an index to a route. Consecutive indices visit every route once, in pseudo-random order.
 fn route(index: u32) -> u32 {
     index * 1657 % ROUTES
 }
@@ -58,7 +59,7 @@ pub(crate) fn ipv6_through_a_group() -> Vec<Vec<u8>> {
     to_ipv6_routes_of([0x20, 2])
 }
 
-/// Returns a frame of 80 bytes with UDP in IPv6.
+/// Returns frames of 80 bytes with IPv6 UDP packets to the routes of a network.
 fn to_ipv6_routes_of(network: [u8; 2]) -> Vec<Vec<u8>> {
     let packet = |index| {
         let mut packet = ethernet(0x86dd);

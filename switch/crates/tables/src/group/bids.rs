@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members bid for buckets; the highest bidder with room gets each bucket.
+//! Bids of members for buckets. Each bucket goes to the highest bidder that has room.
 
 use sluice_random::mix;
 
@@ -7,7 +7,8 @@ use std::cmp::Ordering;
 
 use super::buckets::Piece;
 
-/// Shares below this many positions (2^-52 of a bucket) are rounding errors. No bucket is divided for them.
+/// Largest share, in positions, that is taken as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
+/// share.
 const NEGLIGIBLE: u128 = 1 << 12;
 
 /// A group member that bids for buckets.
@@ -15,7 +16,7 @@ const NEGLIGIBLE: u128 = 1 << 12;
 pub(super) struct Bidder {
     /// Hash of the member's identity; see [`mix`].
     pub(super) key: u64,
-    /// Not 0.
+    /// Weight of the member, at least 1.
     pub(super) weight: u32,
 }
 
@@ -25,8 +26,8 @@ fn draw(bucket: usize, bidder: &Bidder) -> u64 {
     mix(bidder.key ^ (bucket as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Returns the distance of a bid from the best possible bid. It is exponentially distributed with the weight as
-/// its rate, so each member has the least distance with probability in proportion to its weight.
+/// Returns the distance of a bid from the best possible bid. The distance is exponentially distributed with the weight
+/// as its rate. So the probability that a member has the least distance is proportional to its weight.
 fn distance(draw: u64, weight: u32) -> f64 {
     let uniform = ((draw >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     -uniform.ln() / f64::from(weight)
@@ -50,8 +51,8 @@ impl Bid {
         }
     }
 
-    /// Compares two bids for one bucket; the better bid is greater. Among equal weights the greater draw is the
-    /// better bid, so the best of them is found without a logarithm.
+    /// Compares two bids for one bucket. The better bid is greater. Of two bids with equal weights, the one with the
+    /// greater draw is better. So the best bid among equal weights is found without a logarithm.
     fn compare(&self, other: &Self) -> Ordering {
         let nearer = other.distance.total_cmp(&self.distance);
         nearer
@@ -60,8 +61,8 @@ impl Bid {
     }
 }
 
-/// Returns the highest of these bidders for a bucket. While watched ports are down, a bucket whose owner is out
-/// belongs to the highest remaining bidder. No other bucket moves, and all buckets return when the ports are up.
+/// Returns the highest of these bidders for a bucket. If the watched port of a bucket's owner is down, the bucket
+/// belongs to the highest remaining bidder. No other bucket moves, and all buckets return when the ports are up again.
 pub(super) fn winner<'a>(
     bucket: usize,
     bidders: impl Iterator<Item = (usize, &'a Bidder)>,
@@ -70,7 +71,7 @@ pub(super) fn winner<'a>(
     bids.max_by(Bid::compare).map(|best| best.member)
 }
 
-/// Returns each bidder's share of `positions` positions.
+/// Returns each bidder's share of `positions` positions, in proportion to the weights.
 pub(super) fn shares(bidders: &[Bidder], positions: u128) -> Vec<u128> {
     let weights = || bidders.iter().map(|bidder| u128::from(bidder.weight));
     let sum: u128 = weights().sum();
@@ -79,7 +80,7 @@ pub(super) fn shares(bidders: &[Bidder], positions: u128) -> Vec<u128> {
         .collect()
 }
 
-/// Positions that each bidder may still get.
+/// The number of positions that each bidder may still get.
 #[derive(Debug)]
 pub(super) struct Rooms<'a> {
     bidders: &'a [Bidder],
@@ -96,7 +97,7 @@ impl<'a> Rooms<'a> {
         piece.positions() <= self.room[owner] + NEGLIGIBLE
     }
 
-    /// Assigns to a bidder as much of a piece as it has room for; returns the assigned part and the rest.
+    /// Assigns to a bidder as much of a piece as the bidder has room for. Returns the assigned part and the rest.
     pub(super) fn take(&mut self, owner: usize, piece: Piece) -> (Option<Piece>, Option<Piece>) {
         let room = self.room[owner];
         let (taken, rest) = if self.fits(owner, &piece) {
@@ -113,14 +114,14 @@ impl<'a> Rooms<'a> {
         (taken.map(owned), rest)
     }
 
-    /// Assigns pieces in order to the highest bidders with room. Each bidder divides at most one piece.
+    /// Assigns each piece, in order, to the highest bidder that has room. At most one piece is divided per bidder.
     pub(super) fn give(mut self, free: impl IntoIterator<Item = Piece>, given: &mut Vec<Piece>) {
         let mut classes = self.classes();
         for piece in free {
             let mut rest = Some(piece);
             while let Some(piece) = rest.take() {
                 let Some(owner) = self.highest_bidder(&classes, piece.bucket) else {
-                    // Rounding left slightly more positions than the bidders have room for.
+                    // Because of rounding, there can be slightly more positions than the bidders have room for.
                     let all = self.bidders.iter().enumerate();
                     given.extend(winner(piece.bucket, all).map(|owner| piece.of(owner)));
                     break;
@@ -138,7 +139,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Like [`winner`] among the bidders with room, but with only one logarithm per distinct weight.
+    /// Like [`winner`] among the bidders that have room. Computes only one logarithm per distinct weight.
     fn highest_bidder(&self, classes: &[Vec<usize>], bucket: usize) -> Option<usize> {
         let best_of = |class: &Vec<usize>| {
             let draws = class.iter().map(|index| {
@@ -152,7 +153,7 @@ impl<'a> Rooms<'a> {
         best.map(|best| best.member)
     }
 
-    /// Returns the bidders with room, grouped by weight.
+    /// Returns the bidders that have room, grouped by weight.
     fn classes(&self) -> Vec<Vec<usize>> {
         let has_room = |index: &usize| self.room[*index] >= NEGLIGIBLE;
         let mut order: Vec<usize> = (0..self.bidders.len()).filter(has_room).collect();

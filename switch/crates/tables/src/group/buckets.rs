@@ -1,68 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the member of a group that a flow goes to. Shares are exact to the weights.
+//! Finds the member of a group for a flow. The shares of the members are exactly proportional to their weights.
 //!
-//! Flows are hashed to buckets, and members bid for each bucket as in weighted rendezvous hashing ("A
-//! name-based mapping scheme for rendezvous", Thaler and Ravishankar, 1996; weights by exponential
-//! draws). A bid depends on the bucket and on that member alone. Highest bids alone would give each
-//! member its share only about as well as chance does: with p of n buckets due to it, the standard
-//! deviation is the root of n p (1 - p), several percent of most shares. So every member has room for
-//! its share and no more. Bucket by bucket, the highest bidder that has room left gets what it has room
-//! for, and the next ones the rest. Each member ends with exactly its share, and at most one bucket
-//! fewer than there are members is divided among several.
+//! Flows are hashed to buckets. Members bid for each bucket as in weighted rendezvous hashing ("A name-based mapping
+//! scheme for rendezvous", Thaler and Ravishankar, 1996; weights by exponential draws). A bid depends only on the
+//! bucket and the member.
+//!
+//! If every bucket went to the highest bidder, shares would vary as in a random choice. For a member with the fraction
+//! p of n buckets, the standard deviation is the root of n p (1 - p), which is several percent of most shares. So every
+//! member has room for exactly its share. For each bucket, the highest bidder that has room left gets as much of the
+//! bucket as it has room for, and the next bidders get the rest. In the end each member has exactly its share. The
+//! number of buckets that are divided among several members is less than the number of members.
 //!
 //! Invariant: the buckets of a new group depend only on its members and their weights, not on their order. So a switch
 //! that restarts maps flows as before. [`succession`](super::succession) assigns the buckets when a group is modified.
 //!
-//! Tables are built when a group is written. A selection takes three multiplications and a load. The number of buckets
-//! depends on the size that the group declares, never on its members.
+//! The table of buckets is built when a group is written. A selection takes three multiplications and a load. The
+//! number of buckets depends only on the size that the group declares, not on its members.
 
 use super::bids::{Bidder, Rooms, shares};
 
-/// Most members of a group with buckets. Larger groups select by weight alone: a table would be too large or too
-/// coarse.
+/// Maximum number of members of a group with buckets. A larger group selects by weight alone, because a table of
+/// buckets would be too large or too coarse.
 const MOST_MEMBERS: usize = 1024;
 
-/// Buckets for each declared member, up to [`MANY`] in all. With more buckets, fewer flows fall into divided ones.
+/// Number of buckets for each declared member, up to [`MANY`] buckets in total. With more buckets, fewer flows fall
+/// into divided buckets.
 const BUCKETS_EACH: usize = 64;
 
-/// Fewest buckets of a group.
+/// Minimum number of buckets of a group.
 const LEAST: usize = 1 << 10;
 
-/// Buckets of a group with many members, and of a group that declares no size.
+/// Number of buckets of a group with many members, and of a group that declares no size.
 const MANY: usize = 1 << 12;
 
-/// A group has more than [`MANY`] buckets only if its declared size (the sum of its weights) is more than this many
-/// times [`MANY`].
+/// A group has more than [`MANY`] buckets only if its declared size, a limit of the sum of its weights, exceeds
+/// `SIZE_EACH` times [`MANY`].
 const SIZE_EACH: usize = 4;
 
-/// Most buckets of a group.
+/// Maximum number of buckets of a group.
 const MOST: usize = 1 << 14;
 
-/// Multiplier of a hash before it is scaled to the buckets: 2^64 divided by the golden ratio, so that consecutive
-/// numbers are spread far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The product's high half brings
-/// in the high bits.
+/// Multiplier of a hash, applied before the hash is scaled to the number of buckets. It is 2^64 divided by the golden
+/// ratio, which spreads consecutive numbers far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The high
+/// half of the product makes the result depend on the high bits too.
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The member of each bucket.
+/// The assignment of buckets to members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Buckets {
     owners: Owners,
-    /// Parts of all divided buckets, by bucket and ascending position.
+    /// Parts of all divided buckets, in order of bucket and position.
     parts: Box<[Part]>,
 }
 
-/// The owner of each bucket. The largest number of a width stands for a divided bucket.
+/// The owner of each bucket. The largest number of the integer type stands for a divided bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owners {
-    /// At most 255 members.
+    /// For at most 255 members.
     Narrow(Box<[u8]>),
-    /// At most [`MOST_MEMBERS`].
+    /// For at most [`MOST_MEMBERS`] members.
     Wide(Box<[u16]>),
-    /// No buckets: for each member, the sum of the weights up to and including its own.
+    /// For larger groups, which have no buckets: for each member, the sum of the weights up to and including its own
+    /// weight.
     Sums(Box<[u64]>),
 }
 
-/// A part of a divided bucket: the positions after the part before it, up to and including its own.
+/// A part of a divided bucket. It has the positions after the previous part, up to and including `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     last: u64,
@@ -70,7 +73,7 @@ struct Part {
     owner: u16,
 }
 
-/// A range of positions in one bucket that belongs to one member or to none.
+/// A range of positions in one bucket. It belongs to one member, or is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) bucket: usize,
@@ -103,7 +106,8 @@ impl Piece {
         u128::from(self.last - self.first) + 1
     }
 
-    /// Splits off the first `positions` positions. There must be more, and `positions` must not be 0.
+    /// Splits off the first `positions` positions. The piece must have more positions than that, and `positions` must
+    /// not be 0.
     pub(super) fn split(self, positions: u128) -> (Self, Self) {
         let last = self.first + (positions - 1) as u64;
         let first = last + 1;
@@ -111,7 +115,7 @@ impl Piece {
     }
 }
 
-/// Location of a hash: bucket and position.
+/// Location of a hash: the bucket, and the position in the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HashLocation {
     pub(super) bucket: usize,
@@ -119,7 +123,7 @@ pub(super) struct HashLocation {
     position: u64,
 }
 
-/// Returns the number of buckets of a group that declares this size; 0 stands for no declaration.
+/// Returns the number of buckets of a group that declares this size. 0 means that the group declares no size.
 pub(super) fn count(declared: u32) -> usize {
     let declared = declared as usize;
     match declared {
@@ -133,10 +137,11 @@ pub(super) fn count(declared: u32) -> usize {
     }
 }
 
-/// Buckets of a one-shot group.
+/// Number of buckets of a one-shot group.
 pub(super) const OF_ENTRY: usize = LEAST;
 
-/// Returns the location of a hash among `count` buckets. Every bit of the hash counts, even if hashes are short.
+/// Returns the location of a hash among `count` buckets. The location depends on every bit of the hash, even if hashes
+/// are short.
 #[inline]
 pub(super) fn locate(hash: u64, count: usize) -> HashLocation {
     let product = u128::from(hash) * u128::from(SPREAD);
@@ -154,8 +159,8 @@ pub(super) fn positions(count: usize) -> u128 {
 }
 
 impl Buckets {
-    /// Creates the buckets of a new group. There are `count` of them, unless a single member has all positions or there
-    /// are too many members.
+    /// Creates the buckets of a new group. A group has `count` buckets, unless a single member has all positions or
+    /// there are too many members.
     pub(super) fn new(bidders: &[Bidder], count: usize) -> Self {
         if !Self::are_few(bidders) {
             let sum = |sum: &mut u64, bidder: &Bidder| {
@@ -176,7 +181,7 @@ impl Buckets {
         Self::of_pieces(&pieces, bidders.len(), count)
     }
 
-    /// Returns whether a group of these members has buckets.
+    /// Returns whether a group with these members is small enough to have buckets.
     pub(super) fn are_few(bidders: &[Bidder]) -> bool {
         bidders.len() <= MOST_MEMBERS
     }
@@ -220,7 +225,7 @@ impl Buckets {
         }
     }
 
-    /// Returns all positions of `count` buckets, in order.
+    /// Returns all positions of `count` buckets as pieces, in order.
     pub(super) fn pieces(&self, count: usize) -> Vec<Piece> {
         let owners = self.owners();
         if let [only] = owners[..] {
@@ -254,7 +259,7 @@ impl Buckets {
         self.parts.len()
     }
 
-    /// Returns the owner of each bucket, `None` for a divided one. Empty if there are no buckets.
+    /// Returns the owner of each bucket, or `None` for a divided bucket. Returns nothing if there are no buckets.
     pub(super) fn owners(&self) -> Vec<Option<usize>> {
         let narrow = |owner: &u8| (*owner != u8::MAX).then_some(usize::from(*owner));
         let wide = |owner: &u16| (*owner != u16::MAX).then_some(usize::from(*owner));
@@ -265,12 +270,12 @@ impl Buckets {
         }
     }
 
-    /// Drops the owners. Only the parts of divided buckets remain.
+    /// Drops the owners. Keeps only the parts of divided buckets.
     pub(super) fn forget_owners(&mut self) {
         self.owners = Owners::Narrow(Box::default());
     }
 
-    /// Undoes [`forget_owners`](Self::forget_owners).
+    /// Returns the buckets with these owners: reverses [`forget_owners`](Self::forget_owners).
     pub(super) fn with_owners(&self, owners: &[Option<usize>], members: usize) -> Self {
         Self::of_owners(owners, members, self.parts.to_vec())
     }
@@ -285,7 +290,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the bucket of a hash, and the member that owns it there.
+    /// Returns the bucket of a hash, and the member that owns the hash's position in this bucket.
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
         let location = locate(hash, self.count());

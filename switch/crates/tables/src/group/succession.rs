@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Assigns buckets when a group is modified: shares stay exact, and only the flows that must move do so.
+//! Assigns buckets when a group is modified. Shares stay exact, and only flows that must move for this do move.
 //!
-//! A group keeps its *base*, the assignment with all its members. Each member has its part of the base.
-//! While members are absent, the part of each of them is shared out among the members present, exactly by
-//! weight, and separately from the other parts:
+//! A group keeps its *base*, the assignment when all its members are present. Each member has a part of the base. While
+//! a member is absent, its part is divided among the present members, exactly by weight, and separately from the parts
+//! of other absent members:
 //!
-//! - A member leaves: its part, and its shares of the parts of members that left before, go to the members
-//!   present. Their shares have grown by as much in each part, so none of their flows moves.
-//! - A member returns: it gets its part back, and a share of each part whose member is still absent. The shares
-//!   of the others have shrunk by as much, so flows move to the returning member only.
-//! - All members are back, in whatever order: the assignment is the base again.
+//! - When a member leaves, its part goes to the present members. So do its shares of the parts of members that left
+//!   earlier. The shares of the present members grow by exactly this much, so none of their flows moves.
+//! - When a member returns, it gets its part back, and a share of each part whose member is still absent. The shares of
+//!   the other members shrink by exactly this much. So flows move only to the returning member.
+//! - When all members have returned, in any order, the assignment is the base again.
 //!
-//! A write with a new member or other proportions makes a new base. A member of both groups keeps its positions as far
-//! as its share allows, first those that it would have in a new group of this content. The rest goes to the members
-//! that would have it in a new group, then to the highest bidders with room.
+//! A write with a new member, or with weights of other proportions, creates a new base. A member of both the old and
+//! the new group keeps as many of its positions as its new share allows. It keeps those first that it would also have
+//! if the group were created anew with this content. Each remaining position goes to the member that would have it in
+//! such a group. If that member has no room, it goes to the highest bidder that has room.
 //!
-//! Invariant: a new group of content A that is written with B and then with A again has its first assignment. In B, a
-//! member with a smaller share has only positions that it had in A, and a member with a larger share has all of these.
-//! The second write of A keeps them first.
+//! Invariant: if a new group with content A is written with content B and then with A again, it has its first
+//! assignment again. Reason: a member whose share is smaller in B has in B only positions that it had in A. A member
+//! whose share is larger in B has all positions that it had in A. The second write of A keeps these positions first.
 
 use std::sync::Arc;
 
 use super::bids::{Bidder, Rooms, shares};
 use super::buckets::{Buckets, Piece};
 
-/// Most parts of divided buckets, at 16 bytes each. A group of up to some hundred members has fewer, whichever are
-/// absent.
+/// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to some hundred members never
+/// reaches this number.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Above this many parts for each member, a new base keeps whole buckets only. Then a few more flows move, but a long
-/// history does not divide all buckets.
+/// Maximum number of parts for each member in a new base. With more parts, the new base keeps only whole buckets: a few
+/// more flows move, but a long history does not divide all buckets.
 const PARTS_EACH: usize = 8;
 
-/// Members of a group, and the owner of each bucket.
+/// The members of a group, and the owner of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
     pub(super) bidders: Vec<Bidder>,
     pub(super) buckets: Buckets,
-    /// Buckets of the group, also if a single member owns all of one.
+    /// Number of buckets of the group. Counted even if a single member owns all of them and `buckets` has only one.
     pub(super) count: usize,
-    /// Assignment when all absent members are back; `None` if no member is absent.
+    /// The assignment when all absent members have returned. `None` if no member is absent.
     pub(super) base: Option<Arc<Assignment>>,
 }
 
@@ -54,7 +55,7 @@ impl Assignment {
         }
     }
 
-    /// Returns the assignment when the group is written with these members.
+    /// Returns the assignment after the group is written with these members.
     pub(super) fn next(self: &Arc<Self>, bidders: Vec<Bidder>) -> Self {
         let fits = Buckets::are_few(&self.bidders) && Buckets::are_few(&bidders);
         if !fits || self.bidders.is_empty() && self.base.is_none() {
@@ -75,8 +76,8 @@ impl Assignment {
         next
     }
 
-    /// Returns the index in this assignment of each of these members. Returns `None` if one is not in it, or if their
-    /// weights have other proportions.
+    /// Returns the index of each of these members in this assignment. Returns `None` if a member is not in this
+    /// assignment, or if the weights have other proportions.
     fn places_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
         let places = indices_of(&self.bidders, bidders);
         let places: Vec<usize> = places.into_iter().collect::<Option<_>>()?;
@@ -112,7 +113,7 @@ impl Assignment {
         }
     }
 
-    /// Returns the assignment to members of the base, some of which are absent.
+    /// Returns the assignment to some members of the base. The other members of the base are absent.
     fn without_absent(
         &self,
         base: &Arc<Assignment>,
@@ -157,7 +158,7 @@ impl Assignment {
         }
     }
 
-    /// Returns the assignment to any members.
+    /// Returns the assignment to any members, with a new base.
     fn rebased(&self, bidders: Vec<Bidder>) -> Self {
         let mut next = Self::new(bidders, self.count);
         let most = PARTS_EACH * next.bidders.len().max(self.bidders.len());
@@ -169,8 +170,9 @@ impl Assignment {
         next
     }
 
-    /// Returns the buckets of a new base. The members of `new` have their shares of it, and keep as many of their
-    /// present positions as fit. `parts` selects whether parts of buckets are kept that `new` does not have.
+    /// Returns the buckets of a new base. The members of `new` get their shares, and keep as many of their present
+    /// positions as fit. If `parts` is false, positions in divided buckets are kept only where they are the same in
+    /// `new`.
     fn kept(&self, new: &Self, parts: bool) -> Buckets {
         let now = indices_of(&new.bidders, &self.bidders);
         let mut room = vec![0; new.bidders.len()];
@@ -189,7 +191,7 @@ impl Assignment {
         for (piece, _, had) in same {
             keep(&mut rooms, piece, had, &mut given);
         }
-        // Whole buckets first, so that few are divided.
+        // Whole buckets are assigned first, so that few buckets are divided.
         left.sort_by_key(|(piece, ..)| !piece.is_whole());
         let had_first = |&(piece, wanted, had): &(Piece, Option<usize>, Option<usize>)| {
             let had = had.filter(|_| parts || piece.is_whole());
@@ -211,7 +213,7 @@ impl Assignment {
     }
 }
 
-/// Assigns to an owner as much of a piece as it has room for. Returns the rest.
+/// Assigns to an owner as much of a piece as the owner has room for. Returns the rest.
 fn keep(
     rooms: &mut Rooms<'_>,
     piece: Piece,
@@ -226,8 +228,8 @@ fn keep(
     rest
 }
 
-/// Shares out an absent member's part among the members present. Pieces name their present owners. If shares have
-/// shrunk, these owners give some of their pieces away.
+/// Divides an absent member's part among the present members. Each piece names its present owner. If `shrunk` is set,
+/// the shares of the present owners have become smaller, so they give up some of their pieces.
 fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec<Piece>) {
     let all = part.iter().map(Piece::positions).sum();
     let mut room = shares(present, all);
@@ -242,7 +244,7 @@ fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec
         given.append(&mut held);
     }
     let mut rooms = Rooms::new(present, room);
-    // Whole buckets first, so that few are divided.
+    // Whole buckets are assigned first, so that few buckets are divided.
     held.sort_by_key(|piece| !piece.is_whole());
     for piece in held {
         free.extend(keep(&mut rooms, piece, piece.owner, given));
@@ -251,7 +253,8 @@ fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec
     rooms.give(free, given);
 }
 
-/// Returns the positions of two assignments, divided where either is, with the owner in each.
+/// Overlays two assignments. Returns pieces that end wherever a piece of `a` or `b` ends, each with its owner in `a`
+/// and its owner in `b`.
 fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>)> {
     let mut both = Vec::with_capacity(a.len() + b.len());
     let mut rest = b.iter().copied().peekable();
@@ -280,12 +283,12 @@ fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>
     both
 }
 
-/// Returns the index in `bidders` of each of `others`.
+/// Returns for each of `others` its index in `bidders`.
 fn indices_of(bidders: &[Bidder], others: &[Bidder]) -> Vec<Option<usize>> {
     indices(bidders, others.iter().map(|bidder| bidder.key))
 }
 
-/// Returns the index in `bidders` of each key.
+/// Returns for each key the index of its bidder in `bidders`.
 fn indices(bidders: &[Bidder], keys: impl Iterator<Item = u64>) -> Vec<Option<usize>> {
     let mut order: Vec<(u64, usize)> = bidders.iter().map(|bidder| bidder.key).zip(0..).collect();
     order.sort_unstable();
@@ -296,7 +299,7 @@ fn indices(bidders: &[Bidder], keys: impl Iterator<Item = u64>) -> Vec<Option<us
     keys.map(find).collect()
 }
 
-/// Returns the inverse of `places`: for each of `count` places, its index in `places`.
+/// Returns the inverse of the map `places`: for each number below `count`, its index in `places`.
 fn inverse(places: &[usize], count: usize) -> Vec<Option<usize>> {
     let mut inverse = vec![None; count];
     for (index, place) in places.iter().enumerate() {

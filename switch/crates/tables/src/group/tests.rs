@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts exactly which flows move when a group changes.
+//! Counts exactly the flows that move when a group changes.
 
 use super::*;
 
@@ -25,12 +25,12 @@ fn spec(members: Vec<GroupMember>) -> GroupSpec {
     }
 }
 
-/// Returns a group of members of equal weight.
+/// Returns a group with these members, all of equal weight.
 fn plain(ids: impl IntoIterator<Item = u32>) -> Group {
     group(ids.into_iter().map(|id| member(id, 1, None)).collect())
 }
 
-/// Returns the member of each flow.
+/// Returns the member that each flow selects.
 fn flows(group: &Group, ports: &PortStatus) -> Vec<Option<u32>> {
     let choose = |hash| match group.choose(|| hash, ports) {
         Some(Chosen::Member(id)) => Some(id),
@@ -44,7 +44,7 @@ fn share(flows: &[Option<u32>], id: u32) -> f64 {
     flows.iter().filter(|flow| **flow == Some(id)).count() as f64 / FLOWS as f64
 }
 
-/// Returns the share of all flows that moved although `changed` owned them neither before nor after.
+/// Returns the share of all flows that moved without being a flow of `changed`, either before or after the change.
 fn moved_besides(before: &[Option<u32>], after: &[Option<u32>], changed: u32) -> f64 {
     let both = before.iter().zip(after);
     let moved = both.filter(|(before, after)| {
@@ -53,7 +53,7 @@ fn moved_besides(before: &[Option<u32>], after: &[Option<u32>], changed: u32) ->
     moved.count() as f64 / FLOWS as f64
 }
 
-/// Pseudo-random numbers, the same in each run.
+/// Generates pseudo-random numbers, the same ones in each run.
 struct Random(sluice_random::Random);
 
 impl Random {
@@ -61,7 +61,7 @@ impl Random {
         (self.0.next_u64() % u64::from(end)) as u32
     }
 
-    /// Returns members of these weights, with ids of any size.
+    /// Returns members with these weights and random ids, small and large.
     fn members(
         &mut self,
         count: u32,
@@ -73,12 +73,12 @@ impl Random {
     }
 }
 
-/// Returns the group after a write with other members.
+/// Returns the group after it is written with other members.
 fn written(before: &Group, members: Vec<GroupMember>) -> Group {
     Group::new(&spec(members), Some(before))
 }
 
-/// Checks groups with owners by id and groups without, such as those that watch ports.
+/// Checks groups that store owners by id, and groups that do not, such as groups that watch ports.
 #[test]
 fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     let ports = PortStatus::default();
@@ -114,7 +114,7 @@ fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     }
 }
 
-/// A write without one member does not change the effect of watched ports.
+/// Checks that watched ports have the same effect after a write that removes one member.
 #[test]
 fn a_port_that_goes_down_while_a_member_is_absent_moves_its_own_flows() {
     let ports = PortStatus::default();
@@ -184,7 +184,8 @@ fn another_weight_moves_flows_to_or_from_that_member_only() {
     assert_eq!(flows(&written(&heavy, weighted(1)), &ports), before);
 }
 
-/// Chi-square of 20,000 random flows against the weights. The bound is exceeded once in a thousand times.
+/// Compares the distribution of 20,000 random flows with the weights by a chi-square test. The bound is exceeded once
+/// in a thousand random choices.
 #[test]
 fn random_flows_come_as_the_weights_say() {
     let ports = PortStatus::default();
@@ -227,7 +228,7 @@ fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
         }
         let whole = group(members.clone());
         let mut states = vec![flows(&whole, &ports)];
-        // Take the ports down one by one, except the last.
+        // Sets all ports except the last down, one by one.
         for (port, member) in (1..count.min(8)).zip(&members) {
             let before = &states[states.len() - 1];
             ports.set(port, false);
@@ -236,7 +237,7 @@ fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
             assert_eq!(moved_besides(before, &down, member.member), 0.0);
             states.push(down);
         }
-        // Bring them up in the opposite order.
+        // Sets the ports up in the opposite order.
         for port in (1..count.min(8)).rev() {
             assert_eq!(Some(flows(&whole, &ports)), states.pop());
             ports.set(port, true);
@@ -245,7 +246,8 @@ fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
     }
 }
 
-/// A member's flows go to the others in proportion to the weights, about as exactly as random selection does.
+/// Checks that the flows of a member whose port is down go to the other members in proportion to the weights. The
+/// tolerance is that of a random selection.
 #[test]
 fn flows_of_a_port_that_is_down_are_shared_by_weight() {
     let ports = PortStatus::default();
@@ -264,7 +266,7 @@ fn flows_of_a_port_that_is_down_are_shared_by_weight() {
     }
 }
 
-/// Machine code reads 16 bits a bucket. One value of them marks a divided bucket.
+/// Checks ids around [`DIVIDED`]. Machine code reads 16 bits for each bucket, and this value marks a divided bucket.
 #[test]
 fn the_largest_small_id_is_a_member_like_any_other() {
     let ports = PortStatus::default();
@@ -303,7 +305,7 @@ fn actions_of_a_one_shot_group_keep_their_flows_too() {
         action: sluice_program::ActionId(4),
         params: vec![value].into_boxed_slice(),
     };
-    // The second and the third member have the same action.
+    // The second and the third member have the same action here.
     let of = |values: &[u64], before: Option<&Group>| {
         let members = values.iter().map(|value| (action(*value), 1, None));
         Group::one_shot_group(members, before)

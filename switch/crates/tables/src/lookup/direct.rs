@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Exact match over few bits: an array with an element for every possible key. Most tables of a program are of this
-//! kind: interfaces, next hops, groups, access lists.
+//! Exact match for short keys: an array with an element for every possible key. Most tables of a program are of this
+//! kind, for example interfaces, next hops and groups.
 
 use sluice_program::Table;
 
@@ -8,21 +8,22 @@ use crate::packing::Packing;
 use crate::slab::Record;
 use crate::staggered::StaggeredArray;
 
-/// Most bits of a key.
+/// Maximum number of bits of a key.
 pub(crate) const MOST_BITS: u32 = 22;
 
 #[derive(Debug)]
 pub(crate) struct Direct {
     packing: Packing,
-    /// For each key, as a number: the slot of its entry plus 1, or 0 for no entry.
+    /// For each key, the slot of its entry plus 1, or 0 for no entry.
     places: StaggeredArray,
-    /// In a table with a profile: for each key, the head of its entry's row, or 0 for no entry.
+    /// For each key, the head of its entry's row, or 0 for no entry. Only in a table with a profile.
     heads: Option<StaggeredArray>,
     keys: usize,
 }
 
 impl Direct {
-    /// Returns the bits of a table's key if it suits this structure. All of its fields must be exact.
+    /// Returns the number of bits of a table's key, or `None` if the key is too long for this structure. All fields of
+    /// the key must be exact.
     pub(crate) fn bits(table: &Table) -> Option<u32> {
         let bits = Packing::bits(table.key.iter());
         (1..=MOST_BITS).contains(&bits).then_some(bits)
@@ -40,18 +41,18 @@ impl Direct {
         }
     }
 
-    /// Returns the start of the array, for machine code.
+    /// Returns the start of the array of slots, for machine code.
     pub(crate) fn start(&self) -> *const u32 {
         self.places.start().cast_const().cast()
     }
 
     fn places(&self) -> &[u32] {
-        // SAFETY: this many bytes are usable, any bytes are valid numbers, and the array is aligned to a cache line.
-        // Code that writes them borrows `self` exclusively.
+        // SAFETY: this number of bytes is usable, any bytes are valid numbers, and the array is aligned to a cache
+        // line. Code that writes the array borrows `self` exclusively.
         unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }
     }
 
-    /// Returns the heads, for machine code; null if there are none.
+    /// Returns the start of the array of heads, for machine code, or null if the table has no heads.
     pub(crate) fn heads(&self) -> *const u64 {
         let heads = self.heads.as_ref();
         heads.map_or(std::ptr::null(), |heads| heads.start().cast_const().cast())
@@ -64,7 +65,7 @@ impl Direct {
             unsafe { std::slice::from_raw_parts_mut(self.places.start().cast(), self.keys) };
         places[number] = place;
         if let Some(heads) = &self.heads {
-            // SAFETY: as for `places`. There are as many heads, and they are aligned to a cache line.
+            // SAFETY: as for `places`. There is one head for each key, and the array is aligned to a cache line.
             let heads =
                 unsafe { std::slice::from_raw_parts_mut(heads.start().cast::<u64>(), self.keys) };
             heads[number] = head;

@@ -10,7 +10,7 @@ use crate::slab::Record;
 
 #[derive(Debug)]
 pub(crate) struct Exact {
-    /// Also holds the keys, as long as they are few.
+    /// Holds the keys too, while there are few of them.
     few: Few,
     index: Index,
 }
@@ -45,8 +45,8 @@ impl Exact {
         self.index.get_waiting(key, ask, pause)
     }
 
-    /// Returns the result of [`lookup`](Self::lookup) in a table with few keys; `None` in other tables. `key` holds the
-    /// key's bytes in memory order, at most eight, followed by zeros.
+    /// Returns the result of [`lookup`](Self::lookup) in a table with few keys. Returns `None` for other tables. `key`
+    /// holds the key's bytes in memory order, at most eight, followed by zeros.
     #[inline(always)]
     pub(crate) fn lookup_few(&self, key: u64) -> Option<Option<u32>> {
         self.few.lookup(key).ok()

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys of a table with few keys of at most eight bytes each. They are compared one by one, which takes a fraction of
-//! the instructions of a hash table. A router's own addresses are such a table, and every packet is looked up in it.
+//! Lookup in a table with few keys of at most eight bytes. The keys are compared one by one, which takes far fewer
+//! instructions than a hash table. An example is the table of a router's own addresses, in which every packet is looked
+//! up.
 
-/// Most keys.
+/// Maximum number of keys.
 const MOST: usize = 4;
 
-/// The keys; see the module.
+/// Keys with their slots; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Few {
     keys: [u64; MOST],
     slots: [u32; MOST],
     count: usize,
-    /// Set when there were more keys, or if keys are longer: then no keys are kept.
+    /// Whether keys are too many or too long. If so, no keys are kept here.
     too_many: bool,
 }
 
@@ -24,10 +25,10 @@ impl Few {
         }
     }
 
-    /// Returns the slot of a key.
+    /// Returns the slot of a key, or `None` if the table does not have the key.
     ///
     /// # Errors
-    /// `TooMany` if keys are not kept.
+    /// `TooMany` if keys are not kept here.
     #[inline(always)]
     pub(super) fn lookup(&self, key: u64) -> Result<Option<u32>, TooMany> {
         if self.too_many {
@@ -73,11 +74,11 @@ impl Few {
     }
 }
 
-/// Error: there are more keys than are kept.
+/// Error: the keys are not kept, because they are too many or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// Returns the bytes of a key in memory order, at most eight, followed by zeros.
+/// Returns a key of at most eight bytes as a word: its bytes in memory order, followed by zeros.
 fn word(key: &[u8]) -> u64 {
     let mut word = [0; size_of::<u64>()];
     word[..key.len()].copy_from_slice(key);

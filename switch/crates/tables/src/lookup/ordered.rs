@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match by priority: the matching entry with the highest priority wins; among equal priorities, the one inserted
-//! first. The classifier finds the entry's slot.
+//! Match by priority. The matching entry with the highest priority wins. Among equal priorities, the entry inserted
+//! first wins. The classifier finds the entry's slot.
 
 use std::ops::Range;
 use std::sync::Arc;

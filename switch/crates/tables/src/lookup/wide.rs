@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match by priority over keys that are longer than the classifier supports: a linear search over ordered rows. No
-//! table of a real program has such keys; a program that does is still correct.
+//! Match by priority for keys that are longer than the classifier supports, by a linear search over ordered rows.
+//! Tables of real programs do not have such long keys. A program with such a table is slow but correct.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::slab::{Record, Slab};
 pub(crate) struct Wide {
     ranges: Vec<Range<usize>>,
     slab: Arc<Slab>,
-    /// Slots, in the order of priority and insertion.
+    /// Slots of the entries, in order of priority and insertion.
     rows: Vec<u32>,
 }
 

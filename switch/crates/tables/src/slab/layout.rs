@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layout of a table's records.
 //!
-//! A record begins with the words that packets read and write, so that they share one cache line if they fit:
-//! the head, the parameters, and from the packet state the counter and the time of the last hit. Words that only
-//! the control plane needs follow. Records that packets write are aligned to a cache line.
+//! A record begins with the words that packets read and write: the head, the parameters, the counter and the time of
+//! the last hit. These words share one cache line if they fit. Words that only the control plane needs follow. Records
+//! that packets write are aligned to a cache line.
 
 use sluice_program::{Program, Table};
 
@@ -16,17 +16,17 @@ pub(crate) struct Layout {
     pub(super) keeps_state: bool,
     pub(super) metered: bool,
     pub(super) param_words: usize,
-    /// Offset of the packet state, if the table keeps any.
+    /// Offset of the packet state, if the table keeps packet state.
     pub(super) state: usize,
     /// Offset of the word with flags, handle count and prefix length.
     pub(super) notes: usize,
     pub(super) timeout: Option<usize>,
-    /// Offset of rank and sequence number, in tables where the order of entries matters.
+    /// Offset of rank and sequence number, in tables in which the order of entries matters.
     pub(super) order: Option<usize>,
     pub(super) key: usize,
-    /// Bytes of the key's value.
+    /// Number of bytes of the key's value.
     pub(super) key_bytes: usize,
-    /// Bytes of the key's value, masks and upper bounds.
+    /// Number of bytes of the key's value, masks and upper bounds.
     pub(super) stored_bytes: usize,
     pub(super) words: usize,
     /// Distance from one record to the next.
@@ -35,18 +35,18 @@ pub(crate) struct Layout {
     pub(super) hot_bytes: usize,
 }
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 pub(super) const LINE: usize = 64;
 
-/// The head: target, and slot of the holder; see [`ROW_HOLDER`](crate::handle::ROW_HOLDER).
+/// Offset of the head, which has the target and the slot of the holder; see [`ROW_HOLDER`](crate::handle::ROW_HOLDER).
 pub(super) const HEAD: usize = 0;
 
-/// Parameters of an action.
+/// Offset of the action's parameters.
 pub(super) const PARAMS: usize = 1;
 
 pub(super) const STATE_WORDS: usize = size_of::<EntryState>() / size_of::<u64>();
 
-/// Fields of the `notes` word: handle count in the low 32 bits, then flags, then the prefix length.
+/// Fields of the `notes` word. The low 32 bits have the handle count. The flags and the prefix length follow.
 pub(super) const CONST: u64 = 1 << 34;
 pub(super) const LIVE: u64 = 1 << 35;
 pub(super) const EXTRAS: u64 = 1 << 36;
@@ -58,7 +58,7 @@ impl Layout {
     pub(crate) fn new(program: &Program, table: &Table) -> Self {
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
         let keeps_state = EntryState::kept_by(table);
-        // In a table with a profile, members and groups store the parameters.
+        // In a table with a profile, the parameters are stored in members and groups instead.
         let param_words = match table.profile {
             Some(_) => 0,
             None => {
@@ -76,7 +76,8 @@ impl Layout {
         )
     }
 
-    /// Computes a layout. `state` is `None` if the table keeps no packet state, else whether it has a meter.
+    /// Computes a layout. `state` is `None` if the table keeps no packet state. Otherwise it says whether the table has
+    /// a meter.
     pub(crate) fn of(
         state: Option<bool>,
         param_words: usize,

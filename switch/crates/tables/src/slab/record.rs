@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Read access to records for truth, sides and handles, and rows: the part of a record that packets need.
+//! Read access to records, for the truth, the sides and the handles. Also builds rows, the part of a record that
+//! packets need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,8 @@ use crate::handle::{
 };
 use crate::meter::Meter;
 
-/// A reachable record. Only truth, a side or a handle may access it; see the parent module.
+/// A reachable record. Only code that has the slot from the truth, a side or a handle may access it; see the parent
+/// module.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(super) slab: &'a Slab,
@@ -50,7 +52,7 @@ impl<'a> Record<'a> {
         (self.head() >> ROW_HOLDER) as u32
     }
 
-    /// Returns the state that packets wrote, if the table keeps any.
+    /// Returns the state that packets wrote, if the table keeps packet state.
     #[inline]
     pub(crate) fn state(&self) -> Option<&'a EntryState> {
         if !self.slab.layout.keeps_state {
@@ -65,8 +67,8 @@ impl<'a> Record<'a> {
         let words = words
             .get(self.slab.layout.state..)?
             .first_chunk::<STATE_WORDS>()?;
-        // SAFETY: `EntryState` is `repr(C)` and consists of `STATE_WORDS` values of `AtomicU64`, so it
-        // has the layout of this array; all of its access is atomic, and the borrow is kept.
+        // SAFETY: `EntryState` is `repr(C)` and consists of `STATE_WORDS` values of `AtomicU64`, so it has the layout
+        // of this array. All accesses to it are atomic, and the borrow is kept.
         Some(unsafe { &*std::ptr::from_ref(words).cast::<EntryState>() })
     }
 
@@ -78,9 +80,9 @@ impl<'a> Record<'a> {
         if start + size_of::<Meter>() > meters.usable() {
             return None;
         }
-        // SAFETY: these bytes are usable and begin at a multiple of a meter's size from the start of a cache
-        // line. A meter consists of atomic numbers, for which zeroed memory and any later value are valid. It is
-        // only borrowed shared, and lives as long as the slab.
+        // SAFETY: these bytes are usable. They begin at a multiple of a meter's size after the start of a cache line,
+        // so they are aligned. A meter consists of atomic numbers, for which any bytes are valid. It is never borrowed
+        // exclusively, and lives as long as the slab.
         Some(unsafe { &*meters.start().add(start).cast::<Meter>() })
     }
 
@@ -103,7 +105,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Writes only the record's target into `row`, in the format of a record's first words.
+    /// Writes the row of the record's class to `row`: only the target, in the format of a record's first words.
     pub(crate) fn class(&self, row: &mut Vec<u64>) {
         let layout = &self.slab.layout;
         let head = self.head();
@@ -116,7 +118,7 @@ impl<'a> Record<'a> {
         row.extend_from_slice(plain(&self.words[PARAMS..layout.row_words()]));
     }
 
-    /// Returns the record's target in the control plane's form.
+    /// Converts the record's target to the control plane's form.
     pub(crate) fn binding(&self, program: &Program) -> Binding {
         match self.target() {
             Target::Direct(call) => {
@@ -142,7 +144,7 @@ impl<'a> Record<'a> {
         self.slab.extras.lock().get(&self.slot).map(Arc::clone)
     }
 
-    /// Returns the group that belongs to this entry only, if it has one.
+    /// Returns the entry's one-shot group, if it has one.
     pub(crate) fn one_shot(&self) -> Option<Arc<Group>> {
         self.extras()?.one_shot.as_ref().map(Arc::clone)
     }
@@ -151,12 +153,12 @@ impl<'a> Record<'a> {
         self.flag(CONST)
     }
 
-    /// Returns whether the record is in truth.
+    /// Returns whether the record is part of the truth.
     pub(crate) fn is_live(&self) -> bool {
         self.flag(LIVE)
     }
 
-    /// Records whether the record is in truth. Only the code that changes truth calls this.
+    /// Records whether the record is part of the truth. Only the code that changes the truth calls this.
     pub(crate) fn set_live(&self, live: bool) {
         // Other threads may change the handle count in the same word concurrently.
         if live {
@@ -176,13 +178,14 @@ impl<'a> Record<'a> {
         self.notes().fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns the idle timeout in nanoseconds; 0 for none.
+    /// Returns the idle timeout in nanoseconds; 0 for no timeout.
     pub(crate) fn idle_timeout_ns(&self) -> u64 {
         let timeout = self.slab.layout.timeout;
         timeout.map_or(0, |index| self.words[index].load(Ordering::Relaxed))
     }
 
-    /// Returns the priority from the control plane; for an over-wide longest-prefix field, the prefix length.
+    /// Returns the priority that the control plane gave. For a prefix field that is too wide for a FIB, returns the
+    /// prefix length.
     pub(crate) fn rank(&self) -> i32 {
         let order = self.slab.layout.order;
         order.map_or(0, |index| {
@@ -190,7 +193,8 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Returns the insertion number. Among equal ranks the lowest number, inserted first, wins.
+    /// Returns the insertion number. Of several matching entries with equal ranks, the one with the lowest number wins;
+    /// it was inserted first.
     pub(crate) fn sequence(&self) -> u64 {
         let order = self.slab.layout.order;
         order.map_or(0, |index| self.words[index + 1].load(Ordering::Relaxed))
@@ -212,22 +216,22 @@ impl<'a> Record<'a> {
         &self.stored()[..self.slab.layout.key_bytes]
     }
 
-    /// Returns masks and upper bounds; empty unless the table is matched by priority.
+    /// Returns masks and upper bounds. They are empty unless the table is matched by priority.
     pub(crate) fn second(&self) -> &'a [u8] {
         &self.stored()[self.slab.layout.key_bytes..]
     }
 }
 
-/// Target of a record, in the form for packets.
+/// Target of a record, in the form that packets use.
 pub(crate) enum Target<'a> {
     Direct(ActionRef<'a>),
     Member(u32),
     Group(u32),
-    /// The group that the side stores for the record.
+    /// The one-shot group that the side stores for the record.
     OneShot,
 }
 
-/// Returns the target of a class's row. The slot is that of the entry that owns a one-shot group.
+/// Returns the target of a class's row, and the slot of the entry that owns the one-shot group, if the target is one.
 #[inline]
 pub(crate) fn class_target(row: &[AtomicU64]) -> (Target<'_>, u32) {
     let head = row[HEAD].load(Ordering::Relaxed);
@@ -261,14 +265,14 @@ pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[AtomicU64]> {
     row.into()
 }
 
-/// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written, nor the
-/// parameters of a class while its side is held.
+/// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written. The
+/// parameters of a class are not written while its side is held.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
     // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These words are not
     // written during the borrow: only `Slab::fill` writes them, for a slot from the free list. The caller has the slot
-    // from truth (under the control lock), from a side (held by a pin) or from a handle (counted in the record). Each
-    // of these keeps the slot off that list.
+    // from the truth (under the control lock), from a side (held by a pin) or from a handle (counted in the record). A
+    // slot that one of these refers to is not on the free list.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 

@@ -61,7 +61,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces a member's action, for all entries and groups that refer to it.
+    /// Replaces a member's action, for all entries and groups that refer to the member.
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
@@ -82,7 +82,7 @@ impl<'a> Transaction<'a> {
     /// Removes a member.
     ///
     /// # Errors
-    /// `NotFound`; `FailedPrecondition` while an entry or group refers to it.
+    /// `NotFound`; `FailedPrecondition` while an entry or group refers to the member.
     pub fn member_delete(&mut self, id: ProfileId, member: u32) -> Result<()> {
         self.profile(id)?;
         let truth = &self.control.truth.profiles[id.index()];
@@ -105,7 +105,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Checks and builds a group. If it replaces the group `before`, as many flows as possible keep their members.
+    /// Checks a specification and builds the group. If the group replaces the group `before`, as many flows as possible
+    /// keep their members.
     fn group(&self, id: ProfileId, spec: &GroupSpec, before: Option<&Group>) -> Result<Arc<Group>> {
         let profile = self.profile(id)?;
         if profile.selector.is_none() {
@@ -133,8 +134,8 @@ impl<'a> Transaction<'a> {
         Ok(Arc::new(Group::new(spec, before)))
     }
 
-    /// Returns the most groups of a selector. The program does not declare it: the greater of the profile's size and
-    /// the number of entries that could refer to a group.
+    /// Returns the maximum number of groups of a selector. The program does not declare this limit. The limit is the
+    /// profile's size or the number of entries that could refer to a group, whichever is greater.
     fn group_limit(&self, id: ProfileId) -> usize {
         let tables = self.program().tables.iter();
         let users = tables.filter(|table| table.profile == Some(id));
@@ -172,11 +173,11 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces a group's members. Moves only the flows that must move.
+    /// Replaces a group's members. Moves only the flows that must move for exact shares.
     ///
     /// # Errors
-    /// `NotFound`, and as for [`group_insert`](Self::group_insert); `InvalidArgument` if the
-    /// maximum size changes.
+    /// `NotFound`, and the errors of [`group_insert`](Self::group_insert). `InvalidArgument` if the maximum size
+    /// changes.
     pub fn group_modify(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
         self.profile(id)?;
         let known = self.control.truth.profiles[id.index()].groups.get(&spec.id);
@@ -200,7 +201,7 @@ impl<'a> Transaction<'a> {
     /// Removes a group.
     ///
     /// # Errors
-    /// `NotFound`; `FailedPrecondition` while an entry refers to it.
+    /// `NotFound`; `FailedPrecondition` while an entry refers to the group.
     pub fn group_delete(&mut self, id: ProfileId, group: u32) -> Result<()> {
         self.profile(id)?;
         let truth = &self.control.truth.profiles[id.index()];
@@ -225,8 +226,8 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Checks that no entry uses a set of actions. A selector is programmed in one style: with members and groups, or with
-/// sets of actions.
+/// Checks that no entry uses one-shot programming. A selector has either members and groups or one-shot action sets,
+/// never both.
 fn check_not_one_shot(profile: &sluice_program::Profile, truth: &ProfileTruth) -> Result<()> {
     if truth.one_shots == 0 {
         return Ok(());

@@ -17,7 +17,7 @@ impl Transaction<'_> {
         self.store.limits()
     }
 
-    /// Checks the limit of replicas when `before` replicas and backups are replaced by `after`.
+    /// Checks that the limit of replicas allows replacing `before` replicas and backups by `after`.
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
         let limit = self.limits().replicas;
         if self.control.truth.replicas - before + after > limit {
@@ -96,8 +96,8 @@ impl Transaction<'_> {
     /// Adds a clone session.
     ///
     /// # Errors
-    /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument` (id 0, the same replica twice),
-    /// `OutOfRange` (id above 32767, the greatest that v1model can name).
+    /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument` (id 0, the same replica twice), `OutOfRange` (id above
+    /// 32767, the largest id in v1model).
     pub fn clone_session_insert(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         if self.control.truth.clones.contains_key(&id) {
@@ -121,7 +121,7 @@ impl Transaction<'_> {
     /// Replaces a clone session.
     ///
     /// # Errors
-    /// `NotFound`, and as for [`clone_session_insert`](Self::clone_session_insert).
+    /// `NotFound`, and the errors of [`clone_session_insert`](Self::clone_session_insert).
     pub fn clone_session_modify(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         let before = self.known_session(id)?;

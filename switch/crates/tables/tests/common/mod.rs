@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The test program: one table of each shape, a selector and a profile.
+//! The test program, which has one table of each kind, a selector and a profile.
 
 #![allow(dead_code)] // each test file uses its own part
 
@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use sluice_program::{ActionId, Program, TableId};
 use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField, Store};
 
-/// Returns the program: headers, one parser state, and the mandatory parts of a v1model program.
+/// Returns the program. It has headers, one parser state, tables, and the mandatory parts of a v1model program.
 pub(crate) fn program() -> Arc<Program> {
     let tables: Vec<Json> = vec![
         table("exact", "exact", &["exact", "exact"], json!({})),
@@ -168,7 +168,7 @@ pub(crate) fn lpm(value: u32, prefix_len: u32) -> KeyField {
     }
 }
 
-/// Returns the result for a packet with this key: the parameter of `set`, or `None` on a miss.
+/// Looks up a packet's key. Returns the parameter of the action `set`, or `None` on a miss.
 pub(crate) fn look_up(store: &Store, table: &str, key: &[u8], hash: u64) -> Option<u64> {
     let mut reader = store.reader();
     let side = reader.pin();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Validity of headers, fill levels of stacks, and the worker's counters.
+//! Generates access to the validity of headers, the fill levels of stacks, and the worker's counters.
 
 use std::mem::offset_of;
 
@@ -12,7 +12,8 @@ use super::Lower;
 use crate::runtime::frame::Frame;
 
 impl Lower<'_> {
-    /// Returns the offset in the header vector of the byte that is 1 if a header is valid.
+    /// Returns the offset of a header's validity byte in the header vector. The byte is 1 if the header is valid, else
+    /// 0.
     pub(crate) fn validity(&self, header: HeaderId) -> u32 {
         self.program.phv_bytes as u32 + header.0
     }
@@ -76,7 +77,7 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, value)
     }
 
-    /// Adds 1 to a counter of the worker, given by its offset in [`Counters`].
+    /// Generates code that adds 1 to a counter of the worker, given by its offset in [`Counters`].
     pub(crate) fn bump(&mut self, offset: usize) {
         let counters = self.frame_field(offset_of!(Frame<'static>, counters));
         let old = self.load(I64, counters, offset as u32);
@@ -84,7 +85,7 @@ impl Lower<'_> {
         self.store(new, counters, offset as u32);
     }
 
-    /// Counts an access beyond an array or stack.
+    /// Generates code that counts an access beyond an array or stack.
     pub(crate) fn out_of_range(&mut self) {
         self.bump(offset_of!(Counters, index_out_of_range));
     }

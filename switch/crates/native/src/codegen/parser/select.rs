@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transitions of a state: its key, and the cases of its `select`.
+//! Compiles the transitions of a state: the key and the cases of its `select`.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -13,7 +13,7 @@ use crate::codegen::lower::Lower;
 use crate::runtime::calls;
 
 impl Lower<'_> {
-    /// Returns the id of the element put into a stack last. Ends parsing with an error if there is none.
+    /// Returns the id of the last element of a stack. At run time, ends parsing with an error if the stack is empty.
     fn last(&mut self, level: usize, ids: Vec<u64>, parsing: &Parsing) -> Value {
         let filled = self.filled(level);
         let zero = self.int(0);
@@ -69,7 +69,7 @@ impl Lower<'_> {
         fields
     }
 
-    /// Goes to the next state. Ends the block.
+    /// Generates the transition to the next state. Ends the block.
     pub(crate) fn transition(&mut self, id: StateId, parsing: &mut Parsing) {
         let state = self.program.state(id);
         if !state.key.is_empty() {
@@ -92,7 +92,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Goes where a state leads if nothing matches. Ends the block.
+    /// Generates the transition that a state makes if no case matches. Ends the block.
     fn otherwise(&mut self, state: &State, parsing: &mut Parsing) {
         match state.default {
             Some(target) => {
@@ -103,8 +103,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Compiles a `select` whose key is one word and whose cases are plain values, and ends the block. Returns `false`,
-    /// and generates no code, for any other.
+    /// Compiles a `select` whose key is one word and whose cases are plain values, and ends the block. For any other
+    /// `select`, returns `false` and generates no code.
     fn switch(
         &mut self,
         id: StateId,
@@ -141,8 +141,8 @@ impl Lower<'_> {
         true
     }
 
-    /// Compiles one case, assuming that it matches this share of the packets. Continues in a new block if it does not
-    /// match.
+    /// Compiles one case, which is assumed to match this share of the packets. Continues in a new block for packets
+    /// that it does not match.
     fn case(
         &mut self,
         case: &Transition,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shares of a new group's buckets.
+//! Tests the members' shares of the buckets of a new group.
 
 use proptest::prelude::*;
 
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// Equals rendezvous hashing as long as every member has room.
+/// Checks that buckets are assigned as in rendezvous hashing as long as every member has room.
 #[test]
 fn a_bucket_goes_to_its_highest_bidder_with_room() {
     for weights in [&[1, 1, 1][..], &[3, 1, 3, 7], &[5; 256]] {
@@ -136,7 +136,7 @@ fn every_place_of_a_divided_bucket_has_an_owner() {
     }
 }
 
-/// Short hashes must reach all buckets equally.
+/// Checks that hashes of 16 bits are spread evenly over all buckets.
 #[test]
 fn hashes_of_sixteen_bits_are_spread_evenly() {
     let buckets = Buckets::new(&bidders(&[1, 1]), 4096);

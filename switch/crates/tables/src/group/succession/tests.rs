@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts exactly which positions move from one write of a group to the next.
+//! Counts exactly the positions that move from one write of a group to the next.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use sluice_random::mix;
 
 const COUNT: usize = 1 << 12;
 
-/// Positions that rounding may move or assign to another member: 2^-44 of a bucket.
+/// Maximum number of positions that rounding may move or assign to another member: 2^-44 of a bucket.
 const ROUNDING: u128 = 1 << 20;
 
 fn bidder(id: u64, weight: u32) -> Bidder {
@@ -17,7 +17,7 @@ fn bidder(id: u64, weight: u32) -> Bidder {
     Bidder { key, weight }
 }
 
-/// Returns bidders of these weights, with the ids 0, 1, ...
+/// Returns bidders with these weights and the ids 0, 1, ...
 fn bidders(weights: &[u32]) -> Vec<Bidder> {
     let ids = 0..;
     let members = ids.zip(weights);
@@ -32,7 +32,7 @@ fn next(before: &Arc<Assignment>, bidders: Vec<Bidder>) -> Arc<Assignment> {
     Arc::new(before.next(bidders))
 }
 
-/// Positions that moved from one member to another, each given by its key.
+/// Positions that moved from one member to another. The members are given by their keys.
 struct Moved {
     from: Option<u64>,
     to: Option<u64>,
@@ -82,7 +82,7 @@ fn assert_exact(of: &Assignment) {
     assert!(divided <= of.buckets.parts());
 }
 
-/// Returns weights of 2 to 64 members: all equal, or random.
+/// Generates weights of 2 to 64 members, either all equal or random.
 fn weights() -> impl Strategy<Value = Vec<u32>> {
     let any = proptest::collection::vec(1u32..=255, 2..=64);
     let alike = (2usize..=64).prop_map(|count| vec![1; count]);
@@ -97,7 +97,7 @@ fn without(bidders: &[Bidder], key: u64) -> Vec<Bidder> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Members leave one by one, except the last, and return in another order.
+    /// Lets all members except the last leave one by one, and return in another order.
     #[test]
     fn only_who_leaves_or_returns_moves(weights in weights(), seed in any::<u64>()) {
         let all = bidders(&weights);
@@ -129,7 +129,8 @@ proptest! {
         prop_assert!(now.base.is_none());
     }
 
-    /// Several members leave and return at once. When all are back, the assignment is the first one again.
+    /// Lets several members leave and return at once. When all have returned, the assignment must be the first one
+    /// again.
     #[test]
     fn with_all_members_back_a_group_is_what_it_was(
         weights in weights(),
@@ -148,7 +149,7 @@ proptest! {
         prop_assert_eq!(&now.buckets, &whole.buckets);
     }
 
-    /// A new group is written with other members, some of which may be its own, and then with its own members again.
+    /// Writes a new group with other members, some of which may be the same, and then with its first members again.
     #[test]
     fn a_content_that_is_written_again_after_another_is_as_before(
         first in weights(),
@@ -179,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Exact shares require some moves; there are no others.
+    /// Checks that only those positions move that exact shares require to move.
     #[test]
     fn other_weights_and_new_members_move_as_little_as_exact_shares_allow(
         weights in weights(),
@@ -202,7 +203,7 @@ proptest! {
     }
 }
 
-/// Members are added and removed for good, and weights change. The number of divided buckets stays bounded.
+/// Adds and removes members and changes weights many times. The number of divided buckets must stay bounded.
 #[test]
 fn a_long_history_divides_few_buckets() {
     for size in [4, 16, 64] {
@@ -226,7 +227,8 @@ fn a_long_history_divides_few_buckets() {
     }
 }
 
-/// Each absent member's part is shared out separately, which divides buckets. The figures are in docs/ARCHITECTURE.md.
+/// Checks the bounds of divided buckets that docs/ARCHITECTURE.md states. Buckets are divided because each absent
+/// member's part is divided separately among the present members.
 #[test]
 fn absent_members_divide_a_bounded_number_of_buckets() {
     for size in [4, 8, 16, 32] {
@@ -253,10 +255,10 @@ fn a_group_that_was_empty_for_a_while_is_what_it_was() {
     let empty = next(&whole, Vec::new());
     assert_eq!(empty.buckets.choose(5), None);
     assert_eq!(next(&empty, whole.bidders.clone()), whole);
-    // Other members take nothing from the old group.
+    // Members that were not in the old group keep none of its positions.
     let others: Vec<Bidder> = (9..12).map(|id| bidder(id, 2)).collect();
     assert_eq!(next(&empty, others.clone()), new(others));
-    // A group that was always empty has nothing to keep.
+    // A group that was always empty has no positions to keep.
     let empty = new(Vec::new());
     assert_eq!(next(&empty, whole.bidders.clone()), whole);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers the targets of entries: entries with equal targets share a number, their *class*. A table of a million
-//! routes has few next hops, and small numbers give small lookup structures.
+//! Numbers the targets of entries. Entries with equal targets share a number, their *class*. A table of a million
+//! routes has few next hops, so the numbers are small, and small numbers make lookup structures small.
 //!
-//! The row of a class has the same format as the row of an entry's record: head, then parameters. A one-shot group is
-//! named by the slot of the entry that owns it.
+//! The row of a class has the format of the row of an entry's record: the head, then the parameters. A one-shot group
+//! is identified by the slot of the entry that owns it.
 //!
-//! Each side has the rows of its classes ([`Rows`]). A number without entries is reused only after both sides have been
-//! updated.
+//! Each side has its own rows of the classes ([`Rows`]). A number whose last entry was removed is reused only after
+//! both sides have been updated.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::AtomicU64;
@@ -20,20 +20,20 @@ use crate::slab::Record;
 #[derive(Debug)]
 pub(super) struct Classes {
     hasher: DefaultHashBuilder,
-    /// Index of the numbers by row.
+    /// Index that finds a number by its row.
     numbers: HashTable<u32>,
-    /// Words in a row.
+    /// Number of words in a row.
     words: usize,
-    /// Rows, consecutive.
+    /// The rows, one after the other.
     rows: Vec<u64>,
-    /// Number of entries of each class; 0 if it is free or idle.
+    /// Number of entries of each class; 0 if the number is free or idle.
     entries: Vec<u32>,
     free: Vec<u32>,
     /// Numbers allocated since both sides were last updated.
     fresh: Vec<u32>,
-    /// Numbers whose last entry was removed since then.
+    /// Numbers whose last entry was removed since both sides were last updated.
     idle: Vec<u32>,
-    /// Scratch memory: the row to find.
+    /// Scratch memory for the row that is looked up.
     wanted: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Classes {
         }
     }
 
-    /// Returns the class of an entry's target, and counts one more entry.
+    /// Returns the class of an entry's target, and increments the class's number of entries.
     pub(super) fn add(&mut self, entry: &Record<'_>) -> u32 {
         let Self {
             hasher,
@@ -92,7 +92,7 @@ impl Classes {
         number
     }
 
-    /// Counts one entry fewer in a class.
+    /// Decrements a class's number of entries.
     pub(super) fn release(&mut self, number: u32) {
         let entries = &mut self.entries[number as usize];
         *entries -= 1;
@@ -101,7 +101,7 @@ impl Classes {
         }
     }
 
-    /// Frees idle numbers. Both sides must have been updated.
+    /// Frees idle numbers. Order: both sides must have been updated before.
     pub(super) fn forget(&mut self) {
         self.fresh.clear();
         while let Some(number) = self.idle.pop() {
@@ -109,7 +109,7 @@ impl Classes {
                 continue;
             }
             let hash = self.hasher.hash_one(self.row(number));
-            // A number that became idle twice has been removed already.
+            // A number that became idle twice is in the list twice, and may be removed already.
             if let Ok(place) = self.numbers.find_entry(hash, |known| *known == number) {
                 place.remove();
                 self.free.push(number);
@@ -130,7 +130,7 @@ impl Classes {
         }
     }
 
-    /// Updates a side's rows.
+    /// Writes the rows of fresh numbers to a side's rows.
     pub(super) fn show(&self, rows: &mut Rows) {
         for number in &self.fresh {
             rows.set(*number, self.row(*number));
@@ -138,12 +138,12 @@ impl Classes {
     }
 }
 
-/// Rows of the classes, on a side.
+/// The rows of the classes on one side.
 #[derive(Debug)]
 pub(super) struct Rows {
     /// Number of words in a row.
     words: usize,
-    /// Rows, consecutive. Atomic like the words of records, because machine code and lookups read either as a [`Row`].
+    /// The rows, one after the other. Atomic like the words of records, because both are read as a [`Row`].
     rows: Vec<AtomicU64>,
 }
 
@@ -155,7 +155,7 @@ impl Rows {
         &self.rows[start..start + self.words]
     }
 
-    /// Returns the words of a row that [`words`](Self::words) returned for a class.
+    /// Returns all words of a row that begins where [`words`](Self::words) of some class begin.
     pub(super) fn words_of(&self, row: Row<'_>) -> &[AtomicU64] {
         let bytes = row.as_ptr().addr() - self.rows.as_ptr().addr();
         let start = bytes / size_of::<u64>();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Longest-prefix match with any number of exact fields (a VRF, say): one FIB for each value of the exact fields.
+//! Longest-prefix match with any number of exact fields, such as a VRF. Each value of the exact fields has its own FIB.
 //!
-//! The routes are stored once ([`Routes`]). A side has the lookup structures, which follow the routes.
+//! The routes are stored once ([`Routes`]). Each side has its own lookup structures, which follow the routes.
 //!
 //! If entries keep no packet state, a FIB's values are classes of entries with equal targets. Otherwise they are the
 //! entries' slots.
@@ -24,7 +24,7 @@ use classes::{Classes, Rows};
 pub(crate) use routes::{Routes, SharedRoutes};
 use vrfs::Vrfs;
 
-/// Lookup structure of one VRF, for the narrower address type that holds the prefix field.
+/// Lookup structure of one VRF. The address type is the narrowest one that holds the prefix field.
 #[derive(Debug)]
 enum VrfFib {
     Narrow(Follower<u32>),
@@ -35,11 +35,11 @@ enum VrfFib {
 pub(crate) struct LpmTable {
     routes: SharedRoutes,
     vrfs: Vrfs<VrfFib>,
-    /// Algorithm for VRFs that are added later, if an operator has pinned one.
+    /// Algorithm for VRFs that are added later, if an operator has pinned an algorithm.
     pinned: Option<String>,
     /// Whether the build of a FIB is pending.
     pending: bool,
-    /// Rows of the classes, if values are classes.
+    /// Rows of the classes, if the FIBs' values are classes.
     rows: Option<Rows>,
 }
 
@@ -83,7 +83,7 @@ impl LpmTable {
         self.value(key).map(|value| self.row_at(slab, value))
     }
 
-    /// Returns the row for a left-aligned address of at most 32 bits. `exact` is the exact fields as one number.
+    /// Returns the row for a left-aligned address of at most 32 bits. `exact` has the exact fields as one number.
     #[inline]
     pub(crate) fn row_narrow<'a>(
         &'a self,
@@ -110,14 +110,14 @@ impl LpmTable {
         let VrfFib::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
-        // Does not yield for the lines of `way`: they are in the second-level cache or the next one, so a yield would
-        // cost as much as the miss.
+        // Does not yield for the lines of `way`. These lines are in the second-level or third-level cache, and a yield
+        // would cost as much as the miss.
         pause_for(fib.lines(address), wait);
         let value = fib.lookup(address);
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// Like [`row_narrow`](Self::row_narrow), for an address of more bits.
+    /// Like [`row_narrow`](Self::row_narrow), for an address of more than 32 bits.
     #[inline]
     pub(crate) fn row_wide<'a>(
         &'a self,
@@ -159,7 +159,7 @@ impl LpmTable {
         }
     }
 
-    /// Returns the result to which a row of this table belongs.
+    /// Returns the lookup result that belongs to a row of this table.
     pub(super) fn at<'a>(&'a self, slab: &Slab, row: Row<'a>) -> Found<'a> {
         match &self.rows {
             Some(rows) => {
@@ -170,8 +170,8 @@ impl LpmTable {
         }
     }
 
-    /// Returns the length of the longest prefix that a key matches. Used to explain the lookup of a packet, so it never
-    /// waits: while the routes are being changed, it returns the full width.
+    /// Returns the length of the longest prefix that a key matches. The result serves to explain a packet's lookup.
+    /// Never waits: while the routes are being changed, returns the full width of the field.
     pub(super) fn prefix_len(&self, key: &[u8]) -> Option<u32> {
         let value = self.value(key)?;
         let width = self.vrfs.layout.width;
@@ -238,9 +238,9 @@ impl LpmTable {
         status.collect()
     }
 
-    /// Pins an algorithm, or (with `None`) returns to automatic choice, for the FIB of these exact fields, or for all
-    /// present and future FIBs. Returns whether there is such a FIB. On an error, every FIB that can use the algorithm
-    /// does so.
+    /// Pins the algorithm `name` for the FIB of these exact fields, or for all present and future FIBs. If `name` is
+    /// `None`, returns to automatic choice. Returns whether there is such a FIB. On an error, every FIB that can use
+    /// the algorithm uses it.
     pub(crate) fn pin(
         &mut self,
         exact: Option<&[u8]>,
@@ -275,19 +275,19 @@ impl LpmTable {
     }
 }
 
-/// Prefetches these lines and yields until they have arrived.
+/// Prefetches these cache lines and yields until they have arrived.
 #[inline(always)]
 fn pause_for(lines: Lines, wait: &impl Wait) {
     lines.addresses().for_each(|line| wait.ask(line));
     wait.pause();
 }
 
-/// Creates a follower without routes.
+/// Creates the lookup structure of a FIB without routes.
 fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
     let nothing = Rib::new();
     let mut fib = Follower::new(&nothing);
     if pinned.is_some() {
-        // Any algorithm can be built without routes, so this cannot fail.
+        // Every algorithm can be built without routes, so this cannot fail.
         let _ = fib.pin(pinned, &nothing);
     }
     fib
@@ -310,7 +310,7 @@ impl VrfFib {
             (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
                 fib.follow(routes.changes(), routes.rib(), || now);
             }
-            // Cannot happen: both have the table's width.
+            // Unreachable, because both have the table's width.
             _ => {}
         }
     }

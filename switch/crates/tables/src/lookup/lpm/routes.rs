@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of a longest-prefix table: a single copy, which truth changes and both sides follow.
+//! The routes of a longest-prefix table. There is one copy, which the truth changes and both sides follow.
 //!
-//! Records which prefixes have changed since both sides were last updated, and reuses the number of a class only when
-//! neither side uses it. Beside its value, which is for lookups, each route holds its entry's slot. So this is also
-//! truth's index of the entries.
+//! This module records the prefixes that have changed since both sides were last updated. It reuses the number of a
+//! class only when neither side uses the number. A route holds the value for lookups, and also its entry's slot. So the
+//! routes also serve as the truth's index of the entries.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn prefetch<A: Address>(
     }
 }
 
-/// Routes of one VRF, for the narrower address type that holds the prefix field.
+/// Routes of one VRF. The address type is the narrowest one that holds the prefix field.
 #[derive(Debug)]
 pub(super) enum VrfRoutes {
     Narrow(TrackedRib<u32>),
@@ -92,13 +92,14 @@ fn slot_of<A: Address>(routes: &TrackedRib<A>, prefix: Prefix<A>) -> Option<u32>
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(super) vrfs: Vrfs<VrfRoutes>,
-    /// Positions of VRFs with changes. Invariant: these positions are stable until the changes are cleared.
+    /// Positions of VRFs with recorded changes. Invariant: these positions are stable until the changes are cleared.
     pub(super) touched: Vec<usize>,
-    /// Classes of targets; `None` if values are slots.
+    /// Classes of targets. `None` if the values for lookups are slots.
     pub(super) classes: Option<Classes>,
 }
 
-/// Shared routes. Truth locks them to change them, the sides to follow them. Packets never wait for this lock.
+/// Shared routes. The truth locks them to change them, and the sides lock them to follow them. Packets never wait for
+/// this lock.
 pub(crate) type SharedRoutes = Arc<RwLock<Routes>>;
 
 impl Routes {
@@ -121,8 +122,8 @@ impl Routes {
         }
     }
 
-    /// Prefetches for changes of the entries with these keys: reads the routes of all keys together, so that cache
-    /// misses overlap, and prefetches the entries' records.
+    /// Prefetches the records of the entries with these keys, for changes of the entries. Reads the routes of all keys
+    /// together, so that cache misses overlap.
     pub(crate) fn prefetch(&self, slab: &Slab, keys: &[KeyRef<'_>]) {
         let layout = &self.vrfs.layout;
         // Usually all keys are in one VRF.
@@ -142,7 +143,7 @@ impl Routes {
         }
     }
 
-    /// Adds an entry, or replaces the one with an equal key.
+    /// Adds an entry, or replaces the entry with an equal key.
     pub(crate) fn insert(&mut self, entry: Record<'_>) {
         let (key, length, slot) = (entry.value(), entry.prefix_len(), entry.slot());
         let value = match &mut self.classes {
@@ -164,7 +165,7 @@ impl Routes {
         self.release(replaced);
     }
 
-    /// Removes the entry with the key of `entry`.
+    /// Removes the entry that has the key of `entry`.
     pub(crate) fn remove(&mut self, entry: Record<'_>) {
         let (key, length) = (entry.value(), entry.prefix_len());
         let Some(at) = self.vrfs.position(key) else {
@@ -195,7 +196,7 @@ impl Routes {
         }
     }
 
-    /// Reduces the recorded changes. Must be called before sides follow.
+    /// Reduces the recorded changes to a minimum. Order: must be called before the sides follow.
     pub(crate) fn prepare(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
@@ -205,12 +206,13 @@ impl Routes {
         }
     }
 
-    /// Clears the recorded changes. Must be called after both sides have followed.
+    /// Clears the recorded changes. Order: must be called after both sides have followed.
     pub(crate) fn forget(&mut self) {
         if let Some(classes) = &mut self.classes {
             classes.forget();
         }
-        // Order: highest position first, since removal moves the last VRF to the position of the removed one.
+        // Order: the highest position comes first, because a removal moves the last VRF to the position of the removed
+        // VRF.
         self.touched.sort_unstable();
         while let Some(at) = self.touched.pop() {
             let routes = &mut self.vrfs.list[at].routes;
@@ -224,7 +226,7 @@ impl Routes {
         }
     }
 
-    /// Returns a copy of the routes of these exact fields.
+    /// Returns a copy of the routes with these exact fields, or `None` if there are no such routes.
     pub(crate) fn copy(&self, exact: &[u8]) -> Option<RibCopy> {
         let routes = self.vrfs.of_exact(exact)?;
         (!routes.is_empty()).then(|| match routes {
@@ -234,7 +236,7 @@ impl Routes {
     }
 }
 
-/// A copy of routes, to try algorithms on.
+/// A copy of routes, on which algorithms are measured.
 #[derive(Debug)]
 pub(crate) enum RibCopy {
     Narrow(Rib<u32>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Map from the values of the exact fields of a longest-prefix table (VRFs, say) to any data.
+//! Map from the values of the exact fields of a longest-prefix table, such as a VRF, to any data.
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -10,12 +10,12 @@ use sluice_program::Table;
 use crate::handle::exact_fields;
 use crate::packing::Packing;
 
-/// Positions of a key's fields.
+/// Positions of the fields in a key.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// Ranges of the exact fields: before and after the prefix field.
+    /// Byte ranges of the exact fields before and after the prefix field.
     exact: [Range<usize>; 2],
-    /// Packing of the exact fields into a number, if they have at most 64 bits.
+    /// Packing of the exact fields into a number, if these fields have at most 64 bits.
     packing: Option<Packing>,
     prefix: Range<usize>,
     pub(super) width: u32,
@@ -69,7 +69,7 @@ impl Layout {
     }
 }
 
-/// One value of the exact fields, and its data.
+/// Data for one value of the exact fields.
 #[derive(Debug)]
 pub(super) struct Vrf<T> {
     /// Bytes of the exact fields, concatenated.
@@ -99,7 +99,7 @@ impl<T> Vrfs<T> {
         }
     }
 
-    /// Returns the data for exact fields that pack into this number.
+    /// Returns the data for the exact fields whose packed number is `number`.
     #[inline]
     pub(super) fn of_number(&self, number: u64) -> Option<&T> {
         match &self.list[..] {
@@ -127,7 +127,7 @@ impl<T> Vrfs<T> {
         found.map(|vrf| &vrf.routes)
     }
 
-    /// Returns the position for the exact fields of a key.
+    /// Returns the position in the list of the exact fields of a key.
     pub(super) fn position(&self, key: &[u8]) -> Option<usize> {
         let layout = &self.layout;
         let [before, after] = layout.exact.clone().map(|range| &key[range]);
@@ -144,7 +144,7 @@ impl<T> Vrfs<T> {
         found.map(|at| *at as usize)
     }
 
-    /// Returns the position for the exact fields of an element of another map.
+    /// Returns the position in the list of the exact fields that `other`, an element of another map, has.
     pub(super) fn position_like<U>(&self, other: &Vrf<U>) -> Option<usize> {
         let same = |at: &u32| self.list[*at as usize].exact == other.exact;
         let found = self.index.find(self.hash_of(other), same);
@@ -159,7 +159,7 @@ impl<T> Vrfs<T> {
         hash(&self.hasher, number)
     }
 
-    /// Adds an element for the exact fields of a key. There must be none yet. Returns its position.
+    /// Adds an element for the exact fields of a key, and returns its position. There must be no such element yet.
     pub(super) fn add(&mut self, key: &[u8], routes: T) -> usize {
         let packing = self.layout.packing.as_ref();
         self.push(Vrf {
@@ -169,7 +169,7 @@ impl<T> Vrfs<T> {
         })
     }
 
-    /// Adds an element for the exact fields of an element of another map. Returns its position.
+    /// Adds an element with the exact fields of `other`, an element of another map. Returns its position.
     pub(super) fn add_like<U>(&mut self, other: &Vrf<U>, routes: T) -> usize {
         self.push(Vrf {
             exact: other.exact.clone(),
@@ -208,7 +208,7 @@ impl<T> Vrfs<T> {
     }
 }
 
-/// Returns the hash of exact fields: of their number, or of the bytes before and after the prefix.
+/// Returns the hash of exact fields, given as their packed number, or as the bytes before and after the prefix field.
 fn hash(hasher: &DefaultHashBuilder, exact: Result<u64, (&[u8], &[u8])>) -> u64 {
     match exact {
         Ok(number) => hasher.hash_one(number),
