@@ -143,7 +143,7 @@ proptest! {
         let (_, other) = schema_and_store();
         let expected = long_way(&schema, &other, &entry);
         match &batch.items()[0] {
-            Item::Entry(item) => {
+            DecodedUpdate::Entry(item) => {
                 let mut transaction = store.transaction();
                 transaction.insert_compiled(item.plan.table, &batch.compiled(item)).unwrap();
                 transaction.commit();
@@ -151,7 +151,7 @@ proptest! {
             }
             // Only unusual updates may take the slow path, for example an update whose key has only "don't care"
             // fields.
-            Item::Update(update) => {
+            DecodedUpdate::Update(update) => {
                 let unusual = entry.is_default_action || entry.priority != 0;
                 prop_assert!(expected.is_err() || unusual, "{update:?}");
             }
@@ -173,11 +173,11 @@ fn last(plans: &Plans, request: &Request) -> Result<String, tonic::Code> {
     let batch = Batch::decode(plans, request).map_err(|status| status.code())?;
     let last = batch.items().last().unwrap();
     Ok(match last {
-        Item::Entry(item) => {
+        DecodedUpdate::Entry(item) => {
             let (operation, entry) = (item.operation, batch.compiled(item));
             format!("{operation:?} {} {entry:?}", item.plan.id)
         }
-        Item::Update(update) => format!("{update:?}"),
+        DecodedUpdate::Update(update) => format!("{update:?}"),
     })
 }
 
