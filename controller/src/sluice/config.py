@@ -177,7 +177,7 @@ class ApiKeys(ConfigSection, title="api"):
 
     socket = optional(
         scalars.path,
-        "Where `sluice` and programs ask; mode 0660.",
+        "Unix socket of the JSON API, for `sluice` and other clients. Mode 0660.",
         f"`{RUN_DIRECTORY}/ROUTER.sock`",
     )
 
@@ -187,11 +187,13 @@ class AuditKeys(ConfigSection, title="audit"):
 
     file = optional(
         scalars.path,
-        "Where it is written ([policy.md](../how-to/policy.md#audit-log)).",
+        "File of the audit log ([policy.md](../how-to/policy.md#audit-log)).",
         "`audit.log` in the state directory",
     )
     rate = defaulted(
-        scalars.integer(1, 100_000, "events a second"), 100, "The most events of each kind."
+        scalars.integer(1, 100_000, "events a second"),
+        100,
+        "Maximum rate of log entries for each kind of event.",
     )
 
 
@@ -199,29 +201,33 @@ class InterfaceKeys(ConfigSection, title="interfaces"):
     """Keys of a layer-3 interface."""
 
     name = required(
-        scalars.interface_name, "The interface's name, like `r1-eth1`, which its TAP has too."
+        scalars.interface_name, "Name of the interface and of its TAP device, like `r1-eth1`."
     )
-    port = required(scalars.integer(0, 509), "The switch port's number.")
-    vlan = defaulted(scalars.integer(0, 4094), 0, "Its VLAN on that port; 0: untagged.")
-    mac = required(_unicast_mac, "The interface's MAC address.")
-    mtu = defaulted(scalars.integer(1280, 9216, "bytes"), 1500, "The longest IP packet.")
+    port = required(scalars.integer(0, 509), "Number of the switch port.")
+    vlan = defaulted(
+        scalars.integer(0, 4094), 0, "VLAN of the interface on the port. 0 means untagged."
+    )
+    mac = required(_unicast_mac, "MAC address of the interface.")
+    mtu = defaulted(
+        scalars.integer(1280, 9216, "bytes"), 1500, "Longest IP packet that the interface sends."
+    )
     addresses = list_of(
         interface_address,
         "`ADDRESS/LENGTH`",
-        "IPv4 and IPv6, each one that a host can have: no loopback, group or reserved address, and"
-        " neither the first of a subnet nor the last of an IPv4 one, where it has such.",
+        "IPv4 and IPv6 addresses of the interface. Loopback, multicast and reserved addresses"
+        " are refused. The first address of a subnet and the last of an IPv4 subnet are refused"
+        " too, except in /31, /32, /127 and /128.",
     )
-    vrf = defaulted(
-        scalars.one_of((DEFAULT_VRF,), "a VRF"), DEFAULT_VRF, "The VRF that it belongs to."
-    )
+    vrf = defaulted(scalars.one_of((DEFAULT_VRF,), "a VRF"), DEFAULT_VRF, "VRF of the interface.")
     device = optional(
         scalars.interface_name,
-        "The port's own device, where this host can see it: the interface's carrier follows it.",
+        "Network device of the port, if this host has one. The carrier of the TAP follows the"
+        " carrier of this device.",
     )
     spd = required(
         scalars.Scalar(scalars.name.convert, "an SPD, or `none`"),
-        "What guards the interface.",
-        "required where there is an SPD",
+        "SPD whose rules apply to the interface. `none` means no policy: every packet passes.",
+        "required if `spds` has an entry",
     )
 
 
@@ -230,24 +236,26 @@ class RouterKeys(ConfigSection, title="router"):
 
     router = required(
         scalars.name,
-        "The router's name, like `router: r1`; it names sockets and state, and seeds the choice"
-        " among equal paths.",
+        "Name of the router, like `router: r1`. Default paths of sockets and state contain the"
+        " name. The name also seeds the ECMP hash.",
     )
-    switch = section_of(SwitchKeys, "Where the switch is")
-    fpm = section_of(FpmKeys, "Where zebra connects")
-    ike = section_of(IkeKeys, "Who may send as IKE")
-    api = section_of(ApiKeys, "Where `sluice` asks")
+    switch = section_of(SwitchKeys, "Connection to the switch")
+    fpm = section_of(FpmKeys, "FPM server, for zebra's routes")
+    ike = section_of(IkeKeys, "Users that may send IKE packets")
+    api = section_of(ApiKeys, "API socket")
     state_dir = optional(
         scalars.path,
-        "Policy as committed last, interfaces' numbers, the audit log.",
+        "Directory of the state: the last committed policy, the interface numbers, the audit log.",
         f"`{STATE_DIRECTORY}/ROUTER`",
     )
-    metrics = section_of(MetricsKeys, "Where Prometheus asks")
-    audit = section_of(AuditKeys, "The audit log")
+    metrics = section_of(MetricsKeys, "Metrics server, for Prometheus")
+    audit = section_of(AuditKeys, "Audit log")
     vrfs = section_of(VrfKeys, "VRFs by name")
     interfaces = sections_of(InterfaceKeys, "Layer-3 interfaces", "required")
-    limits = section_of(LimitKeys, "What the controller spends at most")
-    punt_rates = section_of(PuntRateKeys, "What the switch sends to the CPU")
+    limits = section_of(LimitKeys, "Limits of the controller's resources")
+    punt_rates = section_of(
+        PuntRateKeys, "Rates at which the switch punts packets to the controller"
+    )
     spds = sections_of(SpdKeys, "Security policy databases")
     bundles = sections_of(BundleKeys, "Bundles of security associations")
     engines = sections_of(EngineKeys, "ESP engines")

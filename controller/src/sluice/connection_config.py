@@ -192,30 +192,34 @@ def _host_port(value: object) -> HostPort:
 class TlsKeys(ConfigSection, title="switch.tls"):
     """Keys of mutual TLS. Paths are relative to the configuration's directory."""
 
-    ca = required(scalars.path, "The certificate of the authority that signed the switch's (PEM).")
-    certificate = required(scalars.path, "The controller's certificate (PEM).")
-    key = required(scalars.path, "The controller's private key (PEM).")
+    ca = required(
+        scalars.path, "Certificate (PEM) of the authority that signed the switch's certificate."
+    )
+    certificate = required(scalars.path, "Certificate of the controller (PEM).")
+    key = required(scalars.path, "Private key of the controller (PEM).")
     server_name = optional(
-        scalars.text, "The name that the switch's certificate must have.", "the address's host"
+        scalars.text, "Name that the switch's certificate must contain.", "the host of `address`"
     )
 
 
 class SwitchKeys(ConfigSection, title="switch"):
     """Keys of the P4Runtime target."""
 
-    target = defaulted(scalars.one_of(TARGETS), TARGETS[0], "What the switch is.")
+    target = defaulted(scalars.one_of(TARGETS), TARGETS[0], "Type of the switch.")
     address = optional(
         _switch_address,
-        "Where it serves P4Runtime.",
+        "Address of the switch's P4Runtime server.",
         f"{shown(default_address('ROUTER', TARGETS[0]))};"
         f" {shown(default_address('ROUTER', BMV2))} for BMv2",
     )
-    device_id = defaulted(scalars.integer(1, 2**64 - 1), 1, "The number of its P4Runtime device.")
-    cpu_port = defaulted(scalars.integer(1, 510), 510, "The port given to it by `--cpu-port`.")
+    device_id = defaulted(scalars.integer(1, 2**64 - 1), 1, "P4Runtime device ID of the switch.")
+    cpu_port = defaulted(
+        scalars.integer(1, 510), 510, "CPU port of the switch, as in its option `--cpu-port`."
+    )
     pipeline = optional(
         scalars.path,
-        "The directory with `router.json` and `router.p4info.txtpb`.",
-        "the project's own",
+        "Directory that contains `router.json` and `router.p4info.txtpb`.",
+        "the installed pipeline",
     )
     tls = section_of(
         TlsKeys,
@@ -233,14 +237,16 @@ class FpmKeys(ConfigSection, title="fpm"):
     listen = defaulted(
         _fpm_listen,
         _FPM.listen,
-        "Where zebra's `dplane_fpm_nl` connects; loopback only, from port 1024 on.",
+        "Address that zebra's `dplane_fpm_nl` connects to. A loopback address and a port from"
+        " 1024 are required.",
     )
-    users = list_of(_user, "names, numbers", "The users whose processes may connect.", _FPM.users)
+    users = list_of(_user, "names, numbers", "Users whose processes may connect.", _FPM.users)
     quiet_seconds = defaulted(
         scalars.number(0.1, 3600, "seconds"),
         _FPM.quiet_seconds,
-        "The silence after which zebra's replay counts as complete; what the kernel still holds"
-        " stays all the same.",
+        "Time without an FPM message after which zebra's replay of its routes counts as"
+        " complete. Routes that zebra did not replay but the kernel still holds stay in the"
+        " switch.",
     )
 
 
@@ -250,8 +256,8 @@ class IkeKeys(ConfigSection, title="ike"):
     users = list_of(
         _user,
         "names, numbers",
-        "The users who may send from UDP ports 500 and 4500, which policy bypasses"
-        " ([security.md](../security.md)).",
+        "Users whose processes may send from UDP ports 500 and 4500. IPsec policy does not apply"
+        " to these packets ([security.md](../security.md)).",
         IkeConfig().users,
     )
 
@@ -261,8 +267,8 @@ class MetricsKeys(ConfigSection, title="metrics"):
 
     listen = optional(
         _metrics_listen,
-        "Where `GET /metrics` is answered: a Unix socket, or TCP on loopback.",
-        "nowhere",
+        "Address that answers `GET /metrics`: a Unix socket, or TCP on loopback.",
+        "none: metrics are not served",
     )
 
 

@@ -82,55 +82,61 @@ class LimitKeys(ConfigSection, title="limits"):
     held_packets_per_neighbor = defaulted(
         scalars.integer(0, _COUNT, "packets"),
         _DEFAULT.held_packets_per_neighbor,
-        "Packets that wait while a neighbour is resolved.",
+        "Maximum number of packets that wait for the resolution of one neighbour.",
     )
     held_packets = defaulted(
-        scalars.integer(0, _COUNT, "packets"), _DEFAULT.held_packets, "The same, of all neighbours."
+        scalars.integer(0, _COUNT, "packets"),
+        _DEFAULT.held_packets,
+        "Maximum number of packets that wait for the resolution of all neighbours.",
     )
     held_seconds = defaulted(
         scalars.number(0.1, 60, "seconds"),
         _DEFAULT.held_seconds,
-        'How long a packet waits. Then its sender is told "host unreachable".',
+        "Longest wait of a packet for the resolution. After this time the router drops the"
+        ' packet and sends "host unreachable" to its source.',
     )
     icmp_errors_per_second = defaulted(
         scalars.integer(0, _COUNT, "a second"),
         _DEFAULT.icmp_errors_per_second,
-        "ICMP errors that the router sends; a tenth of them to any one host.",
+        "Maximum rate of ICMP errors that the router sends to all hosts. The limit for each host"
+        " is a tenth of this rate.",
     )
     icmp_errors_burst = defaulted(
         scalars.integer(0, _COUNT, "errors"),
         _DEFAULT.icmp_errors_burst,
-        "ICMP errors that it sends at once.",
+        "Maximum burst of ICMP errors that the router sends to all hosts. The limit for each"
+        " host is half of this burst.",
     )
     punt_queue = defaulted(
         scalars.integer(64, _COUNT, "packets"),
         _DEFAULT.punt_queue,
-        "Packets that wait for the controller.",
+        "Length of the queue of punted packets that wait for the controller.",
     )
     fragment_datagrams = defaulted(
         scalars.integer(1, _COUNT, "datagrams"),
         _DEFAULT.fragment_datagrams,
-        "Datagrams in fragments that are known at a time.",
+        "Maximum number of fragmented datagrams that the controller tracks.",
     )
     fragments_waiting = defaulted(
         scalars.integer(0, _COUNT, "fragments"),
         _DEFAULT.fragments_waiting,
-        "Later fragments that wait for their first.",
+        "Maximum number of later fragments that wait for the first fragment of their datagram.",
     )
     fragment_seconds = defaulted(
         scalars.number(0.1, 60, "seconds"),
         _DEFAULT.fragment_seconds,
-        "From a datagram's first fragment seen to its last.",
+        "Time after which the controller forgets a fragmented datagram, from the first fragment"
+        " that arrived.",
     )
     auditor_per_second = defaulted(
         scalars.integer(100, _COUNT, "a second"),
         _DEFAULT.auditor_per_second,
-        "Entries of the switch that the audit compares.",
+        "Rate at which the auditor compares entries of the switch with the wanted entries.",
     )
     auditor_seconds = defaulted(
         scalars.number(0.1, 3600, "seconds"),
         _DEFAULT.auditor_seconds,
-        "From one round of the audit to the next.",
+        "Interval between the starts of two rounds of the auditor.",
     )
 
 
@@ -139,11 +145,11 @@ class PuntRateKeys(ConfigSection, title="punt_rates"):
 
     rate = required(
         scalars.integer(0, 10_000_000, "packets a second"),
-        "The packets a second that the switch sends to the controller for this reason.",
+        "Maximum rate of packets that the switch punts to the controller for this reason.",
     )
     burst = optional(
         scalars.integer(1, 1_000_000, "packets"),
-        "The packets that it sends at once.",
+        "Maximum burst of packets that the switch punts for this reason.",
         "a fifth of the rate",
     )
 

@@ -103,90 +103,105 @@ _SECONDS = scalars.Scalar(_whole_seconds, _COUNT.values)
 class LifetimeKeys(ConfigSection, title="security_associations.soft"):
     """Keys of the lifetime limits of an SA."""
 
-    bytes = optional(_COUNT, "Bytes of the packets that it protects, in clear.", "no limit")
-    packets = optional(_COUNT, "Packets that it protects.", "no limit")
-    seconds = optional(_SECONDS, "Seconds since it was first given to an engine.", "no limit")
+    bytes = optional(
+        _COUNT, "Number of bytes that the SA has protected, counted in clear.", "no limit"
+    )
+    packets = optional(_COUNT, "Number of packets that the SA has protected.", "no limit")
+    seconds = optional(
+        _SECONDS, "Time in seconds since the SA was first added to an engine.", "no limit"
+    )
 
 
 class EncapsulationKeys(ConfigSection, title="security_associations.encapsulation"):
     """Keys of the UDP ports of ESP in UDP (RFC 3948). At least one port must be 4500."""
 
-    local_port = defaulted(_PORT, NAT_TRAVERSAL, "This router's.")
-    remote_port = defaulted(_PORT, NAT_TRAVERSAL, "The peer's.")
+    local_port = defaulted(_PORT, NAT_TRAVERSAL, "UDP port of this router.")
+    remote_port = defaulted(_PORT, NAT_TRAVERSAL, "UDP port of the peer.")
 
 
 class SaKeys(ConfigSection, title="security_associations"):
     """Keys of a security association."""
 
-    name = required(scalars.name, "The SA's name, which commands use.")
-    bundle = required(
-        scalars.Scalar(scalars.text.convert, "a bundle"), "The bundle that it serves."
+    name = required(scalars.name, "Name of the SA, used by commands.")
+    bundle = required(scalars.Scalar(scalars.text.convert, "a bundle"), "Bundle of the SA.")
+    direction = required(
+        _member(Direction), "Direction of the SA. `outbound` encrypts, `inbound` decrypts."
     )
-    direction = required(_member(Direction), "`outbound` encrypts, `inbound` decrypts.")
     spi = required(
         scalars.integer(256, 0xFFFFFFFF),
-        "The SPI in its packets; the router that decrypts has chosen it.",
+        "SPI of the ESP packets. The router that decrypts chooses the SPI.",
     )
     mode = defaulted(
         _member(Mode),
         Mode.TUNNEL,
-        "Whether ESP carries IP packets, or the upper layer of packets between `local` and"
-        " `remote` themselves.",
+        "Mode of ESP. `tunnel` carries whole IP packets. `transport` carries the payload of"
+        " packets between `local` and `remote`.",
     )
-    algorithm = required(_ALGORITHM, "How it encrypts and authenticates ([esp.md](../esp.md)).")
+    algorithm = required(
+        _ALGORITHM, "Algorithm for encryption and integrity ([esp.md](../esp.md))."
+    )
     key_file = required(
         scalars.path,
-        "A file with the key in hexadecimal digits, an AEAD's salt at the end; mode 0600.",
-        "required where the algorithm encrypts",
+        "File that contains the key in hexadecimal digits. The key of an AEAD ends with its"
+        " salt. Mode 0600.",
+        "required if the algorithm encrypts",
     )
     integrity_key_file = required(
         scalars.path,
-        "A file with the key of HMAC-SHA-256-128; mode 0600.",
-        "required where the algorithm has one",
+        "File that contains the key of HMAC-SHA-256-128 in hexadecimal digits. Mode 0600.",
+        "required with HMAC-SHA-256-128",
     )
-    esn = defaulted(scalars.boolean, False, "64-bit sequence numbers, as the peer has them.")
-    soft = section_of(LifetimeKeys, "When it should be rekeyed")
-    hard = section_of(LifetimeKeys, "When it ends")
+    esn = defaulted(
+        scalars.boolean,
+        False,
+        "Turns on extended (64-bit) sequence numbers. The peer's setting must be the same.",
+    )
+    soft = section_of(LifetimeKeys, "Soft lifetime: after it, the SA should be rekeyed")
+    hard = section_of(LifetimeKeys, "Hard lifetime: after it, the SA drops its packets")
     engine = optional(
         scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id"),
-        "The only one of the bundle's engines that may serve it.",
-        "any of them",
+        "The only engine of the bundle that may have the SA.",
+        "any engine of the bundle",
     )
     ecn = defaulted(
         scalars.boolean,
         True,
-        "Whether ECN passes between inner and outer header (RFC 6040).",
+        "Copies ECN between the inner and the outer header (RFC 6040).",
     )
-    local = required(unicast, "Outbound: the source address of its packets.", "required outbound")
-    remote = required(unicast, "Outbound: the peer's address.", "required outbound")
+    local = required(
+        unicast, "Outbound: source address of the ESP packets.", "required if outbound"
+    )
+    remote = required(unicast, "Outbound: address of the peer.", "required if outbound")
     encapsulation = section_of(EncapsulationKeys, "Outbound: ESP in UDP", "none")
     ttl = optional(scalars.integer(1, 255), "Outbound: TTL of the outer header.", "64")
-    dscp = optional(scalars.integer(0, 63), "Outbound: DSCP of the outer header.", "as inside")
-    df = defaulted(_member(DontFragment), DontFragment.SET, "Outbound: DF of the outer header.")
+    dscp = optional(scalars.integer(0, 63), "Outbound: DSCP of the outer header.", "the inner DSCP")
+    df = defaulted(
+        _member(DontFragment), DontFragment.SET, "Outbound: DF bit of the outer IPv4 header."
+    )
     fragmentation = defaulted(
         _member(Fragmentation),
         Fragmentation.BEFORE,
-        "Outbound: whether packets that ESP makes too long are fragmented before encryption, or ESP"
-        " is after it, which takes `df: clear` over IPv4"
-        " ([protect.md](../how-to/protect.md#the-path-mtu)).",
+        "Outbound: place of the fragmentation of packets that ESP makes too long. `before`"
+        " fragments the packet before encryption. `after` fragments the ESP packet; over IPv4"
+        " this requires `df: clear` ([protect.md](../how-to/protect.md#the-path-mtu)).",
     )
     tfc_pad_to = defaulted(
         scalars.integer(0, 65535, "bytes"),
         0,
-        "Outbound: shorter packets are padded to this length; 0: none is.",
+        "Outbound: length to which shorter packets are padded. 0 means no padding.",
     )
     replay_window = defaulted(
         scalars.integer(0, MAX_REPLAY_WINDOW, "packets"),
         DEFAULT_REPLAY_WINDOW,
-        "Inbound: the anti-replay window; 0: none.",
+        "Inbound: size of the anti-replay window. 0 turns the check off.",
     )
-    encapsulated = defaulted(scalars.boolean, False, "Inbound: ESP in UDP, and then nothing else.")
+    encapsulated = defaulted(scalars.boolean, False, "Inbound: accepts only ESP in UDP.")
 
 
 class SaFileKeys(ConfigSection, title="a file for `sluice sa add`"):
     """Keys of a file of SAs."""
 
-    security_associations = sections_of(SaKeys, "The SAs")
+    security_associations = sections_of(SaKeys, "List of SAs")
 
 
 KEY_FILES = (SaKeys.key_file, SaKeys.integrity_key_file)

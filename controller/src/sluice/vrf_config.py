@@ -60,17 +60,30 @@ class VrfKeys(ConfigSection, title="vrfs"):
     """Keys of the section of a VRF."""
 
     table = required(
-        scalars.integer(1, 2**32 - 1), "The kernel's routing table.", "required, but for `default`"
+        scalars.integer(1, 2**32 - 1),
+        "Number of the VRF's routing table in the kernel.",
+        "required, except for `default`",
     )
     isolation = optional(
         scalars.one_of(tuple(kind.value for kind in Isolation)),
-        "How the host stack keeps the VRF apart ([vrfs.md](../how-to/vrfs.md)).",
-        "what the kernel has",
+        "Mechanism that separates the VRF's host stack from those of other VRFs"
+        " ([vrfs.md](../how-to/vrfs.md)).",
+        "the first that is possible",
     )
-    device = optional(scalars.interface_name, "The kernel's VRF device.", "the VRF's name")
-    namespace = optional(scalars.name, "The network namespace.", "the VRF's name")
+    device = optional(
+        scalars.interface_name,
+        "Name of the kernel's VRF device, for `isolation: device`.",
+        "the VRF's name",
+    )
+    namespace = optional(
+        scalars.name,
+        "Name of the VRF's network namespace, for `isolation: namespace`.",
+        "the VRF's name",
+    )
     next_hop_vrfs = list_of(
-        scalars.name, "VRFs", "The VRFs by whose interfaces this VRF's routes may lead."
+        scalars.name,
+        "VRFs",
+        "Other VRFs whose interfaces the next hops of this VRF's routes may use.",
     )
 
 

@@ -206,107 +206,123 @@ class FlowCacheKeys(ConfigSection, title="spds.flow_cache"):
     enabled = defaulted(
         scalars.boolean,
         _CACHE.enabled,
-        "Whether there is one; `sluice flow-cache on` and `off` change it while running.",
+        "Turns the flow cache of both lists on or off. `sluice flow-cache on` and `off` change"
+        " the setting of a running controller.",
     )
     size = defaulted(
         scalars.integer(1, 1_000_000, "flows"),
         _CACHE.size,
-        "The flows of each list, IPv4 and IPv6 together.",
+        "Maximum number of cached flows of each list, for IPv4 and IPv6 together.",
     )
     idle_timeout = defaulted(
         scalars.number(1.0, 86400.0, "seconds"),
         _CACHE.idle_timeout,
-        "The time without a packet after which a flow goes.",
+        "Time without a packet after which a flow is deleted from the cache.",
     )
 
 
 class SpdKeys(ConfigSection, title="spds"):
     """Keys of a security policy database."""
 
-    name = required(scalars.name, "The SPD's name, which interfaces and bundles use.")
+    name = required(scalars.name, "Name of the SPD, used by interfaces and bundles.")
     file = optional(
         scalars.path,
-        "The file with its rules; or else `inbound` and `outbound` here.",
+        "File that contains the rules. Without this key, `inbound` and `outbound` have the rules.",
     )
     source = optional(
         _source,
-        "Where its rules come from; `kernel`: the IPsec policies that an IKE daemon or `ip xfrm`"
-        " gives the kernel ([ike.md](../how-to/ike.md)).",
+        "Source of the rules. `kernel` means the kernel's IPsec policies, set by an IKE daemon"
+        " or by `ip xfrm` ([ike.md](../how-to/ike.md)).",
         "`configuration`",
     )
     path_mtu = defaulted(
         _PATH_MTU,
         DEFAULT_PATH_MTU,
-        "The longest ESP packet that the paths to peers take; with `source: kernel` only.",
+        "Path MTU to all peers: the longest ESP packet. Only with `source: kernel`.",
     )
     inbound = SpdFileKeys.inbound
     outbound = SpdFileKeys.outbound
     icmp_errors = optional(
         _icmp_errors,
-        "What becomes of ICMP errors that come in clear and match no rule.",
+        "Handling of ICMP errors that arrive in clear and match no rule"
+        " ([rules.md](../how-to/rules.md#icmp-errors)). `off` drops the errors. `checked`"
+        " accepts errors about packets that this SPD bypassed, or about its own ESP packets.",
         "`off`",
     )
-    flow_cache = section_of(FlowCacheKeys, "The lists' caches")
+    flow_cache = section_of(FlowCacheKeys, "Flow caches of both lists")
 
 
 class OutboundKeys(ConfigSection, title="bundles.outbound"):
     """Keys of an encrypting SA that an operator sets in its engine by hand."""
 
-    engine = required(_AN_ENGINE, "The engine that encrypts.")
-    sa = required(_SA_NUMBER, "The SA's number in the engine.")
-    local = required(unicast, "The source address of the ESP packets that this router sends.")
-    spi = optional(_SPI, "The SPI in them; for `icmp_errors: checked` only.", "unknown")
-    path_mtu = defaulted(_PATH_MTU, DEFAULT_PATH_MTU, "The longest ESP packet that the path takes.")
-    overhead = required(scalars.integer(0, 1000, "bytes"), "What the SA adds to a packet, at most.")
+    engine = required(_AN_ENGINE, "ID of the engine that encrypts.")
+    sa = required(_SA_NUMBER, "Number of the SA in the engine.")
+    local = required(unicast, "Source address of the ESP packets that this router sends.")
+    spi = optional(
+        _SPI,
+        "SPI of the ESP packets that this router sends. Only `icmp_errors: checked` uses the SPI.",
+        "unknown",
+    )
+    path_mtu = defaulted(
+        _PATH_MTU, DEFAULT_PATH_MTU, "Path MTU to the peer: the longest ESP packet."
+    )
+    overhead = required(
+        scalars.integer(0, 1000, "bytes"),
+        "Maximum number of bytes that the SA adds to a packet ([esp.md](../esp.md#an-sa)).",
+    )
 
 
 class InboundKeys(ConfigSection, title="bundles.inbound"):
     """Keys of a decrypting SA that an operator sets in its engine by hand."""
 
-    spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
-    engine = required(_AN_ENGINE, "The engine that decrypts.")
-    sa = required(_SA_NUMBER, "The SA's number in the engine.")
+    spi = required(_SPI, "SPI of the peer's ESP packets. The values 1 to 255 are reserved.")
+    engine = required(_AN_ENGINE, "ID of the engine that decrypts.")
+    sa = required(_SA_NUMBER, "Number of the SA in the engine.")
 
 
 class BundleKeys(ConfigSection, title="bundles"):
     """Keys of a bundle: SAs that protect the same traffic."""
 
-    name = required(scalars.name, "The bundle's name, which rules use.")
-    id = required(scalars.integer(1, 0xFFFF), "The bundle's number in the pipeline.")
-    spd = required(_AN_SPD, "The SPD whose rules use it.")
-    vrf = optional(_A_VRF, "The VRF of what it protects, and of its ESP packets.", "`default`")
+    name = required(scalars.name, "Name of the bundle, used by rules.")
+    id = required(scalars.integer(1, 0xFFFF), "Number of the bundle in the pipeline.")
+    spd = required(_AN_SPD, "SPD whose rules may use the bundle.")
+    vrf = optional(_A_VRF, "VRF of the protected packets and of the ESP packets.", "`default`")
     engines = list_of(
         _AN_ENGINE,
-        "engines' ids",
-        "The engines that may serve its SAs, the preferred one first; they have `admin`.",
-        "all that have `admin`",
+        "engine ids",
+        "Engines that may have the bundle's SAs, in order of preference. Each of these engines"
+        " must have `admin`.",
+        "all engines that have `admin`",
     )
     path_mtu = defaulted(
         _PATH_MTU,
         DEFAULT_PATH_MTU,
-        "The longest ESP packet that the path to the peer takes, for `security_associations`.",
+        "Path MTU to the peer: the longest ESP packet. Only for `security_associations`.",
     )
     outbound = section_of(
         OutboundKeys,
-        "The SA that encrypts, given to its engine by hand",
+        "SA that encrypts, added to the engine by hand",
         "none",
     )
-    inbound = sections_of(InboundKeys, "The SAs that decrypt, given to their engines by hand")
+    inbound = sections_of(InboundKeys, "SAs that decrypt, added to their engines by hand")
 
 
 class EngineKeys(ConfigSection, title="engines"):
     """Keys of an ESP engine."""
 
-    id = required(scalars.integer(1, 255), "The engine's number.")
-    port = required(scalars.integer(0, 509), "The switch port that it is on; no interface has it.")
+    id = required(scalars.integer(1, 255), "Number of the engine.")
+    port = required(
+        scalars.integer(0, 509), "Switch port of the engine. No interface may use this port."
+    )
     device = optional(
         scalars.interface_name,
-        "The port's own device, where this host can see it ([policy.md](../how-to/policy.md)).",
+        "Network device of the port, if this host has one ([policy.md](../how-to/policy.md)).",
     )
     admin = optional(
         scalars.socket_path,
-        "The engine's admin socket: it is told its SAs there ([protect.md](../how-to/protect.md)).",
-        "none: it is given its SAs by hand",
+        "Path of the engine's admin socket. The controller adds and deletes the engine's SAs"
+        " over this socket ([protect.md](../how-to/protect.md)).",
+        "none: SAs are added by hand",
     )
 
 

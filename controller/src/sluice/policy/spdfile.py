@@ -70,36 +70,40 @@ def to_action(value: object) -> Action:
 class RuleKeys(ConfigSection, title="Keys of a rule"):
     """Keys of a rule. An absent selector matches everything."""
 
-    name = required(scalars.name, "The rule's name, shown by `sluice show spd`.")
-    action = required(to_action, "What becomes of a packet that matches.")
+    name = required(scalars.name, "Name of the rule, shown by `sluice show spd`.")
+    action = required(to_action, "Action for a packet that matches the rule.")
     bundle = optional(
         scalars.name,
-        "The SA bundle that protects these packets.",
-        "required with `protect`, else not allowed",
+        "The SA bundle that protects the packets.",
+        "required with `protect`, otherwise not allowed",
     )
-    source = ConfigKey(_ADDRESSES, "The packet's source address.", _ANY)
-    destination = ConfigKey(_ADDRESSES, "The packet's destination address.", _ANY)
+    source = ConfigKey(_ADDRESSES, "Source address of the packet.", _ANY)
+    destination = ConfigKey(_ADDRESSES, "Destination address of the packet.", _ANY)
     protocol = ConfigKey(
         f"name ({', '.join(f'`{name}`' for name in PROTOCOLS)}), 0 to 255, list of them, `opaque`",
-        "The protocol after IPv6's extension headers.",
+        "IP protocol. In IPv6, the protocol after the extension headers.",
         _ANY,
     )
-    source_ports = ConfigKey(_PORTS, "The source port, of protocols that have ports.", _ANY)
-    destination_ports = ConfigKey(_PORTS, "The destination port.", _ANY)
+    source_ports = ConfigKey(_PORTS, "Source port. Only for protocols that have ports.", _ANY)
+    destination_ports = ConfigKey(
+        _PORTS, "Destination port. Only for protocols that have ports.", _ANY
+    )
     icmp = ConfigKey(
         "type, range of types, `TYPE/CODE`, `TYPE/LOW-HIGH`, list of them, `opaque`",
-        "ICMP's or ICMPv6's type and code.",
+        "Type and code of ICMP or ICMPv6.",
         _ANY,
     )
-    audit = defaulted(scalars.boolean, False, "Whether the audit log is told; of `discard` only.")
+    audit = defaulted(
+        scalars.boolean, False, "Writes each discarded packet to the audit log. Only for `discard`."
+    )
 
 
 class SpdFileKeys(ConfigSection, title="Keys of an SPD's file"):
     """Keys of an SPD's file."""
 
-    spd = required(scalars.name, "The SPD's name.")
-    inbound = sections_of(RuleKeys, "Rules for packets that come in")
-    outbound = sections_of(RuleKeys, "Rules for packets that leave")
+    spd = required(scalars.name, "Name of the SPD.")
+    inbound = sections_of(RuleKeys, "Rules for packets that the router receives")
+    outbound = sections_of(RuleKeys, "Rules for packets that the router sends")
 
 
 _LISTS = {Direction.INBOUND: SpdFileKeys.inbound, Direction.OUTBOUND: SpdFileKeys.outbound}
