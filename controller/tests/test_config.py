@@ -185,7 +185,7 @@ def test_what_two_interfaces_must_not_share(tmp_path: Path, second: str, said: s
     [
         ("{default: {table: 5}}", "the default VRF has the main table; remove this"),
         ("{a: {table: 254}}", "table 254 belongs to VRF 'default'"),
-        ("{a: {}}", "the kernel's routing table"),
+        ("{a: {}}", "routing table in the kernel"),
         ("{a: {table: 1, b: 2}}", "unknown key"),
         ("{a: {table: 1, next_hop_vrfs: [a]}}", "'a' is not one of: default"),
         ("{a: {table: 1, next_hop_vrfs: [b]}}", "'b' is not one of: default"),
