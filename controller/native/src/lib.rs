@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice._native`, the I/O of the Sluice controller, which passes data to Python in batches.
+//! Implements `sluice._native`, the I/O of the Sluice controller, which passes data to Python in
+//! batches.
 //!
-//! * [`p4runtime`]: one P4Runtime session (stream, Write, Read, pipeline) over tonic,
-//! * [`tap`]: the router's host interfaces,
-//! * [`fpm`]: the server that zebra's `dplane_fpm_nl` connects to, framing only,
-//! * [`routes`]: the table of all routes, and bulk operations on it,
-//! * `python`: classes of the Python module, whose types are documented in `src/sluice/_native.pyi`,
+//! * [`p4runtime`]: runs P4Runtime sessions (stream, Write, Read, pipeline) over tonic,
+//! * [`tap`]: reads and writes the router's host interfaces,
+//! * [`fpm`]: runs the server for zebra's `dplane_fpm_nl`, and only splits its stream into frames,
+//! * [`routes`]: stores all routes and applies bulk operations to them,
+//! * `python`: contains the classes of the Python module, documented in `src/sluice/_native.pyi`,
 //! * [`fast_path`]: forwards packets between [`p4runtime`] and [`tap`] without Python,
-//! * [`mailbox`]: queues from these threads to Python's event loop,
-//! * [`runtime`]: the one tokio thread that P4Runtime and FPM share.
+//! * [`mailbox`]: passes data from these threads to Python's event loop,
+//! * [`runtime`]: runs the tokio thread that P4Runtime and FPM share.
 //!
 //! Invariants:
 //!
 //! * The crate contains no P4 names. Only [`fast_path`] makes decisions, by tables from Python.
 //! * Every queue is bounded. If a queue is full, its writer waits, or data is dropped and counted.
 //! * No input from the network or from Python causes a panic.
-//! * Only `python` depends on Python. The other modules are built and tested without Python (`--no-default-features`).
+//! * Only `python` depends on Python. The other modules are built and tested without Python
+//!   (`--no-default-features`).
 
 pub mod fast_path;
 pub mod fpm;

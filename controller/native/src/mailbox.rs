@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes contents to Python: a lock protects the contents, and an eventfd is readable exactly while there are any.
+//! Passes contents to Python. A lock protects the contents. An eventfd is readable exactly while
+//! the mailbox is not empty.
 //!
-//! Python's event loop watches the eventfd (level-triggered) and removes the contents in slices. The eventfd stays
-//! readable until all contents are removed. The lock is held only to add or remove contents, and never while a thread
-//! acquires Python's GIL. So Python threads and Rust threads may both wait for the lock.
+//! Python's event loop watches the eventfd (level-triggered) and removes the contents in slices.
+//! The eventfd stays readable until all contents are removed.
+//!
+//! The lock is held only to add or remove contents, and never while a thread acquires Python's GIL.
+//! So Python threads and Rust threads may both wait for the lock.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -11,11 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Contents that a mailbox can hold.
 pub trait Contents {
-    /// Returns whether there is nothing for Python to fetch.
+    /// Returns whether the contents are empty, so Python has nothing to fetch.
     fn is_empty(&self) -> bool;
 }
 
-/// Contents that threads share, with a descriptor that is readable while there are any.
+/// Shares contents among threads, with a descriptor that is readable while the contents are not
+/// empty.
 #[derive(Debug)]
 pub struct Mailbox<C> {
     contents: Mutex<C>,
@@ -23,7 +27,7 @@ pub struct Mailbox<C> {
 }
 
 impl<C: Contents> Mailbox<C> {
-    /// Makes a mailbox of `contents`, which must be empty.
+    /// Creates a mailbox of `contents`, which must be empty.
     ///
     /// # Errors
     /// The kernel's error if it provides no eventfd, for example because too many files are open.
@@ -41,7 +45,7 @@ impl<C: Contents> Mailbox<C> {
         })
     }
 
-    /// Reads or changes the contents, and updates the descriptor's state.
+    /// Reads or changes the contents, and sets the eventfd to match them.
     pub fn update<R>(&self, change: impl FnOnce(&mut C) -> R) -> R {
         let mut contents = lock(&self.contents);
         let was_empty = contents.is_empty();
@@ -80,8 +84,8 @@ impl<C: Contents> Mailbox<C> {
     }
 }
 
-/// Locks a mutex, even if a thread panicked while holding it. Every change in this crate adds or removes one item, so
-/// the contents are consistent even then.
+/// Locks a mutex, even if a thread panicked while it held the lock. The data is consistent after
+/// such a panic, because every change in this crate adds or removes a single item.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the one tokio thread that serves all P4Runtime sessions and FPM servers of the process.
+//! Runs the tokio thread that serves all P4Runtime sessions and FPM servers of the process.
 //!
-//! The thread starts with the first session or server, and lives as long as the process. The process may fork only
-//! before that, because threads do not survive a fork.
+//! The thread starts with the first session or server, and lives as long as the process. After this
+//! start the process must not fork, because threads do not survive a fork.
 
 use std::io;
 use std::sync::Mutex;

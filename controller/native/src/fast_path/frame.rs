@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parses the fields of frames that the fast path needs, into checked views.
+//! Parses the fields of a frame that the fast path needs, into checked views.
 //!
-//! The views support fewer packets than `sluice.wire`. Packets with options or extension headers, fragments, and
-//! truncated or inconsistent frames are left to Python.
+//! The views support fewer packets than `sluice.wire`. Python handles packets with options or
+//! extension headers, fragments, and truncated or inconsistent frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,15 @@ use crate::tap::device::Mac;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
-/// The lowest EtherType. A lower value in this field is a length (IEEE 802.3).
+/// Lowest EtherType. A lower value in this field is a length (IEEE 802.3).
 const FIRST_ETHERTYPE: u16 = 0x0600;
 /// LLC header of IS-IS. IS-IS is the only supported protocol without an EtherType.
 const ISIS_LLC: [u8; 3] = [0xfe, 0xfe, 0x03];
 
-/// Mask of IPv4's MF flag and fragment offset.
+/// Mask of the MF flag and the fragment offset in an IPv4 header.
 const FRAGMENT: u16 = 0x3fff;
-/// Number of bytes required behind the IP header. They contain ICMP type and code, or the ports.
+/// Number of bytes that a packet must have after the IP header. They contain ICMP type and code, or
+/// the ports.
 const TRANSPORT: usize = 8;
 
 /// Protocol number of UDP.
@@ -30,7 +31,7 @@ const ICMPV6: u8 = 58;
 /// Payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload<'f> {
-    /// An IP packet: its version, and the bytes behind the Ethernet header.
+    /// An IP packet: its version, and the bytes after the Ethernet header.
     Ip(Version, &'f [u8]),
     /// A payload with another EtherType.
     Other(u16),
@@ -53,7 +54,7 @@ pub(super) struct Frame<'f> {
     pub(super) payload: Payload<'f>,
 }
 
-/// An IP packet without options, extension headers and fragmentation.
+/// An IP packet that has no options or extension headers and is not a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) source: IpAddr,
@@ -124,7 +125,7 @@ impl Packet {
         })
     }
 
-    /// Returns source and destination port of a UDP or TCP packet.
+    /// Returns the source port and the destination port of a UDP or TCP packet.
     pub(super) fn ports(&self) -> Option<(u16, u16)> {
         let [a, b, c, d, ..] = self.transport;
         let has_ports = self.protocol == UDP || self.protocol == TCP;

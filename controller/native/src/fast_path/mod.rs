@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forwards packets between host and switch without Python (the fast path). BFD, BGP, ARP and similar packets pass
-//! through this crate's threads, so a busy Python process does not delay them.
+//! Forwards packets between host and switch without Python (the fast path). This crate's threads
+//! pass BFD, BGP, ARP and similar packets, so a busy Python process does not delay them.
 //!
 //! ```text
 //!   TAP thread      frame     -> rules::from_host -> packet-out queue of the session
@@ -10,17 +10,20 @@
 //!                   Python, through the same queues as without a fast path
 //! ```
 //!
-//! [`rules`] decides by tables that Python sets and updates. Frames that the tables do not cover go to Python, which
-//! treats each of them as if there were no fast path. The fast path itself refuses no frame.
+//! [`rules`] decides by tables that Python sets and updates. Python gets all frames that the tables
+//! do not cover. The fast path itself refuses no frame.
 //!
-//! If Python must know which packets were delivered to the host, it gets copies, in a queue ([`FastPath::told`]). This
-//! queue is bounded. If it is full, the packet itself goes to Python. Each punt reason may use half of the queue, so
-//! that a flood of pings does not displace routing protocols.
+//! Python may need to know which packets were delivered to the host. The fast path then queues a
+//! copy of each such packet ([`FastPath::told`]). This queue is bounded. If the queue is full, the
+//! packet itself goes to Python. Packets of one punt reason may fill at most half of the queue, so
+//! a flood of pings does not displace routing protocols.
 //!
-//! The session's queue is bounded, too. Each TAP may have [`WAITING`] frames in this queue. If there are many TAPs,
-//! each has an equal share of [`ALL_WAITING`] instead, so that no TAP displaces another. All TAPs together use at most
-//! half of the queue, which leaves room for Python's packets. No lock is held while another thread may wait for
-//! Python's GIL.
+//! The session's queue of packet-outs is bounded, too. Each TAP may have [`WAITING`] frames in this
+//! queue. If there are many TAPs, each has an equal share of [`ALL_WAITING`] instead, so no TAP
+//! displaces another. All TAPs together use at most half of the queue, which leaves room for
+//! Python's packets.
+//!
+//! Invariant: no lock is held while another thread may wait for Python's GIL.
 
 mod frame;
 pub mod rules;
@@ -37,9 +40,9 @@ use crate::p4runtime::packet::PacketIn;
 use frame::without_tag;
 use rules::{Interfaces, Rules};
 
-/// Limit of one TAP's frames that wait in the session's queue.
+/// Limit of the frames of one TAP that wait in the session's queue.
 const WAITING: usize = 512;
-/// Limit for the waiting frames of all TAPs, shared equally: half of the queue's default size.
+/// Limit of the waiting frames of all TAPs together: half of the queue's default size.
 const ALL_WAITING: usize = 2048;
 
 /// Interface to a session with a switch.
@@ -52,7 +55,8 @@ pub trait Switch: Debug + Send + Sync {
 pub trait Host: Debug + Send + Sync {
     /// Sends a frame to the host; returns whether the host accepted it.
     fn give(&self, index: u32, frame: &[u8]) -> bool;
-    /// Starts to pass the host's frames to the fast path, because a switch is attached now. Idempotent.
+    /// Starts to pass the host's frames to the fast path, because a switch is attached now. A
+    /// repeated call has no effect.
     fn wake(&self);
 }
 
@@ -67,7 +71,7 @@ pub enum Sent {
     Refused,
 }
 
-/// Counts a frame of a TAP as waiting for the switch, until this is dropped.
+/// Counts one frame of a TAP as waiting for the switch. Dropping the value ends the count.
 #[derive(Debug)]
 pub struct Place(Arc<AtomicUsize>);
 
@@ -78,7 +82,7 @@ impl Place {
     }
 }
 
-/// Returns the limit of waiting frames for each of `taps` TAPs.
+/// Returns the limit of waiting frames for each TAP, if there are `taps` TAPs.
 fn share(taps: usize) -> usize {
     (ALL_WAITING / taps.max(1)).clamp(1, WAITING)
 }
@@ -100,7 +104,7 @@ pub struct Counters {
     pub to_host: AtomicU64,
     /// Frames that the host refused.
     pub to_host_refused: AtomicU64,
-    /// Packets that went to Python because the queue of copies was full.
+    /// Packets that Python handled because the queue of copies was full.
     pub to_host_untold: AtomicU64,
 }
 
@@ -112,7 +116,8 @@ struct Told {
 }
 
 impl Told {
-    /// Adds a packet if there is room. `limit` is the total capacity; one reason may use half of it.
+    /// Adds a packet if there is room. `limit` is the capacity of the queue. Packets of one reason
+    /// may use half of it.
     fn add(&mut self, limit: usize, reason: u128, packet: &PacketIn) -> bool {
         let waiting = self.by_reason.entry(reason).or_default();
         let has_room = self.packets.len() < limit && *waiting < limit.div_ceil(2);
@@ -142,7 +147,7 @@ impl Contents for Told {
     }
 }
 
-/// The fast path; see the module's documentation.
+/// The fast path between the TAPs of a host and the session with a switch.
 #[derive(Debug)]
 pub struct FastPath {
     rules: Rules,
@@ -156,7 +161,8 @@ pub struct FastPath {
 }
 
 impl FastPath {
-    /// Creates a fast path without interfaces, so that no frame passes yet.
+    /// Creates a fast path without interfaces. No frame passes until [`Self::set_interfaces`] was
+    /// called.
     ///
     /// # Errors
     /// The kernel's error if no descriptor is available.
@@ -198,7 +204,8 @@ impl FastPath {
         set(&self.host, Some(host));
     }
 
-    /// Sends a frame of the host to the switch. Returns false if Python must handle it.
+    /// Sends a frame of the host to the switch, or drops and counts the frame if the queue is full.
+    /// Returns false if Python must handle the frame.
     pub fn from_host(&self, index: u32, frame: &[u8]) -> bool {
         let Some(switch) = get(&self.switch) else {
             return false;
@@ -220,7 +227,7 @@ impl FastPath {
         true
     }
 
-    /// Delivers a packet-in to the host. Returns false if Python must handle it.
+    /// Delivers a packet-in to the host. Returns false if Python must handle the packet.
     pub fn to_host(&self, packet: &PacketIn) -> bool {
         let (frame, metadata) = (&packet.payload, &*packet.metadata);
         let Some(host) = get(&self.host).and_then(|host| host.upgrade()) else {
@@ -250,15 +257,16 @@ impl FastPath {
         true
     }
 
-    /// Returns the metadata with which a frame of the host would be sent to the switch. `None` if Python must handle
-    /// it.
+    /// Returns the metadata with which the fast path would send a frame of the host to the switch.
+    /// Returns `None` if Python must handle the frame.
     pub fn would_send(&self, index: u32, frame: &[u8]) -> Option<Vec<u128>> {
         let interfaces = self.interfaces();
         let found = rules::from_host(&self.rules, &interfaces, index, frame);
         found.map(|(_, metadata)| metadata.to_vec())
     }
 
-    /// Returns the TAP and the frame that the host would get for a packet-in. `None` if Python must handle it.
+    /// Returns the TAP and the frame that the host would get for a packet-in. Returns `None` if
+    /// Python must handle the packet.
     pub fn would_give(&self, frame: &[u8], metadata: &[u128]) -> Option<(u32, Vec<u8>)> {
         let (index, _) = self.would_reach(frame, metadata)?;
         Some((index, without_tag(frame).unwrap_or_else(|| frame.to_vec())))
@@ -273,7 +281,8 @@ impl FastPath {
         self.told.descriptor()
     }
 
-    /// Removes and returns at most `max_packets` copies of IP packets that were delivered to the host, in order.
+    /// Removes and returns at most `max_packets` copies of IP packets that were delivered to the
+    /// host. The oldest is first.
     pub fn told(&self, max_packets: usize) -> Vec<PacketIn> {
         self.told.update(|told| told.take(max_packets))
     }
@@ -283,7 +292,7 @@ impl FastPath {
         &self.counters
     }
 
-    /// Returns the numbers of packets delivered to the host, by reason.
+    /// Returns the number of packets that were delivered to the host, for each punt reason.
     pub fn by_reason(&self) -> impl Iterator<Item = (u128, u64)> + '_ {
         let counts = self.by_reason.iter();
         counts.map(|(reason, count)| (*reason, count.load(Relaxed)))
@@ -311,7 +320,8 @@ fn set<T>(lock: &RwLock<T>, value: T) {
         let mut held = lock.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *held, value)
     };
-    // Dropped after the lock is released, because this may free a large table.
+    // Order: the old value is dropped after the lock is released, because this may free a large
+    // table.
     drop(before);
 }
 
@@ -334,7 +344,7 @@ pub(crate) mod tests {
     const TOLD: usize = 3;
     const TOLD_OF_ONE_REASON: usize = 2;
 
-    /// Returns the place of a frame, and counts it in `waiting`.
+    /// Counts a waiting frame in `waiting`, and returns the value that ends the count.
     pub(crate) fn a_place(waiting: &Arc<AtomicUsize>) -> Place {
         waiting.fetch_add(1, Relaxed);
         Place(Arc::clone(waiting))
@@ -342,7 +352,8 @@ pub(crate) mod tests {
 
     type Queued = (Vec<u8>, Vec<u128>, Place);
 
-    /// Keeps sent frames and their places, like a queue that is never drained.
+    /// Keeps all sent frames with their [`Place`] values, like a queue that the session never
+    /// drains.
     #[derive(Debug, Default)]
     struct Queue {
         frames: Mutex<Vec<Queued>>,

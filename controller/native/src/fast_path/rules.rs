@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides which frames pass without Python, by tables that Python sets. Pure.
+//! Decides which frames pass without Python, by tables that Python sets. Does no I/O.
 //!
-//! A decision says how the frame passes, or is `None`, which means that Python must handle the frame. No frame is
-//! refused here, so that only Python counts refusals. The decision depends on the tables, and on fields that are equal
-//! in all unfragmented packets of a flow. So until the tables change, all packets of a flow take the same path and stay
-//! in order.
+//! A decision says how the frame passes. The decision `None` means that Python must handle the
+//! frame. This module refuses no frame, so only Python counts refusals.
+//!
+//! The decision depends on the tables, and on fields that are equal in all unfragmented packets of
+//! a flow. So until the tables change, all packets of a flow take the same path and stay in order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,57 +16,61 @@ use std::sync::atomic::AtomicUsize;
 use super::frame::{Frame, Packet, Payload, UDP};
 use crate::tap::device::Mac;
 
-/// Tables that never change.
+/// Tables that stay the same while the fast path exists.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Index of the punt reason in a packet-in's metadata.
     pub reason: usize,
     /// Index of the ingress layer-3 interface in a packet-in's metadata.
     pub interface: usize,
-    /// Punt reasons of packets for the host, each with whether such packets are IP.
+    /// Punt reasons of packets for the host. The value is true if such packets are IP.
     pub for_the_host: BTreeMap<u128, bool>,
     /// EtherTypes other than IP that the host may send.
     pub link_protocols: HashSet<u16>,
     /// IP protocols that the host may send. For ICMP, `icmp` must also list the type.
     pub protocols: HashSet<u8>,
-    /// Protocol and type of those ICMP messages that are not errors.
+    /// Protocol and type of the ICMP messages that the host may send. ICMP errors are not listed.
     pub icmp: HashSet<(u8, u8)>,
-    /// UDP ports. Packets from the host with one of them as source or destination must go to Python.
+    /// UDP ports that the fast path leaves to Python. Applies to source and destination ports of
+    /// the host's packets.
     pub withheld_ports: HashSet<u16>,
-    /// UDP port ranges with which the host may send in a VRF other than the default one.
+    /// UDP port ranges that the host may use for packets that it sends in a VRF other than the
+    /// default VRF.
     pub vrf_ports: Vec<Ports>,
-    /// Protocols other than UDP that the host may receive and send in a VRF other than the default one.
+    /// Protocols other than UDP that the host may receive and send in a VRF other than the default
+    /// VRF.
     pub answered_in_place: HashSet<u8>,
-    /// Destination UDP ports of datagrams that the host may receive in a VRF other than the default one.
+    /// Destination UDP ports of packets that the host may receive in a VRF other than the default
+    /// VRF.
     pub answered_ports: HashSet<u16>,
     /// Whether Python needs copies of delivered IP packets.
     pub remember: bool,
 }
 
-/// Ranges of source and destination ports.
+/// Range of source ports, range of destination ports.
 pub type Ports = (RangeInclusive<u16>, RangeInclusive<u16>);
 
-/// Tables of the interfaces, as Python set them last.
+/// Tables of the interfaces. Python replaces all of them at once.
 #[derive(Clone, Debug, Default)]
 pub struct Interfaces {
     /// TAPs by ifindex.
     pub taps: HashMap<u32, Tap>,
     /// Ifindex of the TAP for each layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
-    /// For each VRF, the addresses that this router has only in this VRF.
+    /// Addresses by VRF. Lists only addresses that the router has in this VRF and in no other.
     pub sources: HashMap<u32, HashSet<IpAddr>>,
 }
 
-/// One TAP.
+/// Settings of one TAP.
 #[derive(Clone, Debug)]
 pub struct Tap {
     /// VRF of the TAP's interface; 0 is the default VRF.
     pub vrf: u32,
     /// MAC addresses of the host on this TAP.
     pub macs: Vec<Mac>,
-    /// Metadata for packet-outs that are not IP.
+    /// Metadata of packet-outs that are not IP packets.
     pub link_metadata: Arc<[u128]>,
-    /// Metadata for packet-outs that are IP.
+    /// Metadata of packet-outs that are IP packets.
     pub ip_metadata: Arc<[u128]>,
     /// Number of this TAP's frames that wait for the switch.
     pub waiting: Arc<AtomicUsize>,
@@ -73,7 +78,7 @@ pub struct Tap {
 
 const DEFAULT_VRF: u32 = 0;
 
-/// Decides about a frame of the host. Returns its TAP and the metadata for the packet-out.
+/// Decides whether a frame of the host passes. Returns its TAP and the metadata for the packet-out.
 pub(super) fn from_host<'i>(
     rules: &Rules,
     interfaces: &'i Interfaces,
@@ -102,7 +107,8 @@ pub(super) fn from_host<'i>(
     passes.then_some((tap, &*tap.ip_metadata))
 }
 
-/// Decides about a packet-in. Returns the ifindex of its TAP, and whether the packet is IP.
+/// Decides whether a packet-in passes. Returns the ifindex of its TAP, and whether the packet is
+/// IP.
 pub(super) fn to_host(
     rules: &Rules,
     interfaces: &Interfaces,
@@ -117,7 +123,8 @@ pub(super) fn to_host(
 }
 
 impl Rules {
-    /// Returns whether a packet of the host is neither an ICMP error nor a packet that Python must handle.
+    /// Returns whether the fast path may send this packet of the host. ICMP errors and packets with
+    /// withheld ports are left to Python.
     fn is_ordinary(&self, packet: &Packet) -> bool {
         let is_icmp_error = packet
             .icmp_type()

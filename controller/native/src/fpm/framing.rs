@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Splits an FPM byte stream into frames. Pure.
+//! Splits an FPM byte stream into frames. Does no I/O.
 //!
-//! A frame has a version (1 byte, value 1), a type (1 byte, 1 for netlink), a length (2 bytes, big endian, including
-//! this header), and then netlink messages. After an error the next frame cannot be found. So the first error is final:
-//! [`Framer::frames`] repeats it and ignores all further bytes.
+//! A frame has these parts:
+//!
+//! - version (1 byte): 1
+//! - type (1 byte): 1 for netlink
+//! - length (2 bytes, big endian): includes this header
+//! - netlink messages
+//!
+//! After an error, the start of the next frame is unknown. So the first error is final:
+//! [`Framer::frames`] returns the error again on each call and ignores all further bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Bytes of the FPM header, included in a frame's length.
+/// Size of the FPM header in bytes. The frame's length field includes the header.
 pub const HEADER: usize = 4;
-/// Bytes of a netlink message header (`struct nlmsghdr`), which is the shortest payload of a frame.
+/// Size in bytes of a netlink message header (`struct nlmsghdr`), which is the shortest payload of
+/// a frame.
 pub const NETLINK_HEADER: usize = 16;
 const VERSION: u8 = 1;
 const TYPE_NETLINK: u8 = 1;
 
-/// An invalid frame in the stream of a connection.
+/// Error of an invalid frame in a connection's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("FPM frame at byte {offset}: {fault}")]
 pub struct FramingError {
@@ -24,7 +31,7 @@ pub struct FramingError {
     pub fault: Fault,
 }
 
-/// Errors of a frame.
+/// Kinds of frame errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The version is not 1.
@@ -36,7 +43,7 @@ pub enum Fault {
     /// The length is too short for the FPM header and a netlink header.
     #[error("length {0}, expected at least 20 (FPM header and a netlink header)")]
     Length(u16),
-    /// The stream ended within the frame.
+    /// The stream ended inside the frame.
     #[error("the connection ended after {have} of its bytes ({need} expected)")]
     Truncated {
         /// Number of bytes of the frame that arrived.
@@ -83,10 +90,11 @@ impl Framer {
         }
     }
 
-    /// Checks that the stream may end at this byte.
+    /// Checks that the stream does not end inside a frame.
     ///
     /// # Errors
-    /// [`Fault::Truncated`] if the stream ends within a frame.
+    /// [`Fault::Truncated`] if the stream ends inside a frame. The fault of the header if the
+    /// header is invalid.
     pub fn finish(&mut self) -> Result<(), FramingError> {
         match self.frame_length() {
             _ if self.buffer.is_empty() || self.failed.is_some() => Ok(()),
@@ -98,8 +106,8 @@ impl Framer {
         }
     }
 
-    /// Returns the length of the first frame, if its header has arrived. Checks each header byte as soon as it arrives,
-    /// so that a wrong peer is detected early.
+    /// Returns the length of the first frame, if the frame's header has arrived. Checks each header
+    /// byte as soon as it arrives, to detect a wrong peer early.
     fn frame_length(&self) -> Result<Option<usize>, Fault> {
         match *self.buffer {
             [version, ..] if version != VERSION => Err(Fault::Version(version)),

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Distinguishes the transfer of a table from a few route changes.
+//! Distinguishes the transfer of a whole routing table from a few route changes.
 
 use std::time::Instant;
 
-/// Half-life of received bytes in the level, in seconds.
+/// Time in seconds after which the level has decayed by half.
 const HALF_LIFE: f64 = 0.02;
-/// Level in bytes above which a table is being transferred: about 8,000 routes per second for some time, or 220 routes
-/// at once.
+/// Level, in bytes, above which a table transfer is assumed. About 8,000 routes per second for some
+/// time exceed it, and so do 220 routes at once.
 const BULK: f64 = 16.0 * 1024.0;
 
-/// Count of a connection's received bytes that decays exponentially.
+/// Measures the receive rate of a connection. The level is the number of received bytes, with
+/// exponential decay.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     level: f64,
@@ -17,7 +18,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Adds the bytes of a read; returns whether a table is being transferred.
+    /// Adds the bytes of one read. Returns whether a table transfer is in progress.
     pub(super) fn is_bulk(&mut self, received: usize, now: Instant) -> bool {
         let passed = self.at.map_or(0.0, |before| (now - before).as_secs_f64());
         self.level = self.level * (-passed / HALF_LIFE).exp2() + received as f64;
@@ -32,8 +33,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the last of `reads` reads counts as a table. Each read has `bytes` bytes; reads are `apart` ms
-    /// apart.
+    /// Returns whether the last of several reads counts as a table transfer. There are `reads`
+    /// reads of `bytes` bytes each, `apart` milliseconds apart.
     fn bulk(reads: u32, bytes: usize, apart: u64) -> bool {
         let (mut pace, begin) = (Pace::default(), Instant::now());
         (0..reads).fold(false, |_, read| {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the FPM server, which accepts zebra's connections and queues whole frames for Python.
 //!
-//! While a table is transferred, the server pauses between reads ([`Pace`]). Each read causes one wake-up of Python,
-//! whether it has ten routes or a thousand, so fewer reads cost less.
+//! Each read of a socket wakes Python once, for ten routes or for a thousand. So while a table is
+//! transferred, the server pauses between reads ([`Pace`]), which makes the reads fewer and larger.
 //!
-//! No frame is dropped. Queued frames hold permits of a byte budget. If there is no permit, the server does not read
-//! the connection until Python has polled, so TCP slows zebra down. A connection holds one of [`MAX_CONNECTIONS`] slots
-//! until Python has polled its `Closed`. If no slot is free, new connections are refused and counted.
+//! The server drops no frame. Queued frames hold permits of a byte budget. When the permits are
+//! used up, the server stops reading until Python has polled, so TCP slows zebra down.
+//!
+//! A connection holds one of [`MAX_CONNECTIONS`] slots until Python has polled its `Closed` event.
+//! If no slot is free, the server refuses and counts new connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,9 +28,10 @@ use super::pace::Pace;
 use crate::mailbox::{Contents, Mailbox, lock};
 use crate::runtime;
 
-/// Limit of concurrent connections. A router has only one zebra, but old connections may remain when it reconnects.
+/// Limit of concurrent connections. A router has only one zebra, but old connections may remain
+/// when zebra reconnects.
 pub const MAX_CONNECTIONS: usize = 16;
-/// Number of bytes that one read of a socket requests.
+/// Number of bytes requested by one read of a socket.
 const READ_SIZE: usize = 256 * 1024;
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -44,7 +47,8 @@ pub struct Event {
     pub connection: u64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// Permit for the event's bytes or its connection's slot. It is released when Python has fetched the event.
+    /// Permit for the event's bytes, or the slot of the connection. It is released when Python has
+    /// fetched the event.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -55,9 +59,9 @@ pub enum EventKind {
     Open(SocketAddr),
     /// Payloads of whole frames.
     Frames(Vec<Bytes>),
-    /// A framing error. `Closed` follows.
+    /// A framing error. The event `Closed` follows.
     Error(String),
-    /// The connection ended, with the reason.
+    /// The connection ended for this reason.
     Closed(String),
 }
 
@@ -70,7 +74,7 @@ impl Contents for Inbox {
     }
 }
 
-/// Counters of a server. They never decrease.
+/// Counters of a server. The values never decrease.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Connections accepted.
@@ -83,7 +87,7 @@ pub struct Counters {
     pub bytes: AtomicU64,
     /// Connections ended by framing errors.
     pub framing_errors: AtomicU64,
-    /// How often a connection waited until Python had fetched frames.
+    /// Number of times that a connection stopped reading until Python had fetched frames.
     pub reads_paused: AtomicU64,
 }
 
@@ -97,12 +101,12 @@ struct Shared {
     disconnects: Mutex<HashMap<u64, oneshot::Sender<String>>>,
 }
 
-/// A listening FPM server. Dropping this stops listening and closes all connections.
+/// A listening FPM server. Dropping the server closes its socket and all connections.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// Set to true once, to stop the server.
+    /// Set to true once: the server then stops.
     stop: watch::Sender<bool>,
 }
 
@@ -159,10 +163,10 @@ impl Server {
         })
     }
 
-    /// Closes one connection, if it still exists.
+    /// Closes a connection if it is still open.
     pub fn disconnect(&self, connection: u64, reason: String) {
         if let Some(sender) = lock(&self.shared.disconnects).remove(&connection) {
-            // Sending fails if the connection has ended meanwhile; this can be ignored.
+            // Sending fails if the connection has ended meanwhile. This error can be ignored.
             drop(sender.send(reason));
         }
     }
@@ -188,8 +192,9 @@ async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = listener.accept() => accepted,
         };
-        // Accepting fails if the connection is gone, or if no descriptor is available. Without a free descriptor the
-        // connection stays in the backlog, so an immediate retry would be a busy loop.
+        // Accepting fails if the connection is gone, or if no descriptor is available. Without a
+        // free descriptor the connection stays in the backlog. An immediate retry would then be a
+        // busy loop.
         let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY).await;
             continue;
@@ -198,7 +203,8 @@ async fn accept(
             shared.counters.connections_refused.fetch_add(1, Relaxed);
             continue;
         };
-        // Counted here instead of in the connection's task, so that both counters are consistent.
+        // Order: connections are counted before their task starts. So `connections` is never less
+        // than the number of connections that Python has seen.
         shared.counters.connections.fetch_add(1, Relaxed);
         tokio::spawn(serve(
             connection,
@@ -278,7 +284,7 @@ impl Shared {
         self.mailbox.update(|inbox| inbox.0.push_back(event));
     }
 
-    /// Queues frames for Python, after waiting until the budget has room.
+    /// Waits until the budget has room, then queues frames for Python.
     async fn post_frames(&self, connection: u64, frames: Vec<Bytes>) {
         let size: usize = frames
             .iter()

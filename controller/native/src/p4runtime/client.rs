@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the handle of a session, which checks arguments, queues requests, and returns the inbox's events to Python.
+//! Provides the handle of a session. The handle checks arguments, queues requests, and returns the
+//! inbox's events to Python.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -32,11 +33,11 @@ const CONTROL_LIMIT: usize = 256;
 pub struct Options {
     /// Address of the P4Runtime server: "host:port" or "unix:path".
     pub address: String,
-    /// Mutual TLS; `None` for a Unix socket, or for TCP without TLS.
+    /// Mutual TLS. `None` for a Unix socket, or for TCP without TLS.
     pub tls: Option<Tls>,
-    /// Device id, which must not be 0.
+    /// Device id. Must not be 0.
     pub device_id: u64,
-    /// Election id (high, low), which must not be (0, 0).
+    /// Election id (high, low). Must not be (0, 0).
     pub election_id: (u64, u64),
     /// Role of the client; `None` for the default role.
     pub role: Option<Role>,
@@ -50,7 +51,7 @@ pub struct Options {
     pub request_limit: usize,
 }
 
-/// Why a call was refused. A refused call has no effect.
+/// Reasons to refuse a call. A refused call has no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// An invalid argument.
@@ -68,7 +69,7 @@ pub enum ClientError {
     /// Too many requests are outstanding.
     #[error("{0} are under way: poll() first")]
     Busy(&'static str),
-    /// The kernel has no thread or descriptor for the session.
+    /// The kernel provides no thread or descriptor for the session.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -87,8 +88,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a session, which connects and arbitrates in the background. When the metadata layout has been set,
-    /// packets also pass through `fast_path`.
+    /// Starts a session. The session connects and arbitrates in the background. Packets also pass
+    /// through `fast_path`, once the metadata layout is set.
     ///
     /// # Errors
     /// An invalid argument, or the kernel's error if no thread or descriptor is available.
@@ -148,7 +149,7 @@ impl Client {
         self.shared.mailbox.update(|inbox| inbox.poll(max_events))
     }
 
-    /// Sets the metadata fields of both directions.
+    /// Sets the metadata fields of packet-ins and packet-outs. Starts the fast path.
     pub fn set_packet_metadata(&self, packet_in: Layout, packet_out: Layout) {
         self.shared
             .mailbox
@@ -172,7 +173,8 @@ impl Client {
         lock(&self.packet_out).clone().ok_or(ClientError::NoLayout)
     }
 
-    /// Queues packet-outs that were encoded with [`Self::packet_out_layout`]. Returns how many were queued.
+    /// Queues packet-outs that were encoded with [`Self::packet_out_layout`]. Returns the number of
+    /// queued packet-outs.
     ///
     /// # Errors
     /// [`ClientError::Closed`].
@@ -198,7 +200,8 @@ impl Client {
         Ok(queued)
     }
 
-    /// Sends a serialized WriteRequest. Requests are sent one after another, each after the previous one was answered.
+    /// Sends a serialized WriteRequest. Each request is sent after the previous request was
+    /// answered.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -206,7 +209,8 @@ impl Client {
         self.call(token, Method::Write, request)
     }
 
-    /// Sends a serialized SetForwardingPipelineConfigRequest, in order with the writes.
+    /// Sends a serialized SetForwardingPipelineConfigRequest. The request keeps its order among the
+    /// writes.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -238,7 +242,8 @@ impl Client {
         self.call(token, Method::Ports, Bytes::new())
     }
 
-    /// Asks sluice-switch to simulate a packet that arrives on this port. Other targets answer UNIMPLEMENTED.
+    /// Asks sluice-switch to simulate a packet that arrives on a port. Other targets answer
+    /// UNIMPLEMENTED.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -255,7 +260,7 @@ impl Client {
         self.call(token, Method::Read, request)
     }
 
-    /// Arbitrates with another election id.
+    /// Sends an arbitration request with a new election id.
     ///
     /// # Errors
     /// An election id of zero, [`ClientError::Closed`], [`ClientError::Busy`].
@@ -285,7 +290,7 @@ impl Client {
         &self.shared.counters
     }
 
-    /// Returns the number of requests whose answer was not polled yet.
+    /// Returns the number of requests whose answer Python has not polled yet.
     pub fn requests_pending(&self) -> usize {
         self.shared.mailbox.update(|inbox| inbox.outstanding())
     }
@@ -308,7 +313,8 @@ impl Client {
         // Order: requests are queued under the lock, so that they are sent in the order of their numbers.
         let refused = self.shared.mailbox.update(|inbox| {
             let number = inbox.register(token, method.kind())?;
-            // If the receiver is gone, the session is ending. Its end answers all registered requests.
+            // If the receiver is gone, the session is ending. The end of the session answers all
+            // registered requests.
             drop(queue.send(Call {
                 number,
                 method,
@@ -322,8 +328,8 @@ impl Client {
         })
     }
 
-    /// Refuses messages after the session has ended. This check is needed because the queues close only later, when the
-    /// connection drops them.
+    /// Returns an error if the session has ended. The queues alone do not show this, because they
+    /// close later, when the connection is dropped.
     fn check_open(&self) -> Result<(), ClientError> {
         let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
         if ended { Err(self.closed()) } else { Ok(()) }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues a session's answers, notifications and packet-ins for Python, and tracks outstanding requests.
+//! Queues a session's answers, notifications and packet-ins for Python, and tracks outstanding
+//! requests.
 //!
-//! Invariants: each request is answered exactly once, by the switch or by the end of the session. `Closed` is the last
-//! event. All queues are bounded: a request counts until Python has polled its answer. Notifications and packet-ins
-//! have separate limits, and read parts hold permits.
+//! Invariants:
+//!
+//! * Each request is answered exactly once, by the switch or by the end of the session.
+//! * `Closed` is the last event.
+//! * All queues are bounded. A request counts until Python has polled its answer. Notifications and
+//!   packet-ins have separate limits, and read parts hold permits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,9 +31,9 @@ pub type Code = (i32, String);
 pub enum Event {
     /// The connection is up.
     Connected,
-    /// Result of an arbitration, whether this client requested it or not.
+    /// Result of an arbitration. This client or another client may have caused it.
     Arbitration {
-        /// OK if this client is primary, else the reason.
+        /// OK if this client is primary. Otherwise the reason.
         status: Code,
         /// Highest election id that the switch knows, as (high, low).
         election_id: Option<(u64, u64)>,
@@ -40,7 +44,7 @@ pub enum Event {
     Notification(Notification, Bytes),
     /// Part of the answer to a read. Further parts may follow. The permit limits the number of queued parts.
     ReadPart(u64, Bytes, OwnedSemaphorePermit),
-    /// The answer to a request, with Python's token.
+    /// The answer to a request. The number is Python's token.
     Answer(u64, Answer),
     /// The session has ended.
     Closed(Code),
@@ -68,27 +72,27 @@ pub enum Kind {
     Pipeline,
     /// Capabilities
     Capabilities,
-    /// The switch's ports
+    /// ListPorts of sluice-switch
     Ports,
-    /// Simulation of a packet
+    /// Rehearse of sluice-switch
     Rehearsal,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Debug)]
 pub struct Answer {
     /// Kind of the request.
     pub kind: Kind,
     /// OK, or the error from the switch or this client.
     pub status: Code,
-    /// Errors of a failed Write, one for each update; may be empty.
+    /// Errors of a failed Write, one for each update. May be empty.
     pub errors: Vec<Code>,
-    /// The serialized response, if the kind has one.
+    /// The serialized response. Empty if the kind of request has none.
     pub response: Bytes,
 }
 
 impl Answer {
-    /// Makes the answer to a request that failed as a whole.
+    /// Creates the answer to a request that failed as a whole.
     pub fn failed(kind: Kind, status: Code) -> Self {
         Self {
             kind,
@@ -99,12 +103,12 @@ impl Answer {
     }
 }
 
-/// Why a request was refused.
+/// Reasons to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The session has ended.
     Closed,
-    /// The limit of requests that are unanswered or whose answer Python has not polled is reached.
+    /// Too many requests are unanswered, or have an answer that Python has not polled.
     Busy,
 }
 
@@ -113,7 +117,7 @@ pub enum Refused {
 pub struct Counters {
     /// Packet-ins queued for Python.
     pub packet_in: AtomicU64,
-    /// Packet-ins dropped because Python was too slow.
+    /// Packet-ins dropped because Python fetched them too slowly.
     pub packet_in_dropped: AtomicU64,
     /// Packet-ins that do not fit the metadata layout.
     pub packet_in_malformed: AtomicU64,
@@ -123,17 +127,17 @@ pub struct Counters {
     pub packet_out: AtomicU64,
     /// Packet-outs dropped because the queue was full.
     pub packet_out_dropped: AtomicU64,
-    /// Digests dropped because Python was too slow.
+    /// Digests dropped because Python fetched them too slowly.
     pub digests_dropped: AtomicU64,
-    /// Idle timeouts dropped because Python was too slow.
+    /// Idle timeouts dropped because Python fetched them too slowly.
     pub idle_timeouts_dropped: AtomicU64,
-    /// Stream errors dropped because Python was too slow.
+    /// Stream errors dropped because Python fetched them too slowly.
     pub stream_errors_dropped: AtomicU64,
     /// Stream messages of an unknown kind.
     pub unknown_stream_messages: AtomicU64,
 }
 
-/// Queues of one session; see the module's documentation.
+/// The queues and outstanding requests of one session.
 #[derive(Debug)]
 pub struct Inbox {
     packet_limit: usize,
@@ -143,7 +147,7 @@ pub struct Inbox {
     notifications: usize,
     arbitrations: usize,
     packets: VecDeque<PacketIn>,
-    /// Requests without an answer, by number: Python's token, and the kind.
+    /// Requests without an answer, by request number. The value is Python's token and the kind.
     pending: BTreeMap<u64, (u64, Kind)>,
     next_request: u64,
     /// Number of requests that are pending or whose answer is in `events`.
@@ -160,7 +164,7 @@ impl Contents for Inbox {
 }
 
 impl Inbox {
-    /// Makes an empty inbox with these limits.
+    /// Creates an empty inbox with these limits.
     pub fn new(packet_limit: usize, request_limit: usize) -> Self {
         Self {
             packet_limit,
@@ -201,7 +205,8 @@ impl Inbox {
     /// Registers a request and returns its number.
     ///
     /// # Errors
-    /// The session has ended, or too many requests are outstanding. No request is registered then.
+    /// [`Refused::Closed`] if the session has ended, [`Refused::Busy`] if too many requests are
+    /// outstanding. The request is not registered then.
     pub fn register(&mut self, token: u64, kind: Kind) -> Result<u64, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -230,7 +235,7 @@ impl Inbox {
         }
     }
 
-    /// Queues the event that the connection is up.
+    /// Queues the event `Connected`.
     pub fn connected(&mut self) {
         self.events.push_back(Event::Connected);
     }
@@ -255,7 +260,7 @@ impl Inbox {
         self.events.push_back(event);
     }
 
-    /// Queues a notification. If there is no room, drops and counts it.
+    /// Queues a notification. If there is no room, drops and counts the notification.
     pub fn notification(&mut self, kind: Notification, message: Bytes, counters: &Counters) {
         if self.notifications < NOTIFICATION_LIMIT {
             self.notifications += 1;
@@ -270,7 +275,8 @@ impl Inbox {
         .fetch_add(1, Relaxed);
     }
 
-    /// Decodes and queues a serialized PacketIn. If it is malformed or there is no room, drops and counts it.
+    /// Decodes and queues a serialized PacketIn. If the packet-in is malformed or there is no room,
+    /// drops and counts it.
     pub fn packet_in(&mut self, message: &Bytes, counters: &Counters) {
         let counter = match self
             .layout
@@ -284,7 +290,7 @@ impl Inbox {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Queues a packet-in. If there is no room, drops and counts it.
+    /// Queues a packet-in. If there is no room, drops and counts the packet-in.
     pub fn put(&mut self, packet: PacketIn, counters: &Counters) {
         let counter = if self.packets.len() >= self.packet_limit {
             &counters.packet_in_dropped
@@ -310,8 +316,10 @@ impl Inbox {
         self.farewell = Some(status);
     }
 
-    /// Removes and returns at most `max` events; each packet-in counts as one event. Packet-ins get at least half of
-    /// `max` if they need it, and so do other events, so neither can starve the other.
+    /// Removes and returns at most `max` events. Each packet-in counts as one event.
+    ///
+    /// Packet-ins may use half of `max`, and all other events the other half. Each half may also
+    /// use what the other half leaves free. So neither packet-ins nor other events starve.
     pub fn poll(&mut self, max: usize) -> Vec<Event> {
         let for_packets = self
             .packets

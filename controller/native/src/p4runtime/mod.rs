@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the client of one P4Runtime session (specification 1.5).
 //!
-//! Requests and answers are serialized bytes ([`codec`]), which Python encodes and decodes. This module decodes only:
+//! Requests and answers are serialized bytes ([`codec`]), which Python encodes and decodes. This
+//! module decodes only:
 //!
 //! * packet-ins and packet-outs ([`packet`], for the fast path),
 //! * the kind of a stream message ([`stream`]),
 //! * the errors of single updates of a Write ([`status`]),
 //! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and rehearsals ([`rehearsal`]).
 //!
-//! [`inbox`] queues events for Python. [`outlet`] is the interface to the fast path. [`target`] has the server's
-//! address, [`session`] runs the connection, and [`client`] is Python's handle.
+//! [`inbox`] queues events for Python. [`outlet`] connects the session to the fast path. [`target`]
+//! parses the server's address, [`session`] runs the connection, and [`client`] is Python's handle.
 
 pub mod client;
 mod codec;

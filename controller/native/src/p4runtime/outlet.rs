@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connects a session to the fast path, for packet-outs and packet-ins.
+//! Connects a session to the fast path. Sends its packet-outs, and passes packet-ins to it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,14 +13,15 @@ use super::session::Shared;
 use crate::fast_path::{FastPath, Place, Sent, Switch};
 use crate::mailbox::lock;
 
-/// A serialized packet-out in the queue. If the fast path queued it, it holds its [`Place`] until it is sent.
+/// A serialized packet-out in the queue. A packet-out of the fast path has a [`Place`], which is
+/// dropped when the packet-out is sent.
 #[derive(Debug)]
 pub(super) struct PacketOut {
     pub(super) message: Bytes,
     pub(super) _place: Option<Place>,
 }
 
-/// Sending end of a session's packet-out queue. It does not keep the session alive.
+/// Sending end of a session's packet-out queue. The session may end while this value exists.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) layout: Layout,
@@ -83,7 +84,8 @@ impl Inlet {
         self.path.attach_switch(Arc::new(outlet));
     }
 
-    /// Handles a stream message. Returns false if the message is not a packet-in, or if the layout is not set yet.
+    /// Passes a packet-in to the fast path, or to the inbox if Python must handle the packet-in.
+    /// Returns false if the message is not a packet-in, or if the layout is not set yet.
     pub(super) fn receive(&self, message: &Bytes, session: &Shared) -> bool {
         let Some(layout) = lock(&self.layout).clone() else {
             return false;
@@ -150,7 +152,7 @@ mod tests {
             assert!(sent.is_ok());
         }
         assert_eq!(send(), Sent::Full);
-        // Python's packets count, too: the fast path must leave half of the queue free.
+        // Python's packets count, too. The fast path must leave half of the queue free.
         for _ in 0..ROOM / 2 {
             drop(queue.try_recv());
         }

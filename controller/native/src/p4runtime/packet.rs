@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encodes packet-outs and decodes packet-ins directly in protobuf's wire format.
 //!
-//! A packet has about a dozen metadata fields. Generated message types would allocate an object for each of them. Here,
-//! the fields are integers in the order of a [`Layout`] that Python sets once. Values are encoded in the shortest form,
-//! and accepted with any padding (P4Runtime 1.5, section 8.4).
+//! A packet has about a dozen metadata fields. Generated message types would allocate an object for
+//! each field. Here, the fields are integers in the order of a [`Layout`] that Python sets once.
+//! Values are encoded in the shortest form. Received values may have leading zeros (P4Runtime 1.5,
+//! section 8.4).
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{
@@ -33,11 +34,11 @@ pub struct Field {
     pub width: u32,
 }
 
-/// The metadata fields of one direction, in the order of their values.
+/// The metadata fields of packet-ins or of packet-outs. Metadata values have the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout(Vec<Field>);
 
-/// Why a layout or a packet-out was refused as a whole.
+/// Errors of a layout or of a packet-out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A field has a width outside 1..=128.
@@ -48,10 +49,10 @@ pub enum LayoutError {
         /// Width of the field in bits.
         width: u32,
     },
-    /// Id 0, or an id that is listed twice.
+    /// A field has the id 0, or two fields have the same id.
     #[error("metadata id {0} is 0 or listed twice")]
     Id(u32),
-    /// A packet has another number of values than the layout has fields.
+    /// The number of values differs from the number of fields in the layout.
     #[error("{given} metadata values, expected {expected} (one for each field of packet_out)")]
     Count {
         /// Number of values in the packet.
@@ -71,7 +72,7 @@ pub enum LayoutError {
     },
 }
 
-/// A packet-in with its metadata in layout order.
+/// A packet-in with its metadata in the order of the layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketIn {
     /// The packet.
@@ -80,15 +81,15 @@ pub struct PacketIn {
     pub metadata: Box<[u128]>,
 }
 
-/// A packet-in that is invalid or does not fit the layout.
+/// Error of a packet-in that is invalid or does not fit the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Layout {
-    /// Makes a layout of the fields.
+    /// Creates a layout of these fields.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// The error of the first invalid field.
     pub fn new(fields: Vec<Field>) -> Result<Self, LayoutError> {
         for (position, &Field { id, width }) in fields.iter().enumerate() {
             if !(1..=MAX_WIDTH).contains(&width) {
@@ -219,7 +220,7 @@ impl Layout {
     }
 }
 
-/// Returns the PacketIn in a serialized StreamMessageResponse, if this is the message's only field.
+/// Returns the PacketIn of a serialized StreamMessageResponse, if the message has no other field.
 pub(super) fn packet_in_of(message: &Bytes) -> Option<Bytes> {
     let mut cursor: &[u8] = message;
     match next_field(&mut cursor) {
@@ -232,12 +233,12 @@ fn fits(value: u128, width: u32) -> bool {
     u128::BITS - value.leading_zeros() <= width
 }
 
-/// Returns the number of bytes in a value's shortest big-endian form; 1 for zero.
+/// Returns the length of a value's shortest big-endian form, in bytes. The length of zero is 1.
 fn value_length(value: u128) -> usize {
     ((u128::BITS - value.leading_zeros()).div_ceil(8) as usize).max(1)
 }
 
-/// Returns the number of bytes in a PacketMetadata message.
+/// Returns the length of a PacketMetadata message in bytes.
 fn metadata_length(field: Field, value: u128) -> usize {
     // Parts: tag of the id, id, tag and length of the value, value.
     1 + encoded_len_varint(u64::from(field.id)) + 2 + value_length(value)
@@ -268,7 +269,7 @@ fn take_delimited<'m>(cursor: &mut &'m [u8]) -> Result<&'m [u8], Malformed> {
     Ok(value)
 }
 
-/// Returns id and value of a PacketMetadata message.
+/// Returns the id and the value of a PacketMetadata message.
 fn decode_metadata(mut cursor: &[u8]) -> Result<(u32, &[u8]), Malformed> {
     let (mut id, mut value) = (0, &[][..]);
     while !cursor.is_empty() {

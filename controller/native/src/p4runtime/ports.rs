@@ -5,13 +5,13 @@ use prost::{DecodeError, Message};
 
 use super::proto::sluice::admin::v1::ListPortsResponse;
 
-/// gRPC method. Other targets than sluice-switch lack it.
+/// gRPC method, which only sluice-switch implements.
 pub(super) const LIST_PORTS: &str = "/sluice.admin.v1.Admin/ListPorts";
 
 /// The ports of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPorts {
-    /// Numbers of the attached ports, each with whether its link is up.
+    /// Numbers of the attached ports. The value is true if the port's link is up.
     pub ports: Vec<(u32, bool)>,
     /// The CPU port, if the switch has one.
     pub cpu_port: Option<u32>,
@@ -20,7 +20,7 @@ pub struct SwitchPorts {
 /// Decodes a serialized `ListPortsResponse`.
 ///
 /// # Errors
-/// Invalid bytes.
+/// The bytes are no such message.
 pub fn decode(response: &[u8]) -> Result<SwitchPorts, DecodeError> {
     let ListPortsResponse { ports, cpu_port } = ListPortsResponse::decode(response)?;
     Ok(SwitchPorts {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes and decodes the simulation of a packet, which sluice-switch offers at its P4Runtime address.
+//! Encodes and decodes the request to simulate a packet, which sluice-switch serves at its
+//! P4Runtime address.
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::proto::sluice::admin::v1::{RehearseRequest, TraceResponse};
 
-/// gRPC method. Other targets than sluice-switch lack it.
+/// gRPC method, which only sluice-switch implements.
 pub(super) const REHEARSE: &str = "/sluice.admin.v1.Admin/Rehearse";
 
-/// One step of a simulated packet: kind, name of the object, and details by name.
+/// One step of a simulated packet: kind, name of the object, and details as (name, value).
 pub type Step = (String, String, Vec<(String, String)>);
 
 /// Encodes a `RehearseRequest`.
@@ -21,7 +22,7 @@ pub(super) fn encode(port: u32, packet: &[u8]) -> Bytes {
 /// Decodes a serialized `TraceResponse`.
 ///
 /// # Errors
-/// Invalid bytes.
+/// The bytes are no such message.
 pub fn decode(response: &[u8]) -> Result<Vec<Step>, DecodeError> {
     let trace = TraceResponse::decode(response)?;
     let steps = trace.lines.into_iter().map(|line| {

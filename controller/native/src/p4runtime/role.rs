@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes the role that a session requests: the default role, a named role, or a named role that is restricted to some
-//! packets. The restriction is role.config in sluice-switch's format
+//! Encodes the role that a session requests. This is the default role, a named role, or a named
+//! role that is restricted to some packets.
+//!
+//! The restriction is role.config in sluice-switch's format
 //! (`switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).
 
 use prost::Message;
@@ -8,19 +10,19 @@ use prost_types::Any;
 
 use super::proto::p4::v1 as p4;
 
-/// Type URL of the message that sluice-switch accepts as role.config.
+/// Type URL of the message in role.config that sluice-switch accepts.
 const CONFIG_TYPE: &str = "type.googleapis.com/sluice.p4runtime.v1.RoleConfig";
 
-/// A role other than the default one.
+/// A role other than the default role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
     /// Name of the role.
     pub name: String,
-    /// Packets to which the role is restricted. With `None`, the switch decides what the role may do.
+    /// Limits of the role. With `None`, the switch decides what the role may do.
     pub bounds: Option<Bounds>,
 }
 
-/// The only packets that a role may receive and send. With these bounds, the role may write nothing.
+/// The packets that a role may receive and send. A role with these limits may write nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Packets that the role receives.
@@ -29,7 +31,7 @@ pub struct Bounds {
     pub packet_out: Filter,
 }
 
-/// Packets in which one metadata field has one of these values.
+/// Selects packets by one metadata field, which must have one of these values.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Filter {
     /// Id of the field.
@@ -40,7 +42,8 @@ pub struct Filter {
     pub values: Vec<Vec<u8>>,
 }
 
-/// Fields of the switch's RoleConfig that this client uses. The switch denies what absent fields would allow.
+/// The fields of the switch's RoleConfig that this client uses. A field that is absent gives no
+/// permission.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RoleConfig {
     #[prost(message, optional, tag = "4")]
@@ -89,7 +92,8 @@ mod tests {
         };
         let config = role.message().config.unwrap_or_default();
         assert_eq!(config.type_url, CONFIG_TYPE);
-        // Encoding of fields 4 and 5. Each has field 1 (a varint) and fields 2 (bytes), and no other fields.
+        // Expected encoding of fields 4 and 5. Each contains field 1 (a varint) and fields 2
+        // (bytes), and no other fields.
         let packet_in = [0x22, 8, 0x08, 2, 0x12, 1, 1, 0x12, 1, 5];
         let packet_out = [0x2a, 5, 0x08, 1, 0x12, 1, 7];
         assert_eq!(config.value, [&packet_in[..], &packet_out[..]].concat());

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a session on the runtime's thread. It connects and arbitrates, and then concurrently
+//! Runs a session on the runtime's thread. The session connects and arbitrates. Then it does these
+//! tasks concurrently:
 //!
-//! * receives the stream,
-//! * sends writes and pipeline configurations one after another, because the switch must apply next hop, group and
-//!   route in the controller's order,
-//! * runs reads concurrently.
+//! * It receives the stream.
+//! * It sends writes and pipeline configurations one after another. The switch must apply next hop,
+//!   group and route in the controller's order.
+//! * It runs reads and all other requests concurrently.
 //!
-//! The session ends when client or switch ends the stream; it never reconnects. If Python is too slow, reads are slowed
-//! down: their parts hold permits, and HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
-//! connection's window, so packet-ins still pass.
+//! The session ends when the client or the switch ends the stream. A session never reconnects.
+//!
+//! If Python is too slow, reads slow down: their parts hold permits, and HTTP/2 flow control stops
+//! the switch. All stopped reads together cannot fill the connection's window, so packet-ins still
+//! pass.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,15 +45,17 @@ const GET_PIPELINE: &str = "/p4.v1.P4Runtime/GetForwardingPipelineConfig";
 const CAPABILITIES: &str = "/p4.v1.P4Runtime/Capabilities";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval of TCP keepalives, which detect a peer that has vanished. HTTP/2 pings could detect it too, but gRPC
-/// servers close connections because of them.
+/// Interval of TCP keepalives, which detect a peer that has vanished. HTTP/2 pings are not used,
+/// because gRPC servers close connections that send many pings.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
-/// Maximum size in bytes of a message, such as a pipeline with its P4Info, or a read of a large table.
+/// Maximum size of a message in bytes. Large messages are a pipeline with its P4Info, or a read of
+/// a large table.
 const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
-/// Maximum size in bytes of response metadata. The status of a failed Write is metadata: 8192 bytes and 100 for each
-/// update (P4Runtime 1.5, section 9.3). This limit is sufficient for 100,000 updates in base64.
+/// Maximum size of response metadata in bytes. The status of a failed Write is sent as metadata:
+/// 8192 bytes plus 100 bytes for each update (P4Runtime 1.5, section 9.3). This limit is sufficient
+/// for 100,000 updates in base64.
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
-/// Limits of concurrent reads, and of read parts queued for Python.
+/// Limit of concurrent reads, and limit of read parts queued for Python.
 const READS: usize = 8;
 const READ_PARTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -114,7 +119,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     pub(super) read_parts: Arc<Semaphore>,
     pub(super) fast_path: Option<Inlet>,
-    /// Set when the session ends, so that the fast path stops sending to it.
+    /// True after the end of the session. The fast path then stops sending.
     ended: AtomicBool,
 }
 
@@ -158,7 +163,8 @@ pub(super) struct Work {
     pub(super) session_end: oneshot::Sender<Infallible>,
 }
 
-/// Runs the session until it ends, until `stop` becomes true, or until the sender of `stop` is dropped.
+/// Runs the session until it ends or is stopped. The session is stopped if `stop` becomes true, or
+/// if the sender of `stop` is dropped.
 pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiver<bool>) {
     let status = tokio::select! {
         _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),
@@ -203,7 +209,8 @@ async fn connect(address: &str, endpoint: Endpoint) -> Result<Channel, Status> {
     })
 }
 
-/// Returns the root cause of an error, which is the most specific one ("Connection refused").
+/// Returns the root cause of an error, for example "Connection refused". The root cause is the most
+/// specific message.
 pub(super) fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -247,7 +254,7 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
     }
 }
 
-/// Sends calls one after another, each after the answer to the previous one.
+/// Sends calls one after another. Each call is sent after the previous call was answered.
 async fn call_in_order(shared: &Shared, channel: Channel, mut calls: UnboundedReceiver<Call>) {
     while let Some(call) = calls.recv().await {
         answer_unary(shared, channel.clone(), call).await;
@@ -316,7 +323,8 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
         .update(|inbox| inbox.answer(call.number, answer));
 }
 
-/// Runs a read and queues its parts. Time spent waiting for Python does not count towards the request timeout.
+/// Runs a read and queues its parts. The request timeout does not include the time spent waiting
+/// for Python.
 async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) -> Result<(), Code> {
     let path = Method::Read.path();
     let start = async {

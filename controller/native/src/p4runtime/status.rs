@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes the errors of a failed Write, one `p4.v1.Error` for each update, in order. They are inside the
-//! `google.rpc.Status` that gRPC sends as `grpc-status-details-bin` (P4Runtime 1.5, section 9.3).
+//! Decodes the errors of a failed Write. gRPC sends a `google.rpc.Status` as
+//! `grpc-status-details-bin`. It has one `p4.v1.Error` for each update, in order (P4Runtime 1.5,
+//! section 9.3).
 
 use prost::Message;
 
@@ -9,8 +10,10 @@ use super::proto::p4::v1::Error;
 
 const ERROR_TYPE: &str = "p4.v1.Error";
 
-/// Returns canonical code and message of each update, in order; code 0 is OK. Returns an empty list if the details
-/// violate the specification, so that an incomplete list is never mistaken for a complete one.
+/// Returns the canonical code and the message of each update, in order. Code 0 is OK.
+///
+/// Returns an empty list if the details violate the specification. So no caller mistakes an
+/// incomplete list for a complete one.
 pub fn update_errors(details: &[u8]) -> Vec<(i32, String)> {
     let Ok(status) = rpc::Status::decode(details) else {
         return Vec::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles both directions of StreamChannel: queues messages to send, and dispatches received messages.
+//! Handles StreamChannel in both directions. Queues messages to send, and dispatches received
+//! messages.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,15 +24,15 @@ use super::proto::p4::v1::{
 use super::role::Role;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Serialized StreamMessageRequests to send. Control messages overtake packets.
+/// Serialized StreamMessageRequests to send. Control messages are sent before queued packets.
 ///
-/// This stream must end with the session. Otherwise the connection would keep the stream open, and the switch would
-/// keep this session as primary.
+/// Invariant: this stream ends with the session. Otherwise the connection would keep the stream
+/// open, and the switch would keep this session as primary.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,
     pub(super) packets: Receiver<PacketOut>,
-    /// Resolves when the session drops the sender.
+    /// Resolves when the session drops its sender.
     pub(super) session_end: oneshot::Receiver<Infallible>,
 }
 

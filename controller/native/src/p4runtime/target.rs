@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parses the address of a P4Runtime server, and selects its transport: Unix socket, TCP, or TCP with mutual TLS.
+//! Parses the address of a P4Runtime server. Selects the transport: Unix socket, TCP, or TCP with
+//! mutual TLS.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// Maximum length in bytes of a Unix socket's path (`sun_path` without its final zero).
+/// Maximum length of a Unix socket's path in bytes (`sun_path` without its final zero).
 const LONGEST_SOCKET_PATH: usize = 107;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -18,11 +19,11 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Tls {
     /// Certificates of the authorities that may sign the switch's certificate.
     pub authority: Vec<u8>,
-    /// The controller's certificate, with its chain.
+    /// The controller's certificate and its chain.
     pub certificate: Vec<u8>,
     /// The controller's private key.
     pub key: Vec<u8>,
-    /// Name that the switch's certificate must have. The default is the host of the address.
+    /// Name that the switch's certificate must have. Default: the host in the address.
     pub server_name: Option<String>,
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Converts the crate's errors to Python exceptions: ValueError for invalid arguments, OSError for errors from the
-//! kernel, ConnectionError after closing, and BlockingIOError for a full queue.
+//! Converts the crate's errors to Python exceptions.
+//!
+//! * ValueError: an invalid argument
+//! * OSError: an error of the kernel
+//! * ConnectionError: the object is closed
+//! * BlockingIOError: a queue is full
 
 use std::io;
 
@@ -22,14 +26,15 @@ pub(super) fn client_error(error: ClientError) -> PyErr {
     }
 }
 
-/// Converts an error to OSError with the kernel's errno. Errors without a system call become ValueError or
-/// ConnectionError. `context` describes the failed step if the error does not.
+/// Converts an error to OSError with the kernel's errno. An error without an errno becomes
+/// ValueError or ConnectionError. `context` names the failed step, for errors that do not name it.
 pub(super) fn io_error(error: &io::Error, context: &str) -> PyErr {
     let device = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<DeviceError>());
     match (error.kind(), error.raw_os_error(), device) {
-        // From the errno, Python selects the subclass (PermissionError, FileExistsError, ...).
+        // Python selects the subclass of OSError from the errno (PermissionError, FileExistsError,
+        // ...).
         (_, _, Some(device)) => PyOSError::new_err((device.number, device.to_string())),
         (_, Some(number), _) => PyOSError::new_err((number, format!("{context}: {error}"))),
         (io::ErrorKind::NotConnected, ..) => PyConnectionError::new_err(error.to_string()),

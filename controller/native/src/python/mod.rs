@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the Python module `sluice._native`, with thin classes over the other modules of the crate.
+//! Implements the Python module `sluice._native`, with thin classes over the other modules of the
+//! crate.
 //!
-//! This module only converts values to Python objects and errors to exceptions. Invariant: no mailbox is locked while
-//! Python objects are created. `src/sluice/_native.pyi` is the reference.
+//! This module only converts values to Python objects and errors to exceptions.
+//! `src/sluice/_native.pyi` is the reference.
+//!
+//! Invariant: no mailbox is locked while Python objects are created.
 
 mod errors;
 mod fast_path;

@@ -20,7 +20,7 @@ use crate::p4runtime::rehearsal;
 use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
 
-/// Id of a metadata field, and its values.
+/// Id of a metadata field, and the values to select.
 type FilterArguments = (u32, Vec<u128>);
 
 #[pyclass(module = "sluice._native", frozen)]
@@ -312,7 +312,7 @@ fn ports_tuple<'py>(
     ("ports", token, code, message, links, told.cpu_port).into_pyobject(py)
 }
 
-/// Creates Python's list of packets with metadata, as in ("packet_in", ...).
+/// Creates Python's list of packets with metadata, as in the event ("packet_in", ...).
 pub(super) fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bound<'_, PyList>> {
     let mut objects = Vec::with_capacity(packets.len());
     for packet in packets {
@@ -322,8 +322,8 @@ pub(super) fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bo
     PyList::new(py, objects)
 }
 
-/// Creates Python's tuple of metadata values. Nearly all values fit in 64 bits, and such values are converted much
-/// faster than wider ones.
+/// Creates Python's tuple of metadata values. Nearly all values fit in 64 bits, and Python creates
+/// such integers much faster than wider ones.
 pub(super) fn value_tuple<'py>(py: Python<'py>, values: &[u128]) -> PyResult<Bound<'py, PyTuple>> {
     let values = values.iter().map(|value| match u64::try_from(*value) {
         Ok(value) => Ok(value.into_pyobject(py)?.into_any()),

@@ -130,7 +130,7 @@ impl TapSet {
     }
 }
 
-/// Duplicates a descriptor that Python owns. Rust owns the duplicate.
+/// Duplicates a descriptor that Python owns. The caller owns the duplicate.
 fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes no pointers, and refuses a descriptor that is not open.
     let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };

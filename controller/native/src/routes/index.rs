@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Maps prefixes to record numbers, in order. Uses a B-tree for each VRF and address family.
+//! Maps prefixes to record numbers, in order. There is a B-tree for each VRF and address family.
 //!
-//! A search among a million prefixes mostly waits for memory. So a key has only the parts that differ within its tree.
-//! A key for an IPv4 prefix has 8 bytes, while a [`Slot`] has 24.
+//! A search among a million prefixes mostly waits for memory. So a key contains only the parts that
+//! differ within its tree. The key of an IPv4 prefix has 8 bytes, while a [`Slot`] has 24.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,7 +15,7 @@ type Ipv4 = u64;
 /// IPv6 prefix: the two halves of the address, and the prefix length.
 type Ipv6 = (u64, u64, u8);
 
-/// A key that is greater than the keys of all IPv4 prefixes.
+/// A key that is greater than the key of any IPv4 prefix.
 const IPV4_END: Ipv4 = Ipv4::MAX;
 
 fn ipv4(slot: &Slot) -> Ipv4 {
@@ -27,21 +27,21 @@ fn ipv6(slot: &Slot) -> Ipv6 {
     ((bits >> 64) as u64, bits as u64, slot.length())
 }
 
-/// Record numbers by the prefixes of one VRF.
+/// Maps the prefixes of one VRF to record numbers.
 #[derive(Debug, Default)]
 struct Prefixes {
     ipv4: BTreeMap<Ipv4, u32>,
     ipv6: BTreeMap<Ipv6, u32>,
 }
 
-/// Record numbers by the prefixes of all VRFs.
+/// Maps the prefixes of all VRFs to record numbers.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     vrfs: BTreeMap<u32, Prefixes>,
 }
 
 impl Index {
-    /// Returns the number of a prefix's record.
+    /// Returns the record number of a prefix.
     pub(super) fn get(&self, slot: &Slot) -> Option<u32> {
         let prefixes = self.vrfs.get(&slot.vrf())?;
         let number = match slot.size() {
@@ -51,7 +51,8 @@ impl Index {
         number.copied()
     }
 
-    /// Returns the number of a prefix's record. If there is none, inserts the number that `make` returns.
+    /// Returns the record number of a prefix. If there is none, inserts the number that `make`
+    /// returns.
     pub(super) fn get_or_insert_with(&mut self, slot: &Slot, make: impl FnOnce() -> u32) -> u32 {
         let prefixes = self.vrfs.entry(slot.vrf()).or_default();
         *match slot.size() {
@@ -75,7 +76,8 @@ impl Index {
         }
     }
 
-    /// Yields the record numbers of the prefixes after `slot`, in order. Without `slot`, yields all.
+    /// Yields the record numbers of all prefixes after `slot`, in order. Without `slot`, yields all
+    /// record numbers.
     pub(super) fn after(&self, slot: Option<&Slot>) -> impl Iterator<Item = u32> + '_ {
         let (vrf, from_ipv4, from_ipv6) = match slot {
             None => (0, Unbounded, Unbounded),
@@ -113,7 +115,7 @@ mod tests {
     }
 
     proptest! {
-        /// Tests that the index behaves like one B-tree of whole prefixes.
+        /// Checks that the index behaves like one B-tree of whole prefixes.
         #[test]
         fn it_holds_what_one_tree_holds_in_the_same_order(
             steps in prop::collection::vec((slots(), any::<bool>()), 0..200),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes route messages whose text is known from the payloads of FPM frames. The text is the message without its
-//! prefix.
+//! Decodes route messages from FPM frames, if their text is known. The text of a message is the
+//! message without its prefix.
 //!
-//! A full table has a million prefixes, but only some hundred distinct texts: interface, gateway, metric. The attribute
-//! RTA_DST is cut out of a message, and the rest is looked up, so only the prefix must be decoded. Python decodes each
-//! text once, by its general code, and adds it here. If a message of a frame is unknown or unusual, Python decodes the
-//! whole frame.
+//! A full table has a million prefixes, but only some hundred texts: interface, gateway, metric.
+//! The memo cuts the attribute RTA_DST out of a message and looks up the rest. Then only the prefix
+//! must be decoded.
+//!
+//! Python decodes each text once, with its general code, and adds the text to the memo. If a
+//! message is unknown or unusual, Python decodes the whole frame.
 
 use std::collections::HashMap;
 
@@ -25,7 +27,7 @@ const RTA_TABLE: u16 = 15;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// Positions at which a message is cut.
+/// Position of RTA_DST in a message.
 struct Cut {
     size: u8,
     /// Offset at which RTA_DST begins.
@@ -37,30 +39,30 @@ struct Cut {
 /// A message whose text is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Prefix of the message. Its VRF is 0, because the VRF depends on the text.
+    /// Prefix of the message. Its VRF is 0: the caller takes the VRF from the meaning of the text.
     pub slot: Slot,
     /// Number of the message's text.
     pub text: u32,
 }
 
-/// Messages in order, each with the number of its text.
+/// Decoded messages, in the order of the frames.
 #[derive(Debug, Default)]
 pub struct Run {
     /// All messages of the run.
     pub messages: Vec<Message>,
 }
 
-/// Numbers of the known texts.
+/// Maps known texts to their numbers.
 #[derive(Debug)]
 pub struct Memo {
     texts: HashMap<Box<[u8]>, u32>,
-    /// For each octet, whether prefixes that begin with it are unusual.
+    /// Unusual first octets of a prefix, by octet. Python must decode prefixes with such an octet.
     unusual: [bool; 256],
     scratch: Vec<u8>,
 }
 
 impl Memo {
-    /// Creates an empty memo. Prefixes whose first octet is in `unusual_heads` always miss.
+    /// Creates an empty memo. Python must decode prefixes whose first octet is in `unusual_heads`.
     pub fn new(unusual_heads: &[u8]) -> Self {
         let mut unusual = [false; 256];
         for head in unusual_heads {
@@ -73,7 +75,7 @@ impl Memo {
         }
     }
 
-    /// Returns whether the memo is full. It must then be cleared before it learns another text.
+    /// Returns whether the memo is full. A full memo must be cleared before it learns another text.
     pub fn is_full(&self) -> bool {
         self.texts.len() >= LIMIT
     }
@@ -83,8 +85,9 @@ impl Memo {
         self.texts.clear();
     }
 
-    /// Learns the number of a text. `offset` and `length` give the position of a message with this text in `data`.
-    /// Returns false if the message cannot be cut, and so would never hit.
+    /// Learns the number of a text. `data` has a message with this text, at `offset`, with `length`
+    /// bytes. Returns false if the position of the prefix in the message is unusual, so that the
+    /// message cannot be decoded here.
     pub fn learn(&mut self, data: &[u8], offset: usize, length: usize, text: u32) -> bool {
         let Some((kind, message)) = header(data, offset).and_then(|(found, kind)| {
             (found == length).then_some((kind, data.get(offset..offset + length)?))
@@ -99,8 +102,8 @@ impl Memo {
         true
     }
 
-    /// Appends the messages of a frame's payload to `run`. If one of them misses, returns false and leaves `run`
-    /// unchanged.
+    /// Appends the messages of a frame's payload to `run`. If a message is unknown or unusual,
+    /// returns false and leaves `run` unchanged.
     pub fn read(&mut self, data: &[u8], run: &mut Run) -> bool {
         let (before, mut offset) = (run.messages.len(), 0);
         while offset < data.len() {
@@ -119,7 +122,7 @@ impl Memo {
         let message = data.get(offset..offset.checked_add(length)?)?;
         let cut = cut(message, kind)?;
         let key = self.key(message, kind, &cut);
-        // After the lookup, the key's buffer becomes `scratch` again.
+        // The key's buffer is used again for the next key.
         let text = self.texts.get(key.as_slice()).copied();
         self.scratch = key;
         let text = text?;
@@ -129,7 +132,7 @@ impl Memo {
         usual.then_some((Message { slot, text }, length))
     }
 
-    /// Builds the lookup key of a message. It has the type, the family, and all bytes except the prefix.
+    /// Builds the lookup key of a message: the type, the family, and all bytes except the prefix.
     fn key(&mut self, message: &[u8], kind: u16, cut: &Cut) -> Vec<u8> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
@@ -140,15 +143,16 @@ impl Memo {
     }
 }
 
-/// Returns length and type of the message at `offset`, if it can have an RTA_DST.
+/// Returns the length and the type of the message at `offset`. Returns `None` if the message is too
+/// short for RTA_DST.
 fn header(data: &[u8], offset: usize) -> Option<(usize, u16)> {
     let header = data.get(offset..)?.get(..LEAST)?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
     (length >= LEAST).then(|| (length, u16::from_ne_bytes([header[4], header[5]])))
 }
 
-/// Finds RTA_DST. Returns `None` unless RTA_DST is the first attribute, or follows RTA_TABLE as in the kernel's
-/// messages.
+/// Finds RTA_DST in a message. Returns `None` unless RTA_DST is the first attribute, or follows
+/// RTA_TABLE as in the kernel's messages.
 fn cut(message: &[u8], kind: u16) -> Option<Cut> {
     if kind != RTM_NEWROUTE && kind != RTM_DELROUTE {
         return None;
@@ -170,7 +174,7 @@ fn cut(message: &[u8], kind: u16) -> Option<Cut> {
     (end <= message.len()).then_some(Cut { size, at, end })
 }
 
-/// Returns length and type of the attribute at `at`.
+/// Returns the length and the type of the attribute at offset `at`.
 fn attribute(message: &[u8], at: usize) -> Option<(usize, u16)> {
     let head = message.get(at..at + 4)?;
     Some((
@@ -184,7 +188,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns a message in the form that zebra sends.
+    /// Returns a route message as zebra sends it.
     pub(crate) fn route(kind: u16, address: &[u8], length: u8, gateway: u8) -> Vec<u8> {
         let family = if address.len() == 4 {
             AF_INET
@@ -238,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// Tests that no input bytes cause a panic, whatever texts are known.
+        /// Checks that no input bytes cause a panic, for any known texts.
         #[test]
         fn any_bytes_are_read(cuts in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8), tail in any::<Vec<u8>>()) {
             let mut memo = Memo::new(&[]);

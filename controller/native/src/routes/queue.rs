@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements an ordered set of records. Like a Python dictionary with `popitem`, it returns the newest first.
+//! Implements an ordered set of records. Like `popitem` of a Python dictionary, [`Queue::pop`]
+//! returns the newest record first.
 //!
-//! The caller stores the place of each record, which [`Queue::push`] returned; place 0 means that the record is not
-//! queued. Removing a record from the middle leaves a gap. Gaps should be closed when they outnumber the records.
+//! [`Queue::push`] returns the place of a record, which the caller stores with the record. Place 0
+//! means that the record is not queued. Removing a record from the middle leaves a gap. The caller
+//! should close the gaps when they outnumber the records.
 
-/// Marks a gap.
+/// Marks a gap in the list of record numbers.
 const GAP: u32 = u32::MAX;
-/// Number of gaps up to which gaps are never closed.
+/// Largest number of gaps that are never worth closing.
 const FEW: usize = 1024;
 
-/// Numbers of records. The newest is at the end.
+/// Record numbers in the order of arrival. The newest is at the end.
 #[derive(Debug, Default)]
 pub struct Queue {
     items: Vec<u32>,
@@ -44,7 +46,7 @@ impl Queue {
         None
     }
 
-    /// Removes the record at a place. The caller should then check [`Self::has_many_gaps`].
+    /// Removes the record at this place. The caller should then check [`Self::has_many_gaps`].
     pub fn remove(&mut self, place: u32) {
         self.items[place as usize - 1] = GAP;
         self.gaps += 1;
@@ -54,7 +56,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether gaps outnumber the records.
+    /// Returns whether the gaps should be closed.
     pub fn has_many_gaps(&self) -> bool {
         self.gaps > FEW + self.len()
     }
@@ -69,8 +71,8 @@ impl Queue {
         }
     }
 
-    /// Yields (place, record) for records after a place, the oldest first. To continue, pass the last place that was
-    /// yielded.
+    /// Yields (place, record) for all records after a place, the oldest first. To continue later,
+    /// pass the last place that was yielded.
     pub fn after(&self, place: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         (place + 1..)
             .zip(self.items.iter().skip(place as usize))

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes routes from an encoded ReadResponse. It can have a million entities, which differ mostly in their prefix.
+//! Decodes routes from an encoded ReadResponse. A response can have a million entities, which
+//! differ mostly in their prefix.
 //!
-//! The TableEntry of a route has a *head* (table and VRF), the LPM match, and a *tail* (the action). Few heads and
-//! tails occur. Python decodes one entity with each combination. This module then decodes all entities with the same
-//! head and tail, and leaves the others to Python.
+//! The TableEntry of a route has a *head* (table and VRF), the LPM match, and a *tail* (the
+//! action). There are few different heads and tails. Python decodes one entity for each combination
+//! of head and tail. This module then decodes all other entities with the same head and tail.
+//! Python decodes all remaining entities.
 
 use std::collections::HashMap;
 
 use super::slot::Slot;
 
-/// Limit of stored tails. When it is reached, all heads and tails are forgotten.
+/// Limit of stored tails. At the limit, all heads and tails are forgotten.
 const TAILS: usize = 65_536;
 
-// Tags of the fields, in the order in which they usually occur.
+// Tags of the protobuf fields, in their usual order.
 const ENTITIES: u8 = 0x0A; // ReadResponse.entities
 const TABLE_ENTRY: u8 = 0x12; // Entity.table_entry
 const MATCH: u8 = 0x12; // TableEntry.match
@@ -20,27 +22,28 @@ const FIELD_ID: u8 = 0x08; // FieldMatch.field_id
 const LPM: u8 = 0x22; // FieldMatch.lpm
 const VALUE: u8 = 0x0A; // FieldMatch.LPM.value
 const LENGTH: u8 = 0x10; // FieldMatch.LPM.prefix_len
-/// A first octet of at least this value means that a varint has several octets.
+/// Lowest first octet of a varint with several octets.
 const LONG: u8 = 0x80;
 
-/// Offset of the TableEntry in an Entity whose length fits in one octet.
+/// Offset of the TableEntry in an Entity, if the Entity's length fits in one octet.
 const ENTRY: usize = 2;
 
-/// Encoding of a table and a VRF, with its meaning.
+/// Encoding of a table and a VRF, with the meaning of the encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The fields of a TableEntry before the LPM match.
+    /// The encoded fields of a TableEntry before the LPM match.
     pub encoded: Box<[u8]>,
-    /// Id of the field that has the LPM match.
+    /// Id of the match field with the prefix.
     pub field: u8,
     /// Size of an address in octets.
     pub size: usize,
-    /// The VRF.
+    /// VRF of the routes.
     pub vrf: u32,
 }
 
 impl Head {
-    /// Returns the prefix and the tail of an entity with this head. `None` if the encoding is unusual.
+    /// Returns the prefix and the tail of an entity with this head. Returns `None` if the encoding
+    /// is unusual.
     fn cut<'a>(&self, entity: &'a [u8]) -> Option<(Slot, &'a [u8])> {
         let entry = entity.get(ENTRY..)?;
         let [TABLE_ENTRY, length, ..] = *entity else {
@@ -82,7 +85,7 @@ impl Head {
     }
 }
 
-/// The target of each tail.
+/// Maps encoded tails to target numbers.
 type Tails = HashMap<Box<[u8]>, u32>;
 
 /// The known heads and tails.
@@ -93,8 +96,9 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Learns the head and the tail of an entity that is the route of `slot` to `target`. All entities with the same
-    /// head and tail have the same target. Ignores an entity with an unusual encoding.
+    /// Learns the head and the tail of `entity`, which is the route of `slot` to `target`. Later
+    /// entities with the same head and tail are routes to the same target. Ignores an entity with
+    /// an unusual encoding.
     pub fn learn(&mut self, head: Head, entity: &[u8], slot: &Slot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;
@@ -111,8 +115,9 @@ impl Forms {
         self.tails += usize::from(before.is_none());
     }
 
-    /// Decodes the routes of a ReadResponse, starting with the entity at offset `start`. Stops at the first entity with
-    /// an unknown head or tail, or after `limit` routes. Returns the routes, and the offset at which it stopped.
+    /// Decodes routes of a ReadResponse, starting with the entity at offset `start`. Stops at the
+    /// first entity with an unknown head or tail, or after `limit` routes. Returns the routes and
+    /// the offset of the next entity.
     pub fn read(&self, response: &[u8], start: usize, limit: usize) -> (Vec<(Slot, u32)>, usize) {
         let (mut found, mut at) = (Vec::new(), start);
         while found.len() < limit {
@@ -137,7 +142,7 @@ impl Forms {
     }
 }
 
-/// Returns the entity at this offset of a ReadResponse, if its length fits in one octet.
+/// Returns the entity at offset `at` of a ReadResponse, if the entity's length fits in one octet.
 fn entity_at(response: &[u8], at: usize) -> Option<&[u8]> {
     let [ENTITIES, length, rest @ ..] = response.get(at..)? else {
         return None;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies runs of routes to the table. Each text has one meaning, which Python has set.
+//! Applies runs of routes to the table. Each text has one meaning, which Python sets.
 
 use super::memo::Run;
 use super::table::{Column, Table, Waiting};
 
-/// Properties that all routes of a text share.
+/// Properties that all routes with the same text share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The routes exist. They have an entry and a target.
+    /// The routes exist, with this entry and target.
     Updated {
         /// VRF of the routes.
         vrf: u32,
@@ -26,16 +26,16 @@ pub enum Meaning {
 /// Result of applying a run.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Changed records with their desired targets. The records are pinned.
+    /// Numbers of changed records with their desired targets. The records are pinned.
     pub changes: Vec<(u32, u32)>,
     /// Entries whose last route was removed.
     pub unused: Vec<u32>,
-    /// Whether one of the changed prefixes covers a neighbour.
+    /// Whether a changed prefix covers a neighbour.
     pub covers_neighbor: bool,
 }
 
 impl Table {
-    /// Sets the meaning of a text. It holds until [`Self::forget_meanings`].
+    /// Sets the meaning of a text. The meaning is valid until [`Self::forget_meanings`].
     pub fn set_meaning(&mut self, text: u32, meaning: Meaning) {
         self.meanings.insert(text, meaning);
     }
@@ -45,7 +45,7 @@ impl Table {
         self.meanings.clear();
     }
 
-    /// Returns the texts of a run that have no meaning yet, each of them once.
+    /// Returns the texts of a run that have no meaning yet. Each text is returned once.
     pub fn unknown_texts(&self, run: &Run) -> Vec<u32> {
         let mut unknown = Vec::new();
         for message in &run.messages {
@@ -56,7 +56,7 @@ impl Table {
         unknown
     }
 
-    /// Applies the routes of a run. Returns `None` without any change if a text has no meaning.
+    /// Applies the routes of a run. If a text has no meaning, changes nothing and returns `None`.
     pub fn apply(&mut self, run: &Run) -> Option<Applied> {
         let meanings: Option<Vec<Meaning>> = run
             .messages
@@ -76,7 +76,7 @@ impl Table {
                     };
                     let before = self.put_entry(number, 0);
                     if before == 0 {
-                        continue; // zebra also deletes routes that it never sent.
+                        continue; // zebra also deletes routes that it has never sent.
                     }
                     (before, number, self.records[number as usize].onlink)
                 }
@@ -94,7 +94,8 @@ impl Table {
         Some(applied)
     }
 
-    /// Sets the desired targets of a run's changes, and queues those that are not installed. Unpins the records.
+    /// Sets the desired targets of a run's changes. Queues the changes that are not installed.
+    /// Unpins the records.
     pub fn take_in(&mut self, changes: &[(u32, u32)]) {
         for &(number, target) in changes {
             self.put(number, Column::Desired, target);

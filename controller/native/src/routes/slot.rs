@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stores a prefix of one VRF in 24 bytes.
 
-/// Octets of an IPv4 address.
+/// Size of an IPv4 address in octets.
 pub const IPV4: u8 = 4;
-/// Octets of an IPv6 address.
+/// Size of an IPv6 address in octets.
 pub const IPV6: u8 = 16;
 
-/// A prefix of one VRF. The order is: VRF, IPv4 before IPv6, address, length.
+/// A prefix of one VRF. Prefixes are ordered by VRF, then IPv4 before IPv6, then address, then
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
     vrf: u32,
@@ -17,7 +18,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Creates a prefix. Returns `None` for an invalid length. Bits behind the length are kept.
+    /// Creates a prefix. Returns `None` for an invalid length. Host bits are kept.
     pub fn new(vrf: u32, address: &[u8], length: u8) -> Option<Self> {
         let (size, high, low) = match *address {
             [a, b, c, d] => (IPV4, u64::from(u32::from_be_bytes([a, b, c, d])) << 32, 0),
@@ -56,22 +57,23 @@ impl Slot {
         self.length
     }
 
-    /// Returns the address in the first `size` octets, and `size`.
+    /// Returns an array and the size of the address. The first `size` octets of the array are the
+    /// address.
     pub fn address(&self) -> ([u8; 16], usize) {
         (self.bits().to_be_bytes(), usize::from(self.size))
     }
 
-    /// Returns the address, left-aligned.
+    /// Returns the address, left-aligned in 128 bits.
     pub fn bits(&self) -> u128 {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
-    /// Returns whether a bit behind the length is set.
+    /// Returns whether a host bit is set.
     pub fn has_host_bits(&self) -> bool {
         self.bits() & !self.mask() != 0
     }
 
-    /// Returns whether an address of the same size lies within the prefix.
+    /// Returns whether the prefix contains an address of the same family.
     pub fn covers(&self, bits: u128) -> bool {
         (bits ^ self.bits()) & self.mask() == 0
     }

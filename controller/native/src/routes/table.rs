@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the table of prefixes. A record has the routing daemon's route, the target that the router's own links
-//! give, and the desired and the installed target in the switch.
+//! Implements the table of prefixes. Each prefix has a record with these values:
 //!
-//! Values are numbers of *entries* (the next hops that equal routes share) and of *targets* (what the switch does with
-//! packets). 0 means none. Python maps the numbers to objects. A record is freed when all its values are 0. To use its
-//! number in several calls, the caller must pin it.
+//! - entry: the routing daemon's route
+//! - onlink target: the target that the router's own links give
+//! - desired target: the target that the switch should have
+//! - installed target: the target that the switch has
+//!
+//! An *entry* is the set of next hops that equal routes share. A *target* is what the switch does
+//! with packets. The values are numbers of entries or targets, and 0 means none. Python maps the
+//! numbers to objects.
+//!
+//! A record is freed when all its values are 0. A caller that uses a record number in several calls
+//! must pin the record.
 
 use std::collections::HashMap;
 
@@ -13,12 +20,13 @@ use super::queue::Queue;
 use super::runs::Meaning;
 use super::slot::{IPV4, IPV6, Slot};
 
-/// Limit of records that one step of a walk visits. Most of them may be skipped.
+/// Limit of records that one step of a walk visits. A step may skip most of them.
 const LOOKED_AT: usize = 4096;
-/// Limit of visited records for steps that only compare two numbers, and usually skip the record. Takes about 0.2 ms.
+/// Limit of visited records for steps that only compare two numbers and usually skip the record.
+/// Such a step takes about 0.2 ms.
 const COMPARED: usize = 65_536;
 
-/// The values of a prefix.
+/// Record of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) slot: Slot,
@@ -31,7 +39,7 @@ pub(super) struct Record {
     pub(super) in_flight: bool,
 }
 
-/// The two values of a prefix that Python accesses as dictionaries.
+/// The two values of a record that Python accesses as dictionaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The desired target in the switch.
@@ -40,7 +48,7 @@ pub enum Column {
     Installed,
 }
 
-/// The two queues of prefixes.
+/// The queues of prefixes that wait for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// Prefixes to insert or modify.
@@ -49,7 +57,7 @@ pub enum Waiting {
     Deletes,
 }
 
-/// All prefixes that have a value.
+/// Holds the records of all prefixes, and their queues.
 #[derive(Debug, Default)]
 pub struct Table {
     index: Index,
@@ -58,7 +66,7 @@ pub struct Table {
     counts: [usize; 2],
     queues: [Queue; 2],
     in_flight: usize,
-    /// How often [`Self::clear_in_flight`] was called.
+    /// Number of calls of [`Self::clear_in_flight`].
     era: u64,
     entry_uses: Vec<usize>,
     target_uses: Vec<usize>,
@@ -75,8 +83,8 @@ impl Table {
         self.index.get(slot)
     }
 
-    /// Returns the number of a prefix's record, which is created if there is none. If the caller sets no value, it must
-    /// [`Self::release`] the record.
+    /// Returns the record number of a prefix. Creates the record if there is none. A caller that
+    /// sets no value must [`Self::release`] the record.
     pub(super) fn at(&mut self, slot: Slot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         self.index.get_or_insert_with(&slot, || {
@@ -99,7 +107,8 @@ impl Table {
         })
     }
 
-    /// Frees a record if it has no values, is neither queued nor pinned, and has no write in flight.
+    /// Frees a record if all its values are 0, it is neither queued nor pinned, and no write is in
+    /// flight.
     fn release(&mut self, number: u32) {
         let record = &self.records[number as usize];
         let known = record.entry | record.onlink | record.desired | record.installed;
@@ -125,9 +134,11 @@ impl Table {
         self.records[number as usize].slot
     }
 
-    /// Returns prefixes after `after`, in order, that have a route of the routing daemon or of the router's own links.
-    /// Returns at most `limit`, or fewer if many records were skipped. The second value is `after` for the next call,
-    /// or `None` at the end.
+    /// Returns prefixes that have a route of the routing daemon or of the router's own links. The
+    /// prefixes are in order, and the first is after `after`.
+    ///
+    /// Returns at most `limit` prefixes, or fewer if many records were skipped. The second value is
+    /// `after` for the next call, or `None` at the end.
     pub fn walk(&self, after: Option<Slot>, limit: usize) -> (Vec<Slot>, Option<Slot>) {
         let mut found = Vec::with_capacity(limit);
         for (looked_at, number) in self.index.after(after.as_ref()).enumerate() {
@@ -167,7 +178,7 @@ impl Table {
         before
     }
 
-    /// Returns a prefix's target, or 0 if it has none.
+    /// Returns the target of a prefix in this column, or 0.
     pub fn get(&self, slot: &Slot, column: Column) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.value_of(number, column))
@@ -181,7 +192,8 @@ impl Table {
         }
     }
 
-    /// Sets a prefix's target; 0 removes it. Returns the previous target.
+    /// Sets the target of a prefix in this column. Target 0 removes it. Returns the previous
+    /// target.
     pub fn set(&mut self, slot: Slot, column: Column, target: u32) -> u32 {
         let number = match target {
             0 => match self.find(&slot) {
@@ -195,13 +207,13 @@ impl Table {
         before
     }
 
-    /// Returns the number of prefixes with a target.
+    /// Returns the number of prefixes with a target in this column.
     pub fn count(&self, column: Column) -> usize {
         self.counts[column as usize]
     }
 
-    /// Returns at most `limit` prefixes with their targets, starting at record number `from`. Also returns the number
-    /// at which to continue.
+    /// Returns at most `limit` prefixes with their targets, starting at record number `from`. Also
+    /// returns the record number at which to continue.
     pub fn items(&self, from: u32, column: Column, limit: usize) -> (Vec<(Slot, u32)>, u32) {
         self.select(from, LOOKED_AT, limit, |record| {
             let target = match column {
@@ -212,8 +224,9 @@ impl Table {
         })
     }
 
-    /// Returns at most `limit` prefixes whose installed target differs from the desired one, with the desired target.
-    /// Starts at record number `from`, and also returns the number at which to continue.
+    /// Returns at most `limit` prefixes whose desired target is not installed, each with the
+    /// desired target. Starts at record number `from`. Also returns the record number at which to
+    /// continue.
     pub fn unwritten(&self, from: u32, limit: usize) -> (Vec<(Slot, u32)>, u32) {
         self.select(from, COMPARED, limit, |record| {
             let differs = record.desired != 0 && record.desired != record.installed;
@@ -221,15 +234,16 @@ impl Table {
         })
     }
 
-    /// Returns at most `limit` prefixes that are installed but not desired. Otherwise like [`Self::unwritten`].
+    /// Returns at most `limit` prefixes that are installed but not desired. Starts at record number
+    /// `from`. Also returns the record number at which to continue.
     pub fn unwanted(&self, from: u32, limit: usize) -> (Vec<Slot>, u32) {
         self.select(from, COMPARED, limit, |record| {
             (record.installed != 0 && record.desired == 0).then_some(record.slot)
         })
     }
 
-    /// Returns the results of `pick` for records from number `from` on, and the number at which to continue. Visits at
-    /// most `looked_at` records, and returns at most `limit` results.
+    /// Applies `pick` to records, starting at record number `from`. Visits at most `looked_at`
+    /// records. Returns at most `limit` results, and the record number at which to continue.
     fn select<T>(
         &self,
         from: u32,
@@ -254,7 +268,7 @@ impl Table {
         next as usize >= self.records.len()
     }
 
-    /// Removes the targets of all prefixes.
+    /// Removes the targets of all prefixes in this column.
     pub fn clear(&mut self, column: Column) {
         for number in 0..self.records.len() as u32 {
             if self.value_of(number, column) != 0 {
@@ -264,7 +278,7 @@ impl Table {
         }
     }
 
-    /// Returns the number of installed prefixes with this target.
+    /// Returns the number of prefixes whose installed target is this target.
     pub fn uses_of_target(&self, target: u32) -> usize {
         self.target_uses.get(target as usize).copied().unwrap_or(0)
     }
@@ -337,8 +351,8 @@ impl Table {
         self.queues[waiting as usize].len()
     }
 
-    /// Returns at most `limit` queued prefixes after a place, the oldest first. Also returns the place after which to
-    /// continue.
+    /// Returns at most `limit` queued prefixes after a place, the oldest first. Also returns the
+    /// place after which to continue.
     pub fn waiting_after(&self, place: u32, waiting: Waiting, limit: usize) -> (Vec<Slot>, u32) {
         let mut last = place;
         let found = self.queues[waiting as usize].after(place).take(limit);
@@ -359,7 +373,7 @@ impl Table {
         }
     }
 
-    // -- writes under way
+    // -- writes in flight
 
     /// Returns the number of prefixes with a write in flight.
     pub fn in_flight(&self) -> usize {
@@ -410,7 +424,7 @@ impl Table {
             .map_or(0, |number| self.records[number as usize].entry)
     }
 
-    /// Sets a prefix's entry; 0 removes it. Returns the previous entry.
+    /// Sets the entry of a prefix. Entry 0 removes it. Returns the previous entry.
     pub fn set_entry(&mut self, slot: Slot, entry: u32) -> u32 {
         let number = match entry {
             0 => match self.find(&slot) {
@@ -450,7 +464,7 @@ impl Table {
         self.entry_uses.get(entry as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the number of a VRF's routes.
+    /// Returns the number of the routing daemon's routes in a VRF.
     pub fn routes(&self, vrf: u32) -> usize {
         [IPV4, IPV6]
             .iter()
@@ -459,7 +473,7 @@ impl Table {
             .sum()
     }
 
-    /// Returns the prefix lengths that occur in a VRF, the longest first.
+    /// Returns the prefix lengths of the routing daemon's routes in a VRF. The longest is first.
     pub fn lengths(&self, vrf: u32, size: u8) -> Vec<u8> {
         let counts = self
             .lengths
@@ -473,14 +487,14 @@ impl Table {
             .collect()
     }
 
-    /// Sets the target that the router's own links give to a prefix; 0 for none.
+    /// Sets the target that the router's own links give to a prefix. 0 means none.
     pub fn set_onlink(&mut self, slot: Slot, target: u32) {
         let number = self.at(slot);
         self.records[number as usize].onlink = target;
         self.release(number);
     }
 
-    /// Sets the addresses of neighbours for both families, each list sorted.
+    /// Sets the addresses of neighbours: a sorted list for IPv4, and a sorted list for IPv6.
     pub fn set_neighbors(&mut self, neighbors: [Vec<u128>; 2]) {
         self.neighbors = neighbors;
     }
@@ -492,7 +506,7 @@ impl Table {
     }
 }
 
-/// Returns the use count of a number. Adds a count of 0 if the number is new.
+/// Returns the use count of a number. A new number gets the count 0.
 fn use_of(uses: &mut Vec<usize>, number: u32) -> &mut usize {
     let number = number as usize;
     if uses.len() <= number {

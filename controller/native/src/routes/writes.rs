@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encodes the next updates of routes as fields of a P4Runtime WriteRequest.
 //!
-//! Python encodes the parts that many routes share: the *head* of a TableEntry (table and VRF), and its *tail* (the
-//! action). Only the LPM match between them is encoded for each route.
+//! Python encodes the parts that many routes share: the *head* of a TableEntry (table and VRF), and
+//! its *tail* (the action). This module encodes only the LPM match between head and tail.
 
 use std::collections::{HashMap, HashSet};
 
 use super::slot::Slot;
 use super::table::{Column, Table, Waiting};
 
-/// P4Runtime's Update.Type.
+/// Values of P4Runtime's Update.Type.
 const INSERT: u8 = 1;
 const MODIFY: u8 = 2;
 const DELETE: u8 = 3;
@@ -17,12 +17,12 @@ const DELETE: u8 = 3;
 /// Encoded table and VRF of a TableEntry, and the encoded field id of its LPM match.
 pub type Head = (Box<[u8]>, Box<[u8]>);
 
-/// The encoded parts that many routes share.
+/// Encoded parts that many routes share.
 #[derive(Debug, Default)]
 pub struct Encoding {
-    /// Heads by address size in octets and VRF.
+    /// Heads by (address size in octets, VRF).
     pub heads: HashMap<(u8, u32), Head>,
-    /// Encoded actions by target.
+    /// Encoded actions by target number.
     pub tails: HashMap<u32, Box<[u8]>>,
 }
 
@@ -30,13 +30,13 @@ pub struct Encoding {
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     number: u32,
-    /// Target of the route; 0 deletes the route.
+    /// Target of the route. 0 deletes the route.
     pub target: u32,
-    /// Operation as in P4Runtime's Update.Type.
+    /// Operation, a value of P4Runtime's Update.Type.
     pub operation: u8,
 }
 
-/// Updates that are sent to the switch together. Their records stay pinned until the batch has `landed`.
+/// Updates that are sent to the switch together. Their records stay pinned until [`Table::land`].
 #[derive(Debug, Default)]
 pub struct Batch {
     items: Vec<Item>,
@@ -51,30 +51,31 @@ impl Batch {
     }
 }
 
-/// Records taken from a queue, before Python has decided whether they may be written. They are pinned.
+/// Pinned records that were taken from a queue. Python has not decided yet whether they may be
+/// written.
 #[derive(Debug, Default)]
 pub struct Taken {
     numbers: Vec<u32>,
-    /// Targets of the records, each of them once.
+    /// Targets of the records. Each target is listed once.
     pub targets: Vec<u32>,
-    /// Pairs of address size in octets and VRF that occur in the prefixes, each of them once.
+    /// Heads that the records need, as (address size in octets, VRF). Each is listed once.
     pub heads: Vec<(u8, u32)>,
 }
 
-/// Result of sorting taken records by whether they can be written.
+/// Taken records, sorted by whether they can be written.
 #[derive(Debug, Default)]
 pub struct Sorted {
     /// Updates to write now.
     pub batch: Batch,
     /// Routes whose target is not ready.
     pub unready: Vec<(Slot, u32)>,
-    /// Routes that were to be deleted but are not installed.
+    /// Routes that need no deletion, because they are not installed.
     pub absent: Vec<Slot>,
 }
 
 impl Table {
-    /// Takes at most `limit` records from a queue. Moves records with a write in flight to `postponed`, where they stay
-    /// pinned. Drops records that need no write any more.
+    /// Takes at most `limit` records from a queue. Moves records with a write in flight to
+    /// `postponed`, and keeps them pinned. Drops records that need no write any more.
     pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());
@@ -110,8 +111,8 @@ impl Table {
         taken
     }
 
-    /// Makes a batch of taken records, except those whose target is not in `ready`. The table must not have changed
-    /// since [`Self::take`].
+    /// Makes a batch of taken records. Records whose target is not in `ready` are not part of the
+    /// batch. The table must not have changed since [`Self::take`].
     pub fn sort(&mut self, taken: Taken, waiting: Waiting, ready: &HashSet<u32>) -> Sorted {
         let mut sorted = Sorted::default();
         sorted.batch.era = self.era();
@@ -157,8 +158,9 @@ impl Table {
         }
     }
 
-    /// Ends a batch. With `applied`, the switch has applied all its updates. Otherwise the batch failed or will not be
-    /// answered; if `again` is given, its records are queued again.
+    /// Ends a batch. `applied` is true if the switch has applied all updates of the batch.
+    /// Otherwise the batch has failed, or no answer will come. The records are then queued again in
+    /// the queue `again`, if given.
     pub fn land(&mut self, batch: &mut Batch, applied: bool, again: Option<Waiting>) {
         if std::mem::replace(&mut batch.landed, true) {
             return;
@@ -177,7 +179,7 @@ impl Table {
         }
     }
 
-    /// Returns the prefix of an update. The update's batch must not have landed.
+    /// Returns the prefix of an update. The batch of the update must not have landed.
     pub fn slot_of(&self, item: &Item) -> Slot {
         self.slot(item.number)
     }

@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
-/// `_IOW('T', 226, int)`, which libc lacks.
+/// `_IOW('T', 226, int)`. The libc crate lacks this constant.
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
-/// `_IOW('T', 217, int)`, which libc lacks.
+/// `_IOW('T', 217, int)`. The libc crate lacks this constant.
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 /// Constants from linux/sockios.h and linux/ethtool.h.
 const SIOCETHTOOL: c_ulong = 0x8946;
@@ -31,8 +31,8 @@ struct EthtoolValue {
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
 
-/// An open TAP interface. Dropping this removes the interface, unless the interface is persistent or another process
-/// has one of its queues open.
+/// An open TAP interface. Dropping the value removes the interface, unless the interface is
+/// persistent or another process has a queue of the interface open.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -43,12 +43,14 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Creates the TAP `name` in this network namespace, or opens a persistent one, and sets its MTU and MAC. A new TAP
-    /// is administratively down. If a queue of the TAP is already open, pass it as `queue`.
+    /// Creates the TAP `name` in this network namespace, or opens an existing persistent TAP. Sets
+    /// MTU and MAC. A new TAP is administratively down. If a queue of the TAP is already open, pass
+    /// the queue as `queue`.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid name, or for a queue of another interface. Otherwise the kernel's error with the
-    /// failed step: no `/dev/net/tun`, no CAP_NET_ADMIN, name already used, MTU or MAC refused.
+    /// `InvalidInput` for an invalid name, or for a queue of another interface. Otherwise the
+    /// kernel's error with the failed step. Possible causes: no `/dev/net/tun`, no CAP_NET_ADMIN,
+    /// name already used, MTU or MAC refused.
     pub fn create(
         name: &str,
         mtu: u32,
@@ -62,7 +64,7 @@ impl Tap {
         };
         tap.set_mtu(mtu)?;
         tap.set_mac(mac)?;
-        // Order: this comes last, so that a failure above leaves no interface behind.
+        // Order: this step is last. So if an earlier step fails, no interface is left behind.
         ioctl_int(
             tap.as_raw_fd(),
             libc::TUNSETPERSIST as c_ulong,
@@ -72,10 +74,12 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Takes over an open queue of the TAP with this name and ifindex, and attaches the queue. Changes nothing else.
+    /// Takes over an open queue of the TAP with this name and ifindex. Attaches the queue, and
+    /// changes nothing else.
     ///
     /// # Errors
-    /// `NotFound` if no interface or another one has the name; otherwise the kernel's error.
+    /// `NotFound` if no interface has this name, or if the interface has another ifindex. Otherwise
+    /// the kernel's error.
     pub fn join(name: &str, index: u32, queue: OwnedFd) -> io::Result<Self> {
         let tap = Self::adopt(name, queue)?;
         if tap.index != index {
@@ -88,7 +92,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Creates a TAP object from one of the interface's open queues.
+    /// Creates a `Tap` from an open queue of the interface `name`.
     fn adopt(name: &str, queue: OwnedFd) -> io::Result<Self> {
         let of = queue_request(queue.as_raw_fd())?;
         if of.ifr_name != request(name)?.ifr_name {
@@ -107,8 +111,9 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        // A TAP can have several open queues: this one, and those of earlier keeper processes. A keeper also holds this
-        // queue open, so that interface and carrier outlive this process. The flags fit in the kernel's 16-bit field.
+        // A TAP can have several open queues: this queue, and the queues of earlier keeper
+        // processes. A keeper also holds this queue open, so that interface and carrier outlive
+        // this process. The flags fit in the kernel's 16-bit field.
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
@@ -127,11 +132,11 @@ impl Tap {
         })
     }
 
-    /// Attaches or detaches this queue. If it is detached, the TAP remains, and other queues receive the host's frames.
-    /// A detached queue can be neither read nor written.
+    /// Attaches or detaches this queue. A detached queue can be neither read nor written. The TAP
+    /// remains, and its other queues receive the host's frames.
     ///
     /// # Errors
-    /// The kernel's error; EINVAL if the queue is already in this state.
+    /// The kernel's error. EINVAL if the queue is already in this state.
     pub fn attach(&self, attached: bool) -> io::Result<()> {
         let mut request = request(&self.name)?;
         let flag = if attached {
@@ -228,7 +233,8 @@ impl Tap {
         self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
-    /// Sets the MAC only if it differs, because the kernel flushes the interface's neighbours whenever the MAC is set.
+    /// Sets the MAC only if it differs. The kernel flushes the interface's neighbours whenever the
+    /// MAC is set.
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
         let mut request = request(&self.name)?;
         self.ask(libc::SIOCGIFHWADDR, &mut request, "reading the MAC")?;
@@ -253,7 +259,7 @@ impl Tap {
         self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
     }
 
-    /// Runs an ioctl of this interface. An error names the step by `what`.
+    /// Runs an ioctl on this interface. `what` names the step in an error.
     fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
         ioctl_ifreq(self.control.as_raw_fd(), command, request)
             .map_err(doing(|| format!("{what} of {}", self.name)))
@@ -269,7 +275,7 @@ impl AsRawFd for Tap {
 /// Parses a unicast MAC address like "02:00:00:00:01:01".
 ///
 /// # Errors
-/// Describes the problem in a sentence. Multicast addresses and the all-zero address are refused.
+/// A sentence that describes the problem. Multicast addresses and the all-zero address are refused.
 pub fn parse_mac(text: &str) -> Result<Mac, String> {
     let octets: Vec<u8> = text
         .split(':')
@@ -293,7 +299,7 @@ pub fn parse_mac(text: &str) -> Result<Mac, String> {
     Ok(mac)
 }
 
-/// Creates an ifreq for the interface `name`, with all other fields zero.
+/// Creates an ifreq for the interface `name`. All other fields are zero.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     let impossible = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if name.is_empty()
@@ -371,7 +377,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Adds the failed step to an error. [`errno`] can still read the error's errno.
+/// Adds the failed step to an error, as [`DeviceError`]. The errno is kept.
 fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         let number = error.raw_os_error().unwrap_or(libc::EIO);

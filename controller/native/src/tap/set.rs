@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Manages the TAPs of a router. One thread reads their frames and queues them for Python.
+//! Manages the TAPs of a router. One thread reads the host's frames and queues them for Python.
 //!
-//! The thread waits with epoll, and reads each ready interface in slices, so that a busy interface cannot starve the
-//! others. Frames that the fast path does not handle are queued. Each interface has its own share of the queue. Frames
-//! that exceed the share are dropped, and counted for that interface. The caller writes frames itself, without
-//! blocking.
+//! The thread waits with epoll, and reads each ready interface in slices, so that a busy interface
+//! cannot starve the others. Frames that the fast path does not handle are queued. Each interface
+//! has its own share of the queue. Frames that exceed the share are dropped, and counted for that
+//! interface. The caller writes frames to the host itself, without blocking.
 //!
-//! While a set rests, its queues are detached; it rests until there is a switch. If the previous controller left a
-//! stand-in, the stand-in receives the host's frames meanwhile.
+//! A set can *rest* until the fast path has a switch. The queues of a resting set are detached. If
+//! the previous controller left a stand-in process, the stand-in receives the host's frames
+//! meanwhile.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -33,7 +34,7 @@ pub type Frame = (u32, Box<[u8]>);
 #[derive(Debug, Default)]
 struct Inbox {
     frames: VecDeque<Frame>,
-    /// Number of frames in `frames` for each interface.
+    /// Number of queued frames, by interface.
     shares: HashMap<u32, usize>,
 }
 
@@ -43,26 +44,27 @@ impl Contents for Inbox {
     }
 }
 
-/// Counters of one interface. They never decrease.
+/// Counters of one interface. The values never decrease.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Frames that the host sent, including those that were dropped.
     pub rx_frames: AtomicU64,
-    /// Bytes of these frames.
+    /// Bytes of the frames in `rx_frames`.
     pub rx_bytes: AtomicU64,
-    /// Frames of the host that were dropped because Python was too slow.
+    /// Frames of the host that were dropped because Python fetched frames too slowly.
     pub rx_dropped: AtomicU64,
-    /// Failed reads. A read fails if the interface was deleted; afterwards the interface is not read any more.
+    /// Failed reads. A read fails if the interface was deleted. The interface is not read any more
+    /// after a failed read.
     pub rx_errors: AtomicU64,
     /// Frames sent to the host.
     pub tx_frames: AtomicU64,
-    /// Bytes of these frames.
+    /// Bytes of the frames in `tx_frames`.
     pub tx_bytes: AtomicU64,
     /// Frames to the host that were dropped because the interface was down.
     pub tx_dropped_down: AtomicU64,
     /// Frames to the host that were dropped because the interface's queue was full.
     pub tx_dropped_full: AtomicU64,
-    /// Frames that the kernel refused for another reason, such as their size.
+    /// Frames that the kernel refused for another reason, such as the size.
     pub tx_errors: AtomicU64,
 }
 
@@ -80,11 +82,12 @@ struct Shared {
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
     fast_path: Option<Arc<FastPath>>,
-    /// Whether all queues are detached. Locked while queues are attached or detached.
+    /// Whether the set rests: all queues are detached. Locked while queues are attached or
+    /// detached.
     rests: Mutex<bool>,
 }
 
-/// A set of TAPs with its reading thread. Dropping this removes the TAPs.
+/// A set of TAPs with its reading thread. Dropping the set removes the TAPs and ends the thread.
 #[derive(Debug)]
 pub struct TapSet {
     shared: Arc<Shared>,
@@ -92,7 +95,7 @@ pub struct TapSet {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Whether the thread must end.
+/// Becomes true when the reading thread must end.
 #[derive(Debug)]
 struct Stop(bool);
 
@@ -103,8 +106,9 @@ impl Contents for Stop {
 }
 
 impl TapSet {
-    /// Creates an empty set. For each interface it queues at most `queue_limit` frames for Python; frames that
-    /// `fast_path` handles do not count. With `rests`, the set rests until `fast_path` has a switch.
+    /// Creates an empty set. For each interface, the set queues at most `queue_limit` frames for
+    /// Python. Frames that `fast_path` handles do not count. With `rests`, the set rests until
+    /// `fast_path` has a switch.
     ///
     /// # Errors
     /// The kernel's error if no descriptor or thread is available.
@@ -146,11 +150,13 @@ impl TapSet {
         })
     }
 
-    /// Adds a TAP (see [`Tap::create`]). Returns its index in this set, which is its ifindex plus `base`. The base is
-    /// needed because different network namespaces use the same ifindexes.
+    /// Adds a TAP (see [`Tap::create`]). Returns the index of the TAP in this set, which is its
+    /// ifindex plus `base`. The base is needed because different network namespaces use the same
+    /// ifindexes.
     ///
     /// # Errors
-    /// Errors of [`Tap::create`]; `NotConnected` if the set is closed; `InvalidInput` if the sum overflows.
+    /// Errors of [`Tap::create`]. `NotConnected` if the set is closed. `InvalidInput` if the sum
+    /// overflows.
     pub fn add(
         &self,
         name: &str,
@@ -164,10 +170,10 @@ impl TapSet {
         self.insert(Tap::create(name, mtu, mac, persist, queue)?, base)
     }
 
-    /// Adds an existing TAP, given an open queue of the TAP (see [`Tap::join`]).
+    /// Adds an existing TAP, of which `queue` is an open queue (see [`Tap::join`]).
     ///
     /// # Errors
-    /// Errors of [`Tap::join`]; `NotConnected` if the set is closed.
+    /// Errors of [`Tap::join`]. `NotConnected` if the set is closed.
     pub fn join(&self, name: &str, index: u32, queue: OwnedFd) -> io::Result<()> {
         self.check_open()?;
         self.insert(Tap::join(name, index, queue)?, 0).map(drop)
@@ -197,8 +203,8 @@ impl TapSet {
             tap,
             counters: Counters::default(),
         };
-        // If the set already has a TAP with this index, another program deleted that TAP, and its descriptor is
-        // useless.
+        // If the set already has a TAP with this index, another program has deleted that TAP. Its
+        // descriptor is useless.
         drop(self.shared.write_members().insert(index, member));
         if !*rests {
             self.shared.watch(descriptor, u64::from(index))?;
@@ -216,7 +222,8 @@ impl TapSet {
             if !*rests {
                 return tap.set_carrier(up);
             }
-            // Avoids attaching a queue, because the kernel then walks its whole IPv6 FIB.
+            // If the carrier is already up, no queue is attached. Attaching a queue makes the
+            // kernel walk its whole IPv6 FIB.
             if up && tap.is_running()? {
                 return Ok(());
             }
@@ -228,7 +235,8 @@ impl TapSet {
         })
     }
 
-    /// Removes a TAP. Returns false if it is not in the set. Frames that are already queued stay.
+    /// Removes a TAP. Returns false if the TAP is not in the set. Frames that are already queued
+    /// stay queued.
     pub fn remove(&self, index: u32) -> bool {
         let rests = lock(&self.shared.rests);
         let Some(member) = self.shared.write_members().remove(&index) else {
@@ -238,10 +246,10 @@ impl TapSet {
         true
     }
 
-    /// Calls `action` with one TAP.
+    /// Calls `action` with a TAP of the set.
     ///
     /// # Errors
-    /// `NotFound` if the TAP is not in the set; errors of `action`.
+    /// `NotFound` if the TAP is not in the set. Otherwise errors of `action`.
     pub fn with(&self, index: u32, action: impl FnOnce(&Tap) -> io::Result<()>) -> io::Result<()> {
         match self.shared.members().get(&index) {
             Some(member) => action(&member.tap),
@@ -277,7 +285,7 @@ impl TapSet {
         })
     }
 
-    /// Sends frames to the host. Returns how many the host accepted.
+    /// Sends frames to the host. Returns the number of frames that the host accepted.
     pub fn write<'f>(&self, frames: impl IntoIterator<Item = (u32, &'f [u8])>) -> usize {
         frames
             .into_iter()
@@ -301,7 +309,7 @@ impl TapSet {
     pub fn close(&self) {
         self.stop.update(|stop| stop.0 = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // The result is ignored, because the interfaces are removed even if the thread panicked.
+            // The result is ignored. The interfaces are removed even if the thread has panicked.
             drop(thread.join());
         }
         let rests = lock(&self.shared.rests);
@@ -394,7 +402,8 @@ impl Shared {
         }
     }
 
-    /// Stops receiving frames of a TAP. Detaches its queue, because another process may have the queue open, too.
+    /// Stops receiving frames of a TAP. Detaches the queue, because another process may have the
+    /// queue open, too.
     fn let_go(&self, member: &Member, is_attached: bool) {
         if is_attached {
             self.unwatch(member.tap.as_raw_fd());
@@ -429,7 +438,7 @@ impl Shared {
                     -1,
                 )
             };
-            // A negative result is EINTR, so no descriptor is ready.
+            // A negative result is EINTR. No descriptor is ready then.
             let ready = usize::try_from(ready).unwrap_or(0);
             for event in &events[..ready] {
                 let data = event.u64;
@@ -441,8 +450,8 @@ impl Shared {
         }
     }
 
-    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock while reading. `remove` waits for this lock,
-    /// so when `remove` returns, the kernel has removed the interface.
+    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock while reading. `remove`
+    /// waits for this lock, so this thread never reads a TAP after `remove` has returned.
     fn read_slice(&self, index: u32, buffer: &mut [u8]) {
         let members = self.members();
         let Some(member) = members.get(&index) else {
@@ -484,7 +493,7 @@ impl Shared {
         fast_path.is_some_and(|fast_path| fast_path.from_host(index, frame))
     }
 
-    /// Queues frames up to the interface's share. Returns how many were dropped.
+    /// Queues frames up to the interface's share. Returns the number of dropped frames.
     fn queue(&self, index: u32, frames: Vec<Box<[u8]>>) -> u64 {
         self.mailbox.update(|inbox| {
             let share = inbox.shares.entry(index).or_default();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the Python class `RouteColumn`, a dictionary of prefixes and targets.
+//! Implements the Python class `RouteColumn`, which behaves like a dictionary from prefixes to
+//! targets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::table::Shared;
 use crate::routes::slot::Slot;
 use crate::routes::table::Column;
 
-/// Number of prefixes that an iteration fetches at once.
+/// Number of prefixes that an iterator fetches at once.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]
@@ -96,7 +97,7 @@ impl RouteColumn {
         }
     }
 
-    /// Sets all given pairs.
+    /// Sets the targets of all given (prefix, target) pairs.
     fn update(&self, pairs: &Bound<'_, PyAny>) -> PyResult<()> {
         for pair in pairs.try_iter()? {
             let pair = pair?;
@@ -140,8 +141,8 @@ impl RouteColumn {
     }
 }
 
-/// Iterates over a column, which may change meanwhile. A prefix that is present during the whole iteration is returned
-/// once.
+/// Iterates over a column, which may change during the iteration. A prefix that is present during
+/// the whole iteration is returned once.
 struct Walker {
     shared: Arc<Shared>,
     column: Column,

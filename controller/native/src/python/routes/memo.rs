@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::mailbox::lock;
 use crate::routes::memo::{Memo, Run};
 
-/// Number for the next text. Numbers are unique among all memos of the process, and never reused.
+/// Next text number. Numbers are unique among all memos of the process, and never reused.
 static NEXT_TEXT: AtomicU32 = AtomicU32::new(0);
 
 type Texts = Arc<Mutex<HashMap<u32, Py<PyAny>>>>;
@@ -30,7 +30,7 @@ impl RouteMemo {
         let (memo, texts) = &mut *lock(&self.0);
         if memo.is_full() {
             memo.forget();
-            *texts = Texts::default(); // Existing runs keep the old texts.
+            *texts = Texts::default(); // Runs that exist already keep the old texts.
         }
         let number = NEXT_TEXT.fetch_add(1, Relaxed);
         let learnt = memo.learn(data, offset, length, number);
@@ -40,7 +40,8 @@ impl RouteMemo {
         learnt
     }
 
-    /// Returns the routes of `payloads` from index `start` on, and how many payloads were read.
+    /// Reads routes from `payloads`, starting at index `start`. Returns the routes and the number
+    /// of payloads that were read.
     fn read(
         &self,
         payloads: &Bound<'_, PyList>,

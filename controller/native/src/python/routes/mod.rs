@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the Python classes `RouteMemo` and `RouteTable`, and the objects that they return.
 //!
-//! Prefixes are tuples (vrf, (address, length)). Targets are any hashable objects. Invariant: no table is locked while
-//! Python objects are created or called.
+//! A prefix is a tuple (vrf, (address, length)). A target is any hashable object.
+//!
+//! Invariant: no table is locked while Python objects are created or called.
 
 mod column;
 mod memo;
@@ -43,7 +44,7 @@ fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
     )
 }
 
-/// Creates prefixes of Python's own types.
+/// Creates prefixes as objects of Python's own tuple types.
 struct Maker {
     new: Py<PyAny>,
     slot: Py<PyAny>,

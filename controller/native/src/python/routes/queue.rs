@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the Python class `RouteQueue`: queued prefixes, with the interface of a dictionary's keys.
+//! Implements the Python class `RouteQueue`, a queue of prefixes. It behaves like a dictionary with
+//! only keys.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::slot_of;
 use super::table::Shared;
 use crate::routes::table::Waiting;
 
-/// Number of prefixes that an iteration fetches at once.
+/// Number of prefixes that an iterator fetches at once.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]

@@ -17,7 +17,7 @@ use crate::routes::slot::Slot;
 use crate::routes::table::{Column, Table, Waiting};
 use crate::routes::writes::Encoding;
 
-/// A table, and the Python objects that its numbers stand for.
+/// Holds a table, and the Python objects whose numbers the table contains.
 pub(super) struct Shared {
     table: Mutex<Table>,
     objects: Mutex<Objects>,
@@ -25,12 +25,12 @@ pub(super) struct Shared {
     pub(super) encoding: Mutex<Encoding>,
     forms: Mutex<Forms>,
     pub(super) ready: Mutex<HashSet<u32>>,
-    /// Records that were taken from a queue while a write of them was in flight. They are pinned.
+    /// Pinned records that were taken from a queue while they had a write in flight.
     pub(super) postponed: Mutex<[Vec<u32>; 2]>,
     pub(super) maker: Maker,
 }
 
-/// Python objects, numbered from 1 on. Number 0 stands for none.
+/// Python objects by number. Numbers start at 1, and 0 means no object.
 #[derive(Default)]
 struct Objects {
     targets: Vec<Py<PyAny>>,
@@ -53,7 +53,7 @@ impl Shared {
             .map(|target| target.bind(py).clone())
     }
 
-    /// Returns the number of a target. A new target gets a number that it keeps.
+    /// Returns the number of a target. A new target gets the next number and keeps it.
     pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
         let numbers = self.target_numbers.bind(target.py());
         if let Some(number) = numbers.get_item(target)? {
@@ -73,7 +73,7 @@ impl Shared {
         target.map_or(Ok(0), |target| self.target_number(target))
     }
 
-    /// Returns the number at which a walk continues; `None` at the end.
+    /// Returns the record number at which a walk continues. Returns `None` at the end of the table.
     fn more(&self, next: u32) -> Option<u32> {
         (!self.table().is_end(next)).then_some(next)
     }
@@ -83,10 +83,10 @@ impl Shared {
     }
 }
 
-/// Prefixes, and the prefix after which the walk continues.
+/// Prefixes that a walk found, and the prefix after which the walk continues.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
-/// Converts an argument that must be a prefix.
+/// Converts an argument to a prefix. Raises ValueError for any other object.
 fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Slot> {
     slot_of(key).ok_or_else(|| PyValueError::new_err(format!("{key:?} is no prefix of a VRF")))
 }

@@ -69,7 +69,8 @@ impl RouteBatch {
     }
 }
 
-/// Asks Python which targets may be written, and lets it encode missing heads and tails.
+/// Asks Python which targets may be written, and lets Python encode heads and tails that are
+/// missing.
 fn prepare(
     py: Python<'_>,
     shared: &Shared,
@@ -149,7 +150,7 @@ impl RouteBatch {
         items.map(|(_, item)| u32::from(item.operation)).collect()
     }
 
-    /// Returns the routes whose target is not ready, each with its target.
+    /// Returns the routes whose target is not ready, with their targets.
     fn unready<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         self.unready
             .iter()
@@ -157,17 +158,18 @@ impl RouteBatch {
             .collect()
     }
 
-    /// Returns the routes to delete that are not installed.
+    /// Returns the prefixes to delete that are not installed.
     fn absent<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.absent.iter().map(|slot| self.slot(py, slot)).collect()
     }
 
-    /// Ends the batch after the switch's answer. `applied` says whether the switch has applied all updates.
+    /// Ends the batch after the switch's answer. `applied` is true if the switch has applied all
+    /// updates.
     fn landed(&self, applied: bool) {
         self.land(applied, None);
     }
 
-    /// Ends the batch without an answer from the switch, and queues all its routes again.
+    /// Ends the batch without an answer from the switch. All routes of the batch are queued again.
     fn requeue(&self) {
         self.land(false, Some(self.waiting));
     }
