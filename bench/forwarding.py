@@ -167,7 +167,8 @@ def entries(schema: Schema) -> Iterator[Any]:
 def workloads() -> list[Workload]:
     """Returns workloads of small frames of many flows.
 
-    The frames of one workload use all routes. Those of the other use a group of two next hops.
+    The frames of one workload use all routes. The frames of the other workload use a group of two
+    next hops.
     """
     ports = ["--sport", "1024+8"]
     ipv4 = ["--src", "10.200.0.1", "--dst", f"10.0.0.9+{ROUTES // 2 * 256}", *ports]

@@ -83,7 +83,8 @@ def as_cases(report: dict[str, Any]) -> list[BenchCase]:
 
 
 def memory_cases(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the bytes of each structure. The ratio is the peer's bytes divided by ours."""
+    """Returns the memory of each structure and of its peer, in bytes. `ratio` is the peer's bytes
+    divided by the bytes of our structure."""
     return [
         {
             "workload": memory["workload"],

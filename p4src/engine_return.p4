@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accepts packets from an ESP engine. The shim vouches for a packet's past, so it is
-// accepted only from an engine's port, and its fields are checked as far as the pipeline
-// can: a decrypted packet names a bundle of the VRF that it is in (ipsec_inbound.p4),
-// an encrypted one is ESP from the address that its bundle sends from.
+// Accepts packets from an ESP engine. The shim says how a packet was protected, so the
+// pipeline accepts a shim only from an engine's port, and checks its fields. A decrypted
+// packet must name a bundle of the packet's VRF (ipsec_inbound.p4). An encrypted packet
+// must be ESP from the local address of its bundle.
 
 #ifndef SLUICE_ENGINE_RETURN_P4
 #define SLUICE_ENGINE_RETURN_P4

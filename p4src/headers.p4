@@ -82,10 +82,10 @@ header esp_t {
     bit<32> sequence;
 }
 
-// Between this router and its engine, behind an Ethernet header of its own
-// EtherType; the frame's own EtherType follows it here. The engine returns the
-// fields as they came, but for the kind (and the bundle of what it decrypted,
-// which it takes from the SA that it used).
+// Carries requests to an engine, and results back. The shim follows an Ethernet header
+// with the EtherType of the shim, and ends with the frame's own EtherType. The engine
+// returns the fields unchanged except for the kind. For a decrypted packet, it also sets
+// the bundle to that of the SA that decrypted the packet.
 header shim_t {
     shim_kind_t kind;
     engine_t    engine;

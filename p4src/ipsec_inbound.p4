@@ -3,25 +3,25 @@
 // Checks incoming packets against SPD-I (RFC 4301, 5.2), before they are delivered
 // or routed.
 //
-//   ESP to one of our addresses: a known SPI goes to its engine, or as a fragment
-//       to the engine that reassembles; an unknown one ends here.
-//   In clear: the interface's inbound list must say BYPASS.
-//   Decrypted: the inbound list of the SA's own SPD must say PROTECT, by the
-//       very bundle that carried it.
-//   Re-injected: what the inbound list said must still be what it says.
+//   ESP to this router: a packet with a known SPI goes to the engine of its SA, and
+//       a fragment goes to the engine that reassembles. Others are dropped.
+//   In clear: the verdict of the interface's inbound list must be BYPASS.
+//   Decrypted: the verdict of the inbound list of the SA's SPD must be PROTECT, with
+//       the bundle that carried the packet.
+//   Re-injected: the verdict that was claimed must still be the list's verdict.
 
 #ifndef SLUICE_IPSEC_INBOUND_P4
 #define SLUICE_IPSEC_INBOUND_P4
 
-// Fragments of ESP. Later fragments name no SA, so a first fragment must not follow
-// its own SA either: two engines would each wait for the other's part. All fragments
-// of a VRF go to one engine alike, without bundle or SA; what it has put together it
-// decrypts by the SPI, so it holds every inbound SA of that VRF.
+// Fragments of ESP. Later fragments have no SPI. If first fragments went to the engine
+// of their SA, no engine would get all fragments of a packet. So all fragments of a VRF
+// go to one engine, without bundle or SA. That engine has every inbound SA of the VRF:
+// it reassembles the packet and decrypts it by the SPI.
 //
-// Fragments of ESP in UDP have no such way: the later ones look like those of any
-// datagram, of IKE among them, and are under policy as UDP is. So the first, if it
-// shows what it is, is dropped by name, and the rest can amount to nothing. Peers
-// avoid such fragments by the path MTU.
+// Fragments of ESP in UDP cannot be reassembled. Later fragments look like those of any
+// UDP datagram, for example of IKE, so the rules for UDP apply to them. A first fragment
+// that shows ESP is dropped under a reason of its own, and so the datagram is never
+// complete. Peers avoid such fragments by the path MTU.
 
 control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     policy_lookup(stage_t.INBOUND) inbound;
@@ -81,7 +81,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NO_POLICY_BINDING);
     }
 
-    // The SPD that guards an interface, or "none", said aloud.
+    // The SPD of an interface. An interface without SPD has the explicit value "none".
     table inbound_binding {
         key = {
             meta.ingress_l3_if: exact @name("l3_if");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets that the controller sends: where does each enter the pipeline?
+// Decides at which stage each packet of the controller enters the pipeline.
 //
 //   TO_PORT       a listed non-IP frame, out of an interface (egress_l3_if) or
-//                 a bare port (egress_port). Anything else is refused here:
-//                 policy must not be stepped around through the CPU port.
-//   LOCAL_ORIGIN  IP that this router made. With an egress interface its MAC
-//                 addresses came with it; with none, routing finds both, and with a
-//                 bundle it leaves by that bundle's SA.
-//   REINJECT      a packet that was punted goes on at the stage that punted it,
-//                 with what the punt carried.
+//                 a bare port (egress_port). Any other frame is
+//                 dropped, so that no packet bypasses policy by the CPU port.
+//   LOCAL_ORIGIN  an IP packet of this router. If it names an egress interface, it
+//                 has its MAC addresses already. Otherwise routing finds both.
+//                 If it names a bundle, it leaves by that bundle's SA.
+//   REINJECT      a punted packet continues at the stage that punted it, with the
+//                 fields of the punt.
 
 #ifndef SLUICE_PACKET_IO_P4
 #define SLUICE_PACKET_IO_P4

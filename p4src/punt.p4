@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a packet ends: dropped under a reason, or sent to the CPU with what the
-// controller needs to know, as far as the reason's meter lets it. Dropped packets go
-// to the CPU too where the audit log wants their reason; they are counted all the same.
+// Drops a packet under a reason, or punts it with the fields that the controller needs.
+// Each punt reason has a meter. If the audit log records a drop reason, a copy of the
+// dropped packet is punted too. Every drop is counted.
 
 #ifndef SLUICE_PUNT_P4
 #define SLUICE_PUNT_P4

@@ -13,8 +13,8 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.checksum = hdr.ipv4.checksum + checksum_difference;
     }
 
-    // RFC 1624: one less in the TTL's byte is 0x0100 more in the checksum, in one's
-    // complement that never yields 0xffff: from 0xfeff on the sum carries around.
+    // RFC 1624: decrementing the TTL adds 0x0100 to the checksum in one's complement.
+    // The result must not be 0xffff, so sums from 0xfeff on take the end-around carry.
     table ipv4_hop {
         key = {
             hdr.ipv4.checksum: ternary;

@@ -21,12 +21,12 @@ control fib(in headers_t hdr, inout metadata_t meta) {
         meta.group_id = group_id;
     }
 
-    // Silently, as "ip route add blackhole" does.
+    // Drops without an ICMP error, like "ip route add blackhole".
     action blackhole() {
         drop_packet(meta, drop_reason_t.BLACKHOLE);
     }
 
-    // The controller owes the sender an ICMP error.
+    // Punts, because the controller sends an ICMP error to the sender.
     action punt_route(punt_reason_t reason) {
         punt_packet(meta, stage_t.ROUTING, reason);
     }
@@ -63,7 +63,7 @@ control fib(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.options_unparsed == 1 && meta.entry == stage_t.ADMIT) {
-            // May hide a source route: the controller looks and re-injects here.
+            // The options may contain a source route. The controller checks, and re-injects here.
             punt_packet(meta, stage_t.ROUTING, punt_reason_t.IP_OPTIONS);
         } else if (hdr.ipv4.isValid()) {
             ipv4_fib.apply();
@@ -82,8 +82,8 @@ control nexthop_resolution(inout metadata_t meta) {
         nexthop_counter.count();
     }
 
-    // The interface is known, the neighbour's MAC address is not: the packet
-    // still passes outbound policy before it asks for one.
+    // The interface is known, but not the neighbour's MAC address. The packet passes
+    // outbound policy before it is punted for the address.
     action resolve_neighbor(@refers_to(egress_interface, l3_if) l3_if_t l3_if) {
         meta.egress_l3_if = l3_if;
         meta.neighbor_unresolved = 1;

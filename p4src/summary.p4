@@ -37,13 +37,13 @@ control summary(in headers_t hdr, inout metadata_t meta) {
             }
         }
 
-        // Apart from the above: hardware takes one step a stage.
+        // A separate assignment, because hardware computes one step a stage.
         if (meta.is_ip == 1) {
             meta.outer_length = meta.ip_length;
             meta.transport_length = meta.ip_length |-| meta.header_length;
             meta.length_deficit = meta.header_length |-| meta.ip_length;
         }
-        // Behind the end of the IP packet there is padding, whatever it looks like.
+        // Bytes behind the end of the IP packet are padding, even if they look like ESP.
         if (hdr.esp.isValid() && (!hdr.udp.isValid() || (meta.transport_length & 0xfff0) != 0)) {
             meta.has_esp = 1;
         }

@@ -130,8 +130,8 @@
         }
     }
 
-    // A fragment of a fragment: no host sends one, and policy could not tell what
-    // it will be when it is put together.
+    // A fragment of a fragment. No host sends one, and policy cannot know its protocol
+    // and ports before reassembly.
     state nested_fragment {
         meta.fragment = fragment_t.WHOLE;
         transition malformed;
@@ -156,7 +156,7 @@
     }
 
     // Below 16 bytes of UDP there is no room for an ESP header. A frame may end
-    // where its IP packet does, so nothing is looked at behind that.
+    // with its IP packet, so nothing behind the packet is parsed.
     state parse_nat_traversal {
         bit<16> payload_length = hdr.ipv4.isValid() ? hdr.ipv4.total_length - 20 : hdr.ipv6.payload_length;
         bit<16> transport_length = payload_length - meta.extensions_length;

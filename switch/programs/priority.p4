@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets ask for a queue of their port by priority, and carry away what they see of it.
+// Packets select a queue of their port by priority, and record the metadata of that queue.
 
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One action profile for two tables: what follows a member's action is each table's own affair.
+// One action profile for two tables. Each table has its own control flow after a member's action.
 
 #include <core.p4>
 #include <v1model.p4>

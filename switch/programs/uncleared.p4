@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers that are read where they are not valid, and written in many combinations: what a packet does not carry is 0
-// however the packet before it looked, and what was taken away keeps its bytes until it is made anew.
+// Reads headers that are not valid, and writes headers in many combinations. A header that a packet does not carry reads
+// as 0, whatever the previous packet carried. A removed header keeps its bytes until setValid().
 
 #include <core.p4>
 #include <v1model.p4>
@@ -16,7 +16,7 @@ header item_t {
     bit<8> more;
 }
 
-// Never valid: it keeps the others away from what every packet writes.
+// Never valid. It separates the other headers from fields that every packet writes.
 header far_t {
     bit<1024> bytes;
 }

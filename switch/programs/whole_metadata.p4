@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Standard metadata copied as a whole: everything that it says has to be there.
+// Copies standard metadata as a whole, so that all of its fields are used.
 
 #include <core.p4>
 #include <v1model.p4>

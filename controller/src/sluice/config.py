@@ -226,7 +226,7 @@ class InterfaceKeys(ConfigSection, title="interfaces"):
     )
     spd = required(
         scalars.Scalar(scalars.name.convert, "an SPD, or `none`"),
-        "SPD whose rules apply to the interface. `none` means no policy: every packet passes.",
+        "SPD whose rules apply to packets at the interface. With `none`, no rule applies there.",
         "required if `spds` has an entry",
     )
 

@@ -237,7 +237,8 @@ class Decrypt(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """Holds the current epoch and generation of a list of an SPD. Neither is ever 0."""
+    """Holds the current epoch and generation of a list of an SPD. Both numbers are
+    at least 1."""
 
     epoch: int
     generation: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records failed updates: those that the switch refused, and those that wait for another entity.
+"""Records updates that the switch refused, and updates that wait for another entity.
 
 Each update is retried with a back-off of 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds.
 When a failed update succeeds, the waiting updates are retried at once. ALREADY_EXISTS and NOT_FOUND

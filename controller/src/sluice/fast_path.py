@@ -2,16 +2,17 @@
 """Writes the tables of the native fast path, which passes packets between host and switch.
 
 BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no per-packet decision.
-`sluice._native.FastPath` passes them in its own threads by the tables written here; all other
-packets go to Python. Invariant: `sources.host.HostInterfaces` and `punts.PuntHandler` would pass
-each fast-path frame in the same way (tests/test_fast_path.py compares the two). The fast path
-refuses nothing.
+`sluice._native.FastPath` passes them in its own threads, by the tables that this module writes. The
+fast path drops no packet by a rule of its own: it leaves all other packets to Python. Invariant:
+`sources.host.HostInterfaces` and `punts.PuntHandler` would pass each fast-path frame in the same
+way (tests/test_fast_path.py compares the two).
 
-These packets are left to Python: ICMP errors and packets that may hide one, fragments, packets with
-options or extension headers, packets with a source address of several VRFs or of no VRF, and
-neighbour probes.
+Left to Python are ICMP errors, packets whose headers could hide an ICMP error, fragments, packets
+with options or extension headers, and neighbour probes. So are packets whose source address belongs
+to several VRFs or to none.
 
-While packets pass, each change also hands the tables to the stand-in (`sources.handover`).
+While the fast path runs, each change of the tables also goes to the process that takes the
+interfaces over if the controller dies (`sources.handover`).
 
 Depends on the constants of punts and sources.shared_stack, and on `sluice._native`.
 """

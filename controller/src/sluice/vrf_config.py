@@ -72,12 +72,12 @@ class VrfKeys(ConfigSection, title="vrfs"):
     )
     device = optional(
         scalars.interface_name,
-        "Name of the kernel's VRF device, for `isolation: device`.",
+        "Name of the kernel's VRF device, if the VRF is isolated by a device.",
         "the VRF's name",
     )
     namespace = optional(
         scalars.name,
-        "Name of the VRF's network namespace, for `isolation: namespace`.",
+        "Name of the VRF's network namespace, if the VRF is isolated by one.",
         "the VRF's name",
     )
     next_hop_vrfs = list_of(

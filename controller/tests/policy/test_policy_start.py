@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the writes of policy to the switch at a start, also after a restart, and failures."""
+"""Tests how the controller writes the policy when it starts: also after failures."""
 
 from __future__ import annotations
 

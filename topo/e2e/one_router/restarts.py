@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations that replace each other by a restart, and traffic that shows their effect.
+"""Restarts a router with a changed configuration, and observes the effect on its traffic.
 
-A `RestartSetting` has what the operator changes between two runs: the order of the interfaces,
-their SPDs, and the SPDs' rules. `Traffic` permanently sends from every host to every other host.
-`seen` returns the packets that arrived at each host. The rules alone determine which packets a
-setting permits: the inbound list of the sender's interface and the outbound list of the receiver's
-interface.
+A `RestartSetting` holds what the operator changes between two runs: the order of the interfaces,
+their SPDs, and the SPDs' rules. `Traffic` sends continuously from every host to every other host.
+`seen` returns the packets that arrived at each host. A setting permits a packet if two lists permit
+it: the inbound list of the sender's interface and the outbound list of the receiver's interface.
 """
 
 import random

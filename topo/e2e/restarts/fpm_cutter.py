@@ -71,7 +71,7 @@ class FpmCutter:
                     self._serve(zebra)
 
     def _serve(self, zebra: socket.socket) -> None:
-        """Serves one session of zebra, until an end closes it or it is cut."""
+        """Relays one session of zebra, until a peer closes the session or the test cuts it."""
         with (
             self._place.socket(socket.AF_INET, socket.SOCK_STREAM) as server,
             contextlib.suppress(OSError),  # no controller: zebra has to retry

@@ -259,7 +259,7 @@ impl Tap {
         self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
     }
 
-    /// Runs an ioctl on this interface. `what` names the step in an error.
+    /// Runs an ioctl on this interface. An error names the step `what`.
     fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
         ioctl_ifreq(self.control.as_raw_fd(), command, request)
             .map_err(doing(|| format!("{what} of {}", self.name)))

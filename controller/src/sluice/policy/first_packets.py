@@ -13,8 +13,8 @@ An ICMP error (section 6) that no rule matches is judged by the packet that it q
 an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
 or dropped. It can be bypassed only inbound, if the SPD has `icmp_errors: checked`.
 
-Two verdicts are not cached: that of an ICMP error judged by its quote, and that of a packet whose
-headers the pipeline could not parse to the end.
+Two kinds of verdict are not cached. One is the verdict on an ICMP error that was judged by its
+quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.

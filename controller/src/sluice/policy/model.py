@@ -101,11 +101,11 @@ class Opaque(Enum):
 
 OPAQUE: Final = Opaque.OPAQUE
 Numbers: TypeAlias = tuple[NumberRange, ...] | Opaque | None
-"""One of: ranges; OPAQUE, which matches only packets without such numbers; None (ANY), which also
+"""Ranges, OPAQUE or None. OPAQUE matches only packets without such numbers. None is ANY, which
 includes OPAQUE."""
 Protocols: TypeAlias = tuple[int, ...] | Opaque | None
-"""One of: protocol numbers; OPAQUE, which matches only packets without a visible protocol; None
-(ANY)."""
+"""Protocol numbers, OPAQUE or None. OPAQUE matches only packets without a visible protocol. None is
+ANY."""
 
 
 class Selectors(NamedTuple):

@@ -94,7 +94,7 @@ class RuleKeys(ConfigSection, title="Keys of a rule"):
         _ANY,
     )
     audit = defaulted(
-        scalars.boolean, False, "Writes each discarded packet to the audit log. Only for `discard`."
+        scalars.boolean, False, "Logs discarded packets, up to `audit.rate`. Only for `discard`."
     )
 
 

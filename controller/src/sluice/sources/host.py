@@ -184,7 +184,8 @@ class HostInterfaces:
         }
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
-        # VRFs of TAPs, and of macvlan devices on them. Other interfaces have the kernel's VRF.
+        # VRF of each TAP, and of each macvlan device on a TAP, by interface index. `_kernel_vrfs`
+        # has the VRFs of all other interfaces.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
         # TAPs whose VRF the kernel keeps apart from the others.

@@ -361,8 +361,8 @@ impl Admin for Service {
         let turn = Arc::clone(&self.rehearsing).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // A worker runs the rehearsal, and repeated requests must not delay packets. So the lock is held for its full
-        // time even if the client has disconnected.
+        // A task of its own holds the lock until the rehearsal ends, even if the client disconnects. Otherwise repeated
+        // requests could start rehearsals back to back, which would delay the worker's packets.
         tokio::spawn(async move {
             let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
             let _ = answer.send(blocking(device, rehearse).await);

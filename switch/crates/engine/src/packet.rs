@@ -73,7 +73,7 @@ pub struct Packet {
     pub fresh: bool,
     /// Whether `requests` holds a request; see [`request`](Self::request).
     pub requested: bool,
-    /// The program's requests; all `None` unless `requested`.
+    /// The program's requests for this packet, such as a clone. Invariant: all are `None` if `requested` is false.
     requests: Requests,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of everything that P4Runtime can name, for the P4Runtime test suite, which needs no ports: a packet-out may ask to
-// run through the tables (`walk` says through which), and comes back as a packet-in that says what happened to it. What is
-// not BMv2's (roles, meters of one rate) is said by annotations alone.
+// Has one object of each kind that P4Runtime names, for the P4Runtime test suite. The suite needs no ports: a packet-out
+// selects a table by `walk`, and comes back as a packet-in with the result. Roles and meters of one rate, which BMv2 does
+// not have, are declared by annotations.
 #include <core.p4>
 #include <v1model.p4>
 

@@ -5,7 +5,8 @@
 //! frames that arrive there, and must not send there. [`HostFilter`] closes the interface before any other change to
 //! it, and before a packet socket is opened. If this filter fails, the interface is not taken over.
 //!
-//! Further settings reduce what the host tries to send, and protect the interface until a removed filter is restored:
+//! Further settings reduce what the host tries to send. If another process removes the filter, these settings protect
+//! the interface until the switch restores the filter:
 //! NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast if
 //! there are neither addresses nor routes). If the host does not allow a setting, a warning is logged. Generic receive
 //! offload is switched off, so that frames arrive as they were sent.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Map from the values of the exact fields of a longest-prefix table, such as a VRF, to any data.
+//! Maps the values of the exact fields of a longest-prefix table to data. A VRF is such a value.
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -79,7 +79,7 @@ pub(super) struct Vrf<T> {
     pub(super) routes: T,
 }
 
-/// The map; see the module.
+/// Maps each value of the exact fields, such as a VRF, to data of type `T`.
 #[derive(Debug)]
 pub(super) struct Vrfs<T> {
     pub(super) layout: Layout,
