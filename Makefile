@@ -26,8 +26,8 @@ ENGINE ?=
 ifneq ($(ENGINE),)
 export SLUICE_ENGINE := $(ENGINE)
 endif
-# FUZZ is one target of `make fuzz` (default: all). SECONDS is the time for each; by default each runs its set number
-# of inputs.
+# FUZZ is one target of `make fuzz` (default: all). SECONDS is the running time of each target. Without SECONDS, each
+# target runs a fixed number of inputs.
 FUZZ ?=
 SECONDS ?=
 # Arguments for the program that a make target runs, for example: make ptf ARGS=outbound_policy.
@@ -114,8 +114,8 @@ unit-rust: $(STAMPS)/proto ## Run the unit tests of the switch and of the contro
 .PHONY: unit-python
 unit-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/promtool switch ## Run the unit tests of the controller and of the test kit
 	cd controller && ../$(CONTROLLER)/python -m pytest -q --ignore tests/integration
-	@# The integration tests run in a separate process, since each uses a switch in a network
-	@# namespace: the native module's one thread stays in the namespace of its first use.
+	@# The integration tests use a switch in a network namespace. The native module has one thread,
+	@# which stays in the namespace of its first use. So these tests run in a separate process.
 	cd controller && ../$(CONTROLLER)/python -m pytest -q tests/integration
 	cd testkit && ../$(CONTROLLER)/python -m pytest -q
 	cd switch/conformance && ../../$(PTF)/python -m pytest -q
@@ -148,14 +148,14 @@ prove-restarts: setup-run ## Run the last part of `make prove`: kill controller,
 	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
 
 # The tests have three VRFs with the same addresses, which the kernel's VRF devices separate. The kernel of this
-# machine may lack them, so the tests run in emulation.
+# machine may lack VRF devices, so the tests run in emulation.
 .PHONY: prove-vrfs
 prove-vrfs: setup-run ## Test VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
-# The tests run IKE and ESP against other implementations. `make e2e` includes those that need no ESP in the kernel.
+# The tests run IKE and ESP against other implementations. `make e2e` includes the tests that need no ESP in the kernel.
 # ARGS="-x topo/interop/test_strongswan.py" runs only this file.
 INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
 INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
@@ -194,8 +194,8 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-# Valgrind emulates a CPU without AVX-512, so the tests run the code for such CPUs. Valgrind replaces malloc. So does
-# no_packet_allocates, which is therefore skipped.
+# Valgrind emulates a CPU without AVX-512, so the tests run the code for such CPUs. The test no_packet_allocates
+# replaces malloc, as valgrind does, so it is skipped.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
 memcheck: $(STAMPS)/apt ## Run the tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (4; in `make test` 1)
@@ -208,7 +208,8 @@ loom: $(STAMPS)/cargo ## Try every interleaving of readers and writer of the tab
 	cd switch && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
-# Miri interprets the tests, so they run fewer inputs and steps. Tests of groups are skipped: that code is safe Rust.
+# Miri interprets the tests, which is slow, so they run fewer inputs and steps. The tests of groups are skipped, because
+# their code is safe Rust.
 .PHONY: miri
 miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Miri (nightly toolchain); CASES=N inputs for each property (2)
 	@cargo +nightly miri --version >/dev/null 2>&1 || \
@@ -264,7 +265,8 @@ bench-plots: $(STAMPS)/bench ## Draw the plots of bench/results again
 bench-program: $(STAMPS)/cargo
 	cd switch && cargo build --quiet --release --locked -p sluice-bench
 
-# Builds the comparison with DPDK's lookup structures if DPDK is installed. Otherwise the results name what is missing.
+# Builds the comparison with DPDK's lookup structures if DPDK is installed. Otherwise the results say that it is
+# missing.
 PEERS := build/bench/peers_dpdk.so
 .PHONY: bench-peers
 bench-peers:
@@ -313,7 +315,7 @@ VERSION := $(shell packaging/version)
 # Version of the Debian packages. To package the same version again, append a build number:
 # make deb DEB_VERSION=VERSION+1.
 DEB_VERSION ?= $(VERSION)
-# Commit that the programs of `install` and `deb` print. Other builds print the commit of the checkout.
+# Commit that the programs print if `install` or `deb` builds them. Other builds print the commit of the checkout.
 COMMIT = $(shell packaging/version commit)
 WHEEL = $(shell ls $(ROOT)/$(DIST)/sluice-$(VERSION)-*.whl)
 INSTALLED = SWITCH="$(SWITCH)" WHEEL="$(WHEEL)" PIP="$(ROOT)/$(CONTROLLER)/pip" PYTHON="$(PYTHON)" SYSCONFDIR="$(SYSCONFDIR)"
@@ -338,7 +340,8 @@ release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)
 	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
 
-# build/dist-upgrade gets newer packages, for the upgrade. A separate mount namespace removes all mounts at the end.
+# The test upgrades to newer packages, which are built in build/dist-upgrade. Its mounts are in a separate mount
+# namespace, so they end with the test.
 .PHONY: test-packages
 test-packages: deb ## Install, run, upgrade and remove the packages in a bare Debian 12 (mmdebstrap, systemd)
 	@command -v mmdebstrap >/dev/null || { echo "test-packages: mmdebstrap is not installed (Debian: mmdebstrap)" >&2; exit 2; }
@@ -346,8 +349,8 @@ test-packages: deb ## Install, run, upgrade and remove the packages in a bare De
 	PYTHONPATH=testkit/src unshare --mount --propagation private \
 	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_packages.py $(ARGS)
 
-# PACKAGES=given uses the packages of `make deb`. With PACKAGES=built an image compiles them, so that this machine needs
-# no toolchain.
+# PACKAGES=given uses the packages of `make deb`. With PACKAGES=built an image compiles the packages, and this machine
+# needs no toolchain.
 PACKAGES ?= given
 .PHONY: images
 images: $(if $(filter given,$(PACKAGES)),deb) ## Build the container images by docker, podman or buildah (CONTAINERS=): docker/README.md

@@ -90,7 +90,7 @@ def compiler_version(compiler: str) -> str:
     """Returns the version line of a compiler. Raises BuildError if it is not on PATH."""
     if shutil.which(compiler) is None:
         raise BuildError(
-            f"{compiler} is not on PATH: install p4c to rebuild (the committed outputs run without p4c)"
+            f"{compiler} is not on PATH: install p4c to rebuild (the committed outputs need no p4c)"
         )
     result = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
     text = result.stdout + result.stderr

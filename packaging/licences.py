@@ -111,7 +111,7 @@ def describe_python(site_packages: Path) -> list[str]:
 
 
 def main() -> None:
-    """Prints the list of the Python packages, then that of the crates."""
+    """Prints the list of the Python packages, then the list of the crates."""
     manifest, crate, *site_packages = sys.argv[1:]
     lines = [line for path in site_packages for line in (*describe_python(Path(path)), "")]
     print("\n".join(lines + describe_crates(manifest, crate)))
