@@ -58,7 +58,7 @@ help: ## List all targets
 setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make virtual environments, build; safe to repeat
 
 .PHONY: demo
-demo: setup-run ## Run two sites over two transit routers, then with policy and ESP; explain and check each step
+demo: setup-run ## Run the demo: two sites and two transit routers, then policy and ESP; explains and checks each step
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
 .PHONY: shell
@@ -72,7 +72,7 @@ test: CASES ?= 1
 test: check unit loom memcheck ptf e2e ## Run all checks and tests that a change must pass
 
 .PHONY: check
-check: check-rust check-python check-p4 check-docker docs ## Check format, lints, types, import rules, and that no generated file is stale
+check: check-rust check-python check-p4 check-docker docs ## Check format, lints, types and import rules, and that no generated file is stale
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/proto $(STAMPS)/cargo
@@ -132,7 +132,7 @@ e2e: setup-run $(STAMPS)/shell ## Test FRR, controller and switch together, in n
 
 # Options: ARGS="--packets N --seed S". Packets that fail are saved under build/prove.
 .PHONY: prove
-prove: setup-run ## Prove by a million hostile packets, random restarts and kills under traffic that nothing leaks or is lost
+prove: setup-run ## Test with a million hostile packets, random restarts and kills under traffic that no packet leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
 	$(if $(filter sluice-switch,$(TARGET)),PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --engine --packets 200000)
 	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
@@ -142,7 +142,7 @@ prove: setup-run ## Prove by a million hostile packets, random restarts and kill
 # RESTART_PROOFS gives the number of kills of each part, under traffic. The results go to build/prove/restarts.json.
 RESTART_PROOFS ?= controller=100 zebra=20 neighbor=20 bgpd=20 fpm=20 switch=50
 .PHONY: prove-restarts
-prove-restarts: setup-run ## Run the last part of `make prove`: kill controller, FRR, FPM's connection and switch many times
+prove-restarts: setup-run ## Run the last part of `make prove`: kill the controller, FRR, the FPM connection and the switch many times
 	@mkdir -p build/prove
 	SLUICE_RESTART_PROOFS="$(RESTART_PROOFS)" SLUICE_RESTART_RECORD=build/prove/restarts.json \
 	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
@@ -173,7 +173,7 @@ differential: $(STAMPS)/ptf switch ## Compare sluice-switch with BMv2 on random 
 
 .PHONY: require-p4c
 require-p4c:
-	@test -n "$(P4C)" || { echo "conformance: say where p4c's source tree is: make conformance P4C=PATH" >&2; exit 2; }
+	@test -n "$(P4C)" || { echo "conformance: P4C is not set; give the path of p4c's source tree: make conformance P4C=PATH" >&2; exit 2; }
 
 .PHONY: conformance
 conformance: require-p4c $(STAMPS)/ptf switch ## Run p4c's v1model tests: make conformance P4C=<path of p4c's tree>
@@ -181,12 +181,12 @@ conformance: require-p4c $(STAMPS)/ptf switch ## Run p4c's v1model tests: make c
 
 .PHONY: require-tree
 require-tree:
-	@test -n "$(TREE)" || { echo "foreign: say where copies of others' repositories are: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
+	@test -n "$(TREE)" || { echo "foreign: TREE is not set; give the folder with the repositories of other projects: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
 
 # The Python that runs scripts of other projects. It needs mininet, scapy, ptf and gRPC.
 FOREIGN_PYTHON ?= python3
 .PHONY: foreign
-foreign: require-tree switch ## Run scripts that others wrote for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
+foreign: require-tree switch ## Run scripts of other projects, written for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
 	SLUICE_SWITCH=$(SWITCH) $(FOREIGN_PYTHON) switch/foreign/run.py --target $(TARGET) $(ARGS) "$(TREE)"
 
 .PHONY: fuzz
@@ -198,7 +198,7 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 # replaces malloc, as valgrind does, so it is skipped.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
-memcheck: $(STAMPS)/apt ## Run the tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (4; in `make test` 1)
+memcheck: $(STAMPS)/apt ## Run the tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (default 4, in `make test` 1)
 	cd switch && PROPTEST_CASES=$(or $(CASES),4) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(MEMCHECK)" \
 	  cargo test --quiet --release --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-esp --lib --tests \
 	  -- --skip no_packet_allocates
@@ -211,9 +211,9 @@ loom: $(STAMPS)/cargo ## Try every interleaving of readers and writer of the tab
 # Miri interprets the tests, which is slow, so they run fewer inputs and steps. The tests of groups are skipped, because
 # their code is safe Rust.
 .PHONY: miri
-miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Miri (nightly toolchain); CASES=N inputs for each property (2)
+miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Miri (nightly toolchain); CASES=N inputs for each property (default 2)
 	@cargo +nightly miri --version >/dev/null 2>&1 || \
-	  { echo "miri: not run: it needs rustup toolchain install nightly --component miri,rust-src" >&2; exit 2; }
+	  { echo "miri: the nightly toolchain with Miri is not installed; run: rustup toolchain install nightly --component miri,rust-src" >&2; exit 2; }
 	cd switch && PROPTEST_CASES=$(or $(CASES),2) MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/miri \
 	  cargo +nightly miri test --quiet --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-tables \
 	  --lib --tests -- --skip group::
@@ -222,7 +222,7 @@ STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
 BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows route-load failover
 
 .PHONY: bench
-bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. One alone: make bench-NAME
+bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. make bench-NAME runs one of them
 
 # BGP_TABLE=FILE names a file with a real routing table. ARGS="--rounds N" sets the number of rounds.
 export BGP_TABLE
@@ -246,15 +246,15 @@ bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: b
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-stalls
-bench-stalls: setup-run ## Measure how long a full table stalls the controller's event loop (no limit, no comparison)
+bench-stalls: setup-run ## Measure how long a full table stalls the controller's event loop; cannot fail, compares nothing
 	cd controller && PYTHONPATH=src ../$(CONTROLLER)/python tests/measure_stalls.py $(ARGS)
 
 .PHONY: bench-host-packets
-bench-host-packets: setup-run ## Measure how long pings to the router take while clients read a full table (no limit, no comparison)
+bench-host-packets: setup-run ## Measure how long pings to the router take while clients read a full table; cannot fail, compares nothing
 	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.host_packets $(ARGS)
 
 .PHONY: bench-bfd
-bench-bfd: setup-run ## Measure how long BFD packets stop when the controller is killed and started (no limit, no comparison)
+bench-bfd: setup-run ## Measure how long BFD packets stop when the controller is killed and started; cannot fail, compares nothing
 	cd topo && PYTHONPATH=.:../testkit/src ../$(CONTROLLER)/python -m e2e.restarts.measure_bfd $(ARGS)
 
 .PHONY: bench-plots
@@ -271,7 +271,7 @@ PEERS := build/bench/peers_dpdk.so
 .PHONY: bench-peers
 bench-peers:
 	@if pkg-config --exists libdpdk; then $(MAKE) --no-print-directory $(PEERS); else \
-	  rm -f $(PEERS); echo "bench: DPDK is not installed (Debian: libdpdk-dev, pkg-config): its bars will not be met"; fi
+	  rm -f $(PEERS); echo "bench: DPDK is not installed (Debian: libdpdk-dev, pkg-config), so the goals of the comparison with DPDK will not be met"; fi
 
 $(PEERS): bench/peers/dpdk.c
 	@mkdir -p $(@D)
@@ -337,7 +337,7 @@ release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch -p sluice-esp-process
 
 .PHONY: test-install
-test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)
+test-install: wheel release-switch ## Install by `make install`, by the wheel and by cargo, and run the installed programs (root)
 	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
 
 # The test upgrades to newer packages, which are built in build/dist-upgrade. Its mounts are in a separate mount
@@ -353,7 +353,7 @@ test-packages: deb ## Install, run, upgrade and remove the packages in a bare De
 # needs no toolchain.
 PACKAGES ?= given
 .PHONY: images
-images: $(if $(filter given,$(PACKAGES)),deb) ## Build the container images by docker, podman or buildah (CONTAINERS=): docker/README.md
+images: $(if $(filter given,$(PACKAGES)),deb) ## Build the container images with docker, podman or buildah (CONTAINERS=): docker/README.md
 	PACKAGES=$(PACKAGES) COMMIT="$(COMMIT)" docker/images $(ARGS)
 
 .PHONY: test-images
@@ -375,7 +375,7 @@ p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, and update the 
 	$(PYTHON) switch/crates/p4runtime-suite/program/build.py
 
 .PHONY: reference
-reference: $(STAMPS)/controller ## Write the configuration reference's tables from the controller's schema
+reference: $(STAMPS)/controller ## Generate the tables of the configuration reference from the controller's schema
 	$(CONTROLLER)/python -m sluice.config_reference $(ROOT)
 
 .PHONY: lock

@@ -12,7 +12,7 @@ find_engine() {
   elif command -v podman >/dev/null; then CONTAINERS=podman
   elif command -v buildah >/dev/null; then CONTAINERS=buildah
   else
-    echo "images: neither docker (with its daemon), podman nor buildah is here (Debian: buildah)" >&2
+    echo "images: docker (with a running daemon), podman or buildah is required (Debian: buildah)" >&2
     return 2
   fi
 }

@@ -169,7 +169,7 @@ class Compose:
         self._volumes = lab.directory / "volumes"
         for name, service in self.services.items():
             unknown = set(service) - set(KEYS.split())
-            assert not unknown, f"{file}: {name}: not done here: {unknown}"
+            assert not unknown, f"{file}: service {name} has unsupported keys: {unknown}"
 
     def up(self) -> None:
         """Starts all services, each after its dependencies."""
