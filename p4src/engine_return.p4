@@ -54,7 +54,7 @@ control engine_return(inout headers_t hdr, inout metadata_t meta) {
     action from_bundle() {
     }
 
-    // The outer source address of each bundle's tunnel. Encrypted packets must have it.
+    // The outer source address of each bundle's tunnel. Encrypted packets must have this address.
     table esp_source_ipv4 {
         key = {
             hdr.shim.vrf:      exact @name("vrf");

@@ -4,7 +4,7 @@
 // dropped. A packet is punted unchanged if its TTL is 0 or 1, if it exceeds the MTU
 // together with the overhead of protection, or if the neighbour's MAC address is unknown.
 // (A packet that goes to an engine needs no neighbour.) The controller sends an ICMP
-// error, fragments the packet or resolves the neighbour. It re-injects packets at REWRITE.
+// error, fragments the packet or resolves the neighbour. Re-injection is at REWRITE.
 
 #ifndef SLUICE_EXCEPTIONS_P4
 #define SLUICE_EXCEPTIONS_P4

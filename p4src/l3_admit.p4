@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Admits packets that fulfil four conditions. They arrive on a known layer-3 interface.
-// Their MAC address is this router's or that of a group. Their headers are well formed.
-// Their IP addresses may appear on a wire.
+// Their destination MAC address is this router's or a group's. Their headers are well
+// formed. Their IP addresses may appear on a wire.
 
 #ifndef SLUICE_L3_ADMIT_P4
 #define SLUICE_L3_ADMIT_P4

@@ -5,9 +5,10 @@
 //   TO_PORT       a listed non-IP frame, out of an interface (egress_l3_if) or
 //                 a port without interface (egress_port). Any other frame is
 //                 dropped, so that no packet bypasses policy by the CPU port.
-//   LOCAL_ORIGIN  an IP packet of this router. If it names an egress interface, it
-//                 has its MAC addresses already. Otherwise routing finds the interface
-//                 and the MAC addresses. If it names a bundle, it leaves by that bundle's SA.
+//   LOCAL_ORIGIN  an IP packet of this router. If the header names an egress interface,
+//                 the packet has its MAC addresses already. Otherwise routing finds the
+//                 interface and the MAC addresses. If the header names a bundle, the
+//                 packet leaves by the SA of that bundle.
 //   REINJECT      a punted packet continues at the stage that punted it, with the
 //                 fields of the punt.
 
@@ -121,7 +122,7 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             (packet_out_kind_t.TO_PORT, _, _, _, 0, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, _, _): to_port();
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, 0, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            // With a source route, rules would match a destination that is not the final one.
+            // With a source route, rules would not match the packet's final destination.
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _, 1): refuse(drop_reason_t.SOURCE_ROUTE);
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 0, _, _, _, _, _): local_origin_to_routing();
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, 0, _, _, _, _, _, _): local_origin_to_interface();
@@ -152,7 +153,8 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             meta.bundle = hdr.packet_out.bundle;
             packet_out_kind.apply();
             hdr.packet_out.setInvalid();
-            // This packet skips l3_admit.p4, but local_delivery.p4 needs is_group_frame.
+            // A packet that enters at INBOUND skips l3_admit.p4, but local_delivery.p4 needs
+            // is_group_frame.
             if (meta.entry == stage_t.INBOUND && meta.bundle == 0) {
                 meta.is_group_frame = hdr.ethernet.dst_addr[40:40];
             }

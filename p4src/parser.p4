@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parses a frame from Ethernet to the ports. The parser drops nothing: it flags
-// inconsistent headers in the metadata, and l3_admit.p4 drops them by named reasons.
+// inconsistent headers in the metadata, and l3_admit.p4 drops such packets by reason.
 //
 //   Ethernet [VLAN or shim] --> IPv4 [options] ----+--> TCP, SCTP: ports
 //                   \-> IPv6 [extensions] -+--> UDP: ports [--> ESP in UDP]
@@ -16,7 +16,7 @@
 #define SLUICE_PARSER_P4
 
 // Selects the parser state for the header after all IP headers, by protocol number. Rules
-// may match ICMP and ICMPv6 types over either IP version, so both versions parse them.
+// may match ICMP and ICMPv6 types over either IP version. So IPv4 and IPv6 parse both.
 #define TRANSPORT_STATES          \
     PROTOCOL_ICMP:   parse_icmp;  \
     PROTOCOL_ICMPV6: parse_icmp;  \

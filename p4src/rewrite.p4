@@ -37,7 +37,8 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
                 hdr.ethernet.dst_addr = meta.neighbor_mac;
             }
 
-            // Forwarded packets lose a hop. Packets that this router or an engine made do not.
+            // Decrements the TTL of forwarded packets only. Packets that this router or an engine
+            // made keep their TTL.
             if (meta.origin == origin_t.TRANSIT || meta.origin == origin_t.DECRYPTED) {
                 if (hdr.ipv4.isValid()) {
                     ipv4_hop.apply();

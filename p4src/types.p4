@@ -242,7 +242,7 @@ struct metadata_t {
     bit<16>         dst_port;           // TCP, UDP, SCTP; ICMP: type and code; else 0
 
     // Facts common to IPv4 and IPv6 (summary.p4).
-    bit<16>         ether_type;         // of the payload after the VLAN tag or the shim
+    bit<16>         ether_type;         // EtherType of the payload, after a VLAN tag or a shim
     bit<8>          ttl;
     bit<16>         ip_length;          // bytes of the whole IP packet
     bit<16>         header_length;      // bytes of all IP headers
@@ -277,7 +277,7 @@ struct metadata_t {
     vlan_id_t       egress_vlan_id;
     mac_addr_t      egress_mac;
     bit<16>         mtu;                // of the egress interface, in bytes of IP packet
-    bit<16>         outer_length;       // bytes of the IP packet and of the largest overhead of its protection
+    bit<16>         outer_length;       // bytes of the IP packet plus the largest overhead of its protection
     bit<16>         mtu_excess;         // bytes by which outer_length exceeds the MTU
     bit<16>         path_mtu_excess;    // bytes by which outer_length exceeds the bundle's path MTU
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The router for TNA (Tofino 1). Ingress makes all decisions, and packets bypass egress.
-// The parsers take the intrinsic metadata off the front of the frame.
+// Binds the router to TNA (Tofino 1). Ingress makes all decisions, and packets bypass
+// egress. The parsers skip the intrinsic metadata in front of the frame.
 
 #include "arch.p4"
 #include "../router.p4"
@@ -40,7 +40,7 @@ control tna_ingress(inout headers_t hdr, inout metadata_t meta,
         if (ig_prsr_md.parser_err != 0) {
             meta.malformed = 1;
         }
-        // The parser's checksum does not cover the options; the controller verifies it.
+        // The parser's checksum does not cover the options. The controller verifies the checksum.
         if (meta.options_unparsed == 1) {
             meta.checksum_error = 0;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parser states for IPv4 options and IPv6 extension headers on TNA. frame_parser
-// (parser.p4) includes them.
+// Defines the parser states for IPv4 options and IPv6 extension headers on TNA.
+// frame_parser (parser.p4) includes this file.
 
     state parse_ipv4_options {
         meta.options_unparsed = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The router for v1model. sluice-switch and BMv2's simple_switch_grpc run it.
+// Binds the router to v1model, for sluice-switch and BMv2's simple_switch_grpc.
 
 #include "arch.p4"
 #include "../router.p4"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parser states for IPv4 options and IPv6 extension headers on v1model. They walk options
-// and headers of any length one by one, and add up the lengths. frame_parser (parser.p4)
-// includes them.
+// Defines the parser states for IPv4 options and IPv6 extension headers on v1model. The
+// states walk options and headers of any length one by one, and add up the lengths.
+// frame_parser (parser.p4) includes this file.
 
     state parse_ipv4_options {
         meta.options_left = ((bit<8>)hdr.ipv4.ihl - 5) << 2;
