@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the files of docker/: wanted packages are pinned and the shipped configurations are valid.
+"""Tests that the packages which docker/ installs are pinned, and that its configurations are valid.
 
 These tests need no image. `make test-images` builds the images and runs them.
 """

@@ -26,7 +26,7 @@ FPM = "fpm address 127.0.0.1 port 2620\n"
 
 
 class FpmCounter:
-    """Listens for zebra, and counts next-hop objects, routes that name one, and all other
+    """Listens for zebra. Counts next-hop objects, routes that name a next-hop object, and all other
     routes.
     """
 
@@ -74,7 +74,7 @@ def has_nexthop_id(attributes: bytes) -> bool:
 
 
 class Router:
-    """FRR with two links to a neighbour."""
+    """Runs FRR with two links to a neighbour."""
 
     def __init__(self, lab: Lab, name: str, config: str) -> None:
         self.namespace, self.far = lab.namespace(name), lab.namespace(f"{name}-far")

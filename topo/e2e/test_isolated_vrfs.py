@@ -174,7 +174,11 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
 
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
-    """On an emulated machine, the restart takes so long that new host interfaces join the VRFs."""
+    """A restarted controller finds each VRF's isolation, interfaces and routes.
+
+    On an emulated machine, the restart takes so long that new host interfaces join the VRFs. So BGP
+    sessions may go down.
+    """
     before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     vrfs.router.controller.kill()
     vrfs.router.controller.start()
@@ -210,13 +214,13 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     frr.start_daemon("zebra", ZEBRA)
     frr.start_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is not None, 30, "the new zebra")
-    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever: it removes only those
+    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever. It removes only routes
     # that it has read within a second of its start. So the new staticd must announce and withdraw
-    # them.
+    # the routes.
     for no in ("", "no "):
         frr.configure(f"{no}ip route 198.51.100.0/24 blackhole")
     wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "it to go")
-    # bgpd 8.4.4 sends no routes to a new zebra, so this does not check red.
+    # bgpd 8.4.4 sends no routes to a new zebra, so the test does not check red.
     for vrf in before:
         assert vrfs.legs(vrf, "10.9.0.0/24") == [f"eth{interface_of(vrf, 'b')}"]
     assert {vrf: vrfs.establishments(vrf) for vrf in before} == before

@@ -53,7 +53,7 @@ def site_routes() -> list[str]:
 
 
 class SharedVrfs(ThreeVrfs):
-    """The network, running."""
+    """Holds the running network."""
 
     def __init__(self, lab: Lab, stack: ExitStack) -> None:
         super().__init__(lab, stack)
@@ -108,9 +108,7 @@ def test_routes_lead_by_the_vrfs_own_interfaces(vrfs: SharedVrfs, vrf: str) -> N
 
 
 def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> None:
-    """A prefix of red's interface is reachable only in red, although zebra sends it for the main
-    table.
-    """
+    """Red's own prefix is reachable only in red, although zebra sends it for the main table."""
     red = f"eth{interface_of('red', 'b')}"
     vrfs.place.add_address(red, "10.7.0.1/24")
     end = vrfs.ends["red", "b"]
@@ -137,7 +135,8 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
 
 @VERSIONS
 def test_the_host_stack_answers_in_no_other_vrf(vrfs: SharedVrfs, version: int) -> None:
-    """The host cannot know in which VRF a packet arrived, as its address is local in three.
+    """The host cannot know in which VRF a packet arrived, because the address is local in three
+    VRFs.
 
     So no answer leaves.
     """

@@ -19,7 +19,7 @@ from sluice_topo.routers import P4Router
 
 
 class Manager:
-    """A socket that receives a service's notifications, like the service manager's."""
+    """Receives a service's notifications through a socket, like the service manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,7 @@ def role(api: Path) -> Any:
 
 
 class Second:
-    """The second controller of a router, with another configuration and namespace."""
+    """Runs a router's second controller, with another configuration and namespace."""
 
     def __init__(
         self, first: P4Router, place: Namespace, directory: Path, supervisor: Supervisor

@@ -64,7 +64,7 @@ PROTECTED = {
 
 
 class Tunnel:
-    """Two charons, and the SAs that r got from them."""
+    """Runs two charons, and holds the SAs that r got from them."""
 
     def __init__(self, network: Interop):
         self.network = network

@@ -24,7 +24,7 @@ SECRETS = '@r @p : PSK "a secret of both"\n'
 
 
 class Peers(SimpleNamespace):
-    """The IKE daemons of r and p."""
+    """Holds the IKE daemons of r and p."""
 
     r: Libreswan
     p: StrongSwan
@@ -40,7 +40,7 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 
 def ours(auto: str = "ondemand") -> str:
-    """Returns the page's connection, with other ids."""
+    """Returns the connection of docs/how-to/ike.md with the ids `r` and `p`."""
     (text,) = (one.text for one in blocks("docs/how-to/ike.md") if "conn branch" in one.text)
     assert "auto=ondemand" in text
     return text.replace("auto=ondemand", f"leftid=@r\n    rightid=@p\n    auto={auto}")

@@ -20,7 +20,7 @@ pytestmark = [
 
 
 class Peers:
-    """The IKE daemons of r and p."""
+    """Holds the IKE daemons of r and p."""
 
     def __init__(self, network: Interop):
         self.network = network
@@ -60,7 +60,9 @@ def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> N
 
 
 def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
-    """The example of docs/how-to/ike.md works. The peer has the same with the ends exchanged."""
+    """The example of docs/how-to/ike.md works. The peer has the same connection with the ends
+    exchanged.
+    """
     (ours,) = (one.text for one in blocks("docs/how-to/ike.md") if "connections {" in one.text)
     theirs = ours.replace("local_", "near_").replace("remote_", "local_")
     peers.start(ours, theirs.replace("near_", "remote_"))

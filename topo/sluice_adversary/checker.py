@@ -33,7 +33,7 @@ HOST_SOCKETS = "sockets"
 
 @dataclass
 class SentDatagram:
-    """A datagram that was sent, its permitted outcomes, and indexes of the packets that have
+    """Holds a datagram that was sent, its permitted outcomes, and indexes of the packets that have
     arrived.
     """
 
@@ -51,7 +51,7 @@ class SentDatagram:
 
 @dataclass(frozen=True)
 class Finding:
-    """A leak or a lost datagram, with the round in which it was found."""
+    """Holds a leak or a lost datagram, with the round in which it was found."""
 
     kind: str
     shape: str
@@ -80,7 +80,7 @@ class OutcomeChecker:
     def new_round(self, reference: Reference) -> None:
         """Puts another policy in force.
 
-        Until `settled`, the router's own packets may still follow the previous policy.
+        Until `settled` is called, the router's own packets may still follow the previous policy.
         """
         self._references.append(reference)
         self._round += 1
@@ -88,7 +88,7 @@ class OutcomeChecker:
     def settled(self) -> None:
         """Forgets the previous policy.
 
-        Call it when no packet decided by that policy is still on its way.
+        Precondition: no packet decided by that policy is still on its way.
         """
         while len(self._references) > 1:
             self._references.popleft()
@@ -323,15 +323,17 @@ def _covers(sent: Piece, seen: Piece) -> bool:
 
 
 def _repeats(one: Piece, other: Piece) -> bool:
-    """Returns whether two fragments have the same bytes and, if first ones, the same selectors."""
+    """Returns whether two fragments have the same bytes. First fragments must also have the same
+    selectors.
+    """
     ends = [(piece.offset, len(piece.payload), piece.more) for piece in (one, other)]
     firsts = [read_upper(piece.version, piece.start, piece.payload) for piece in (one, other)]
     return ends[0] == ends[1] and (one.offset > 0 or firsts[0] == firsts[1])
 
 
 def _overlap(case: SentDatagram, same: list[int]) -> bool:
-    """Returns whether the fragment overlaps one that has arrived before and is not a duplicate of
-    it.
+    """Returns whether the fragment overlaps a fragment that has arrived before. Duplicates do not
+    count as overlaps.
     """
     pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running router, with sockets wherever one of its packets can be captured.
+"""Runs the router, and opens sockets wherever one of its packets can be captured.
 
 One namespace holds the far ends of all links and of the engine's port; its kernel sends nothing. In
 the router's namespace, captures run on the host interfaces. Raw sockets and a bound UDP socket
@@ -104,7 +104,7 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
 
 
 class Arena:
-    """The router under attack.
+    """Runs the router under attack.
 
     At the engine's port there is either a capture, or the switch has an ESP engine inside and a
     peer is at the far end of the bundles.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of the router's bundles, for a router with the ESP engine on.
+"""Acts as the far end of the router's bundles, for a router with the ESP engine on.
 
 The router's engine is inside its switch, so no capture sees its input. The peer has the other
 halves of the SAs. A frame on a link counts as ciphertext only if all of it is authentic ESP of one
@@ -49,7 +49,7 @@ INNER = {4: 4, 41: 6}
 
 
 class WithEngine(Reference):
-    """The reference for a setup in which the engine's input is not captured."""
+    """Returns permitted outcomes for a setup in which the engine's input is not captured."""
 
     def expect(self, datagram: Datagram) -> Expectation:
         """Returns the permitted outcomes of a datagram.
@@ -92,7 +92,7 @@ def router_sas() -> list[dict[str, Any]]:
 
 @dataclass
 class Sealer:
-    """An outbound SA of the peer: AES-GCM with extended sequence numbers, which stay below 2^32."""
+    """Encrypts by an outbound SA of the peer: AES-GCM with extended sequence numbers below 2^32."""
 
     spi: int
     key: bytes
@@ -112,7 +112,7 @@ class Sealer:
 
 @dataclass
 class Opener:
-    """An inbound SA of the peer. Sequence numbers and IVs must not repeat."""
+    """Decrypts by an inbound SA of the peer. Sequence numbers and IVs must not repeat."""
 
     spi: int
     key: bytes
@@ -149,7 +149,7 @@ def _aad(header: bytes) -> bytes:
 
 
 class EspPeer:
-    """The far end of all bundles. It replaces the capture at the engine's port.
+    """Acts as the far end of all bundles. It replaces the capture at the engine's port.
 
     `watched` wraps the sockets of links, so that they return all frames but the router's ESP.
     """
@@ -303,7 +303,7 @@ def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
 
 
 class Watched:
-    """A link's socket that passes the router's encrypted packets to the peer."""
+    """Wraps a link's socket, and passes the router's encrypted packets to the peer."""
 
     def __init__(self, link: plan.Link, listener: Listener, peer: EspPeer):
         self._link, self._ear, self._peer = link, listener, peer

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams around ESP; continues `shapes`.
+"""Makes random datagrams with ESP or similar contents. Continues `shapes`.
 
-These are: ESP and packets that resemble it, frames of the engine's port, and forged shims.
+They are: ESP and packets that resemble it, frames of the engine's port, and forged shims.
 """
 
 import struct

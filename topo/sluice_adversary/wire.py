@@ -26,7 +26,7 @@ _FRAGMENT_HEADER = struct.Struct("!BBHI")
 
 
 class Piece(NamedTuple):
-    """One IP packet. The `ident` of a whole datagram has no meaning.
+    """Holds one IP packet. In a whole datagram, `ident` has no meaning.
 
     `payload` is the part that is reassembled. `start` is the protocol at its start, which may be an
     IPv6 extension header. `broken` describes a contradiction, or is empty.
@@ -62,7 +62,7 @@ class Piece(NamedTuple):
 
 
 class Upper(NamedTuple):
-    """The selectors behind the IP headers. None: the packet has no such selector."""
+    """Holds the selectors behind the IP headers. None: the packet has no such selector."""
 
     protocol: int
     source_port: int | None = None

@@ -38,7 +38,7 @@ def nodes() -> dict[str, Namespace]:
 
 
 def main() -> None:
-    """Creates the links, reports it, and waits for a signal."""
+    """Creates the links, writes the file DONE, and waits for a signal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("done", type=Path, help="the file that is written when all is cabled")
     arguments = parser.parse_args()

@@ -63,7 +63,7 @@ def perform(target: str, stay: bool) -> int:
     from sluice_topo.mininet_net import build_in_mininet
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the terminal may not have bars and µ
+        sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack the bars and µ
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
     has_engine = is_engine_available()
     watch = Stopwatch()
@@ -78,7 +78,7 @@ def perform(target: str, stay: bool) -> int:
             printer.table()
             if stay:
                 CLI(mininet)
-        except Exception as error:  # the step's message is for the reader
+        except Exception as error:  # the reader gets the step's message, without a traceback
             told = "\n".join([str(error), *getattr(error, "__notes__", ())])
             print(f"   FAILED: {told}", flush=True)
             ended = [text for text in lab.supervisor.ended() if text not in told]

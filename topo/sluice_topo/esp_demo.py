@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last part of the demo: ESP protects the traffic between the sites, and none leaves in clear.
+"""Runs the last part of the demo: ESP protects the traffic between the sites, and no packet leaves
+in clear.
 
 Captures on the links of r1 count ESP packets and search frames for the cleartext. The hosts count
 arrivals. This part runs after `policy_demo`, on routers with engines (`esp_sites`).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last part of the demo, with IKE: strongSwan negotiates the SAs between the sites.
+"""Runs the last part of the demo with IKE: strongSwan negotiates the SAs between the sites.
 
 The routers mirror policies and SAs from their kernels. This part needs strongSwan and a kernel with
 ESP. Otherwise `esp_demo` runs instead, with configured SAs. Depends on esp_sites and esp_demo.
@@ -149,7 +149,7 @@ def a_rekey_loses_nothing(
 
 
 def sends_by_others(sites: Sites, router: str, spis: Collection[int]) -> bool:
-    """Returns whether a router sends by an SA that is not among these."""
+    """Returns whether a router sends by an SA whose SPI is not in `spis`."""
     return bool(sites.sending(router) - set(spis))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second part of the demo: an SPD on r1's links to the transit routers.
+"""Runs the second part of the demo, with an SPD on r1's links to the transit routers.
 
 Packets are counted wherever they can end: at the receiver, on the wire by captures, in the switch,
-and in the controller by reason. So each statement of the demo is a sum that must match. This part
-needs a network whose routing works (`routing_demo`).
+and in the controller by reason. The demo checks each of its statements by a sum of these counts.
+This part needs a network whose routing works (`routing_demo`).
 """
 
 import statistics
@@ -150,7 +150,9 @@ def wait_for_flow(control: SpdControl, port: int) -> dict[str, Any]:
 
 
 def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrinter) -> None:
-    """Checks that the rule no-games costs one search; the switch discards all later packets."""
+    """Checks that the rule no-games costs one search of the rules. The switch discards all later
+    packets.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     wire = WireMonitor(network, GAME)
@@ -302,7 +304,7 @@ def compare(printer: DemoPrinter, what: str, microseconds: dict[bool, float]) ->
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a packet, in microseconds."""
+    """Holds the cost of a packet, in microseconds."""
 
     cpu: float
     ping: float

@@ -67,7 +67,7 @@ def run(
 
 
 class Process:
-    """One supervised process. `Supervisor.start` creates it."""
+    """Controls one supervised process. `Supervisor.start` creates it."""
 
     def __init__(self, name: str, argv: Sequence[str], popen: subprocess.Popen[bytes], log: Path):
         self.name = name

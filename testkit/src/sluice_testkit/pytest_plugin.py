@@ -48,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
-    """Yields the commands that the test's marks declare. Fails the test if it does not take all."""
+    """Yields the commands that the test's marks declare. Fails the test if it does not take all of
+    them.
+    """
     marks = list(request.node.iter_markers("executes"))
     given = Shown([(mark.args[0], mark.args[1:]) for mark in reversed(marks)])
     yield given

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the programs under test. If one is missing, the error says how to build it.
 
-An environment variable can name each program. The default is the one that `make setup` has built in
-this checkout.
+An environment variable can name each program. The default is the program that `make setup` has
+built in this checkout.
 """
 
 import os

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the path MTU of a tunnel: links and authentic ICMP errors limit it. Tests ESP in fragments.
+"""Tests that links and authentic ICMP errors limit a tunnel's path MTU. Also tests ESP in
+fragments.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -68,8 +69,8 @@ def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
 
 
 def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCaptures) -> None:
-    """The path MTU is that of the link to the peer, although the inner packets' route uses another
-    link.
+    """The path MTU is the MTU of the link to the peer, although the inner packets' route uses
+    another link.
     """
     router = sites.router("r1")
     unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests traffic between sites through real ESP engines: ESP between routers, cleartext at hosts.
+"""Tests traffic between sites through real ESP engines: it is ESP between routers and in clear at
+hosts.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """

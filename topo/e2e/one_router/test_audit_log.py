@@ -36,9 +36,9 @@ def test_a_commit_is_logged_with_who_asked_for_it(network: OneRouter) -> None:
 
 @VERSIONS
 def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, version: int) -> None:
-    """Each packet that the controller searches and discards is logged.
+    """The audit log has every packet that the controller discards after a search of the rules.
 
-    Cached discards are only counted.
+    Packets that the switch discards by a cached verdict are only counted.
     """
     with Flow(network, version) as quiet, Flow(network, version) as loud:
         rules = [

@@ -164,7 +164,7 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
 def test_killed_between_punt_and_insert(network: OneRouter) -> None:
     """If the controller dies between punt and insert, new flows wait for the next controller.
 
-    No packet that needs a search leaves before.
+    Until then, no packet leaves that needs a search of the rules.
     """
     with Flow(network) as flow, Flow(network) as running, ArrivalRecorder(network) as b:
         known = running.send()

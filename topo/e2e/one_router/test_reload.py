@@ -84,7 +84,7 @@ def index(network: OneRouter, name: str) -> Any:
 
 
 def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
-    """Draws other guards in another order. Rules stay, since only commits change them."""
+    """Draws other guards in another order. Keeps the rules, since only commits change them."""
     guards = {name: dice.choice([*old.spds, NONE]) for name in INTERFACES}
     guards |= {name: old.guards[name] for name in INTERFACES if dice.random() < 0.4}
     order = tuple(dice.sample(INTERFACES, len(INTERFACES)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what a stand-in must not do, and what ends it.
+"""Tests what a stand-in must not do, and which events end it.
 
-Each test kills the controller and starts it again after the checks. Policy still discards; a
-withdrawn address is not answered; another controller or a restarted switch ends the stand-in; and
-the stand-in has no more privileges than the controller.
+Each test kills the controller and starts it again after the checks. Policy still discards. A
+withdrawn address is not answered. Another controller or a restarted switch ends the stand-in. The
+stand-in has no more privileges than the controller.
 """
 
 import sys
@@ -186,7 +186,8 @@ def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
 
 
 def test_it_ends_with_the_switch(warm: OneRouter) -> None:
-    """A restarted switch ends the stand-in, because its numbers are invalid there.
+    """A restarted switch ends the stand-in, because the new switch does not know the stand-in's
+    numbers.
 
     Must be the last test.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests attacks by a local user without privileges, from inside a running router's namespace.
 
-Where root may do the same, the test also does it as root. So no test passes because its attack is
-ineffective. docs/security.md describes the boundaries.
+Where root is permitted to do the same, the test also does it as root. So no test passes only
+because its attack never works. docs/security.md describes the boundaries.
 """
 
 import errno
@@ -170,7 +170,7 @@ def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
 def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> None:
     """Only root can send from port 4500, although the port is not privileged.
 
-    The generated rule bypasses packets from it.
+    The generated rule bypasses packets from that port.
     """
     network.commit("west", outbound=[])
     try:
@@ -250,7 +250,7 @@ def test_the_controller_and_its_keeper_have_one_capability(network: OneRouter) -
     ]
     assert len(keepers) == 1
     threads = [*Path(f"/proc/{pid}/task").iterdir(), *Path(f"/proc/{keepers[0]}/task").iterdir()]
-    assert len(threads) > 3  # the event loop, the native module, the keeper
+    assert len(threads) > 3  # threads of the event loop, the native module and tap_keeper
     for thread in threads:
         lines = (line.split(":", 1) for line in (thread / "status").read_text().splitlines())
         found = {key: value.strip() for key, value in lines}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests single packets past an SPD: fragments, ICMP errors, options, forgeries, ESP.
+"""Tests single packets at an interface with an SPD: fragments, ICMP errors, options, forgeries,
+ESP.
 
 The network and the captures are those of test_policy_engine.py. After each test, captures are
 checked: no packet may be in clear that policy protects or discards.
@@ -109,7 +110,8 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(
 def test_fragments_of_what_is_protected_are_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """In any order of arrival, no fragment leaves by `open`, although a later one shows no port."""
+    """In any order of arrival, no fragment leaves by `open`, although later fragments show no port.
+    """
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
     with listener(walks.host("h2").namespace, SITE_PORT) as waiting:
@@ -207,7 +209,10 @@ def test_a_packet_with_options_is_protected_with_them(
 def test_more_options_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Packets with forty options are searched each time, never cached, and protected."""
+    """The controller searches the rules for every packet with forty options.
+
+    Such packets are protected and never cached.
+    """
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
     from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
     wait_until(lambda: len(walks.engines["r2"].decrypted) == 3, 10, "three packets at r2")
@@ -239,9 +244,9 @@ def dropped_source_routes(walks: ProtectedNetwork) -> int:
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Packets with eight extension headers are searched each time.
+    """The controller searches the rules for every packet with eight extension headers.
 
-    The rule matches the protocol behind.
+    The rule matches the protocol behind these headers.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
     ends = h1.address(6), h2.address(6)
@@ -342,9 +347,10 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller searches the first clear packet; the others hit the cached verdict.
+    """The controller searches the rules for the first clear packet. The others hit the cached
+    verdict.
 
-    All are dropped.
+    All packets are dropped.
     """
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):

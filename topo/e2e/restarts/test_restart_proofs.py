@@ -53,7 +53,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 @dataclass
 class Record:
-    """The results of all restarts of one part."""
+    """Collects the results of all restarts of one part."""
 
     part: str
     restarts: int = 0
@@ -182,7 +182,7 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
     """No packet is lost while bgpd is gone, because zebra keeps bgpd's routes.
 
     A new bgpd 8.4.4 reports that it has announced all routes before it has learned any. So zebra
-    drops them from its RIB until it learns them again.
+    drops the routes from its RIB until bgpd learns them again.
     """
     record = Record("bgpd")
     for _ in restarts("bgpd"):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the stand-in, which answers for the router while the controller is gone.
 
-ARP, neighbour discovery and pings of the router's addresses are answered. BFD of three times 100 ms
-and BGP stay up over several kills. When the controller is back, the stand-in has ended.
+ARP, neighbour discovery and pings of the router's addresses are answered. BFD sessions with a
+timeout of 300 ms and BGP sessions stay up over several kills. When the controller is back, the
+stand-in has ended.
 """
 
 import sys
