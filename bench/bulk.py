@@ -23,7 +23,7 @@ _UPDATE_FIELD = b"\x22"  # WriteRequest.updates, length-delimited
 
 
 class Template:
-    """An encoded update, cut at its marker values (`marks`)."""
+    """Holds an encoded update, cut at its marker values (`marks`)."""
 
     def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes], kind: str = "INSERT"):
         number = p4runtime_pb2.Update.Type.Value(kind)

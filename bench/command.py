@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of benchmark command lines: duration and rounds, and a lab to measure in."""
+"""Provides the common parts of benchmark command lines: duration, rounds, and a lab to measure
+in.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def softirq_threads() -> list[int]:
 class Meter:
     """Measures CPU time since the meter's creation.
 
-    It measures a switch, and all processes that take part in forwarding.
+    The meter covers the switch, and all processes that take part in forwarding.
     """
 
     def __init__(self, switch: int):

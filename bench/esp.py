@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ESP engine: `make bench-esp`.
+"""Measures the ESP engine: `make bench-esp`.
 
     python -m bench.esp [--rounds N] [--quick]
 

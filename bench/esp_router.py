@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router program with an ESP engine, end to end in memory: part of `make bench-esp`.
+"""Measures the router program with an ESP engine, end to end in memory: part of `make bench-esp`.
 
     python -m bench.esp_router [--seconds N] [--rounds N] [--quick]
 
@@ -78,8 +78,9 @@ def check_against_list(switch: Switch, list_id: int) -> None:
 
 
 def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
-    """Writes the frames of each workload. They belong to all flows in turn. Returns the files'
-    paths.
+    """Writes the frames of each workload. Each workload has frames of all flows in turn.
+
+    Returns the paths of the files.
     """
     macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
     paths = {}

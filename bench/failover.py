@@ -70,7 +70,7 @@ STATIC = [f"ip route {ANCHOR}/32 {network(port, 2)}" for port in LEGS]
 
 @dataclass(frozen=True)
 class FailoverSetting:
-    """One case: the number of routes, and whether FRR sends next-hop groups over FPM."""
+    """Describes one case: the number of routes, and whether FRR sends next-hop groups over FPM."""
 
     routes: int
     groups: bool = False
@@ -98,7 +98,7 @@ def set_up(namespace: Namespace, interface: str, up: bool) -> float:
 
 
 class NexthopGroup:
-    """The router with its group of legs, and a probe whose packets use all legs."""
+    """Runs the router with its group of legs, and a probe whose packets use all legs."""
 
     def __init__(self, router: EdgeRouter, destinations: list[str], routes: int):
         self.router = router

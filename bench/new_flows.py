@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New flows per second through a router, with the real controller: sluice-switch against BMv2.
+"""Measures new flows per second through a router with the real controller, against BMv2.
 
     python -m bench.new_flows [--seconds N] [--rounds N] [--look]
 
@@ -56,7 +56,7 @@ PORT_MAC = "02:00:00:00:01:%02x"
 
 @dataclass(frozen=True)
 class Workload:
-    """Packets from a host at port `enters` to a host at port `leaves`."""
+    """Describes packets from a host at port `enters` to a host at port `leaves`."""
 
     name: str
     enters: int
@@ -75,7 +75,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The result at one rate. `cpu` is CPU time of the controller, in seconds per packet."""
+    """Holds the result at one rate. `cpu` is CPU time of the controller, in seconds per packet."""
 
     sustained: bool
     cpu: float
@@ -131,7 +131,7 @@ def configuration(target: str) -> dict[str, Any]:
 
 @dataclass
 class Router:
-    """One target with its controller, in a namespace of their own."""
+    """Runs one target with its controller, in a namespace of their own."""
 
     namespace: Namespace
     target: Target
@@ -180,8 +180,8 @@ class Router:
         return None
 
     def has_died(self) -> bool:
-        """Returns whether the switch has ended (an assertion in BMv2 1.15's idle sweep may end
-        it).
+        """Returns whether the switch has ended. An assertion in BMv2 1.15's idle sweep may end the
+        switch.
         """
         return self.target.process is None or not self.target.process.running()
 

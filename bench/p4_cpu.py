@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router program in packets per CPU-second, sluice-switch against BMv2: `make bench-p4-cpu`.
+"""Measures the router program in packets per CPU-second, against BMv2: `make bench-p4-cpu`.
 
     python -m bench.p4_cpu [--seconds N] [--rounds N] [--routes N] [--flows N]
 
 Both targets run the same JSON with the same tables. The routes have the prefix lengths of the
 Internet's routes. The flow cache of an outbound SPD holds every flow of the traffic (verdict:
-bypass). Both get the same frames, each of another flow: 64 bytes including frame check sequence, or
-IMIX (7 of 64, 4 of 594, 1 of 1518).
+bypass). Both targets get the same frames. Each frame belongs to another flow. Frames have 64 bytes
+including frame check sequence, or are an IMIX (7 of 64, 4 of 594, 1 of 1518).
 
 sluice-switch (its native engine) reads the frames from a port in memory (`replay:FILE`). So the
-program is measured, and not the kernel's sockets. Its rate over veth is also reported, without a
-bar. BMv2 gets the frames over veth, at the rate at which it forwards most packets per CPU-second
-and loses at most 1 %. CPU-seconds are those of all threads of the switch's process, including
-system time. The output states BMv2's share of system time.
+benchmark measures the program, and not the kernel's sockets. The rate of sluice-switch over veth is
+also reported, without a bar. BMv2 gets the frames over veth, at the rate at which it forwards most
+packets per CPU-second and loses at most 1 %. CPU-seconds are those of all threads of the switch's
+process, including system time. The output states BMv2's share of system time.
 
 Before the measurement, a sample of the frames goes over veth through both targets and through our
 interpreter. All must produce the same frames in the same order. During a measurement of
@@ -81,7 +81,7 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class TableContent:
-    """Content of the large tables. `routes` maps (address, length) to a next hop."""
+    """Holds the content of the large tables. `routes` maps (address, length) to a next hop."""
 
     routes: dict[tuple[int, int], int]
     flows: list[Flow]
@@ -205,7 +205,7 @@ def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
 
 
 class Switch:
-    """A target with the pipeline and its tables."""
+    """Runs a target with the pipeline and its tables."""
 
     def __init__(self, target: Target, client: RuntimeClient, schema: Schema, prefix: str):
         self.target = target
@@ -226,7 +226,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """The result at one rate: packets per CPU-second, and the fraction of packets that left."""
+    """Holds the result at one rate: packets per CPU-second, and the fraction of packets that
+    left.
+    """
 
     per_second: float
     delivered: float
@@ -244,7 +246,7 @@ def over_veth(
     sent = int(sender.stdout.readline())
     came = _settled(switch) - before
     assert switch.target.process is not None
-    switch.target.process.check()  # an assertion of BMv2 may end it under load
+    switch.target.process.check()  # an assertion of BMv2 may end the switch under load
     spent = process_seconds(switch.target.pid) - cpu
     return SteadyRate(came / spent, came / sent)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full tables through bgpd and zebra into the switch: `make bench-route-load`.
+"""Loads full tables through bgpd and zebra into the switch: `make bench-route-load`.
 
     python -m bench.route_load [--ipv4 N] [--ipv6 N] [--rounds N] [--seconds N] [--look]
 
@@ -72,7 +72,7 @@ CHANGES_A_SECOND = 10_000.0
 
 @dataclass
 class CpuWork:
-    """A table with its encoded updates."""
+    """Holds a table with its encoded updates."""
 
     table: Table
     load: bytes
@@ -108,7 +108,7 @@ def between_hosts(router: EdgeRouter) -> Probe:
 
 @dataclass
 class Bench:
-    """The router and the results measured on it."""
+    """Runs the router, and holds the results measured on it."""
 
     router: EdgeRouter
     speaker: bgp.Speaker
@@ -163,7 +163,9 @@ class Bench:
         self.quiet()
 
     def quiet(self, after: float = 0.0) -> float:
-        """Waits until the null reader has received everything after `after`. Returns the time."""
+        """Waits for a pause that ends the null reader's data after `after`. Returns the last byte's
+        time.
+        """
         return self.null.wait_quiet(QUIET, DEADLINE, after)
 
     def in_switch(self, count: int) -> float:

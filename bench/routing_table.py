@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full routing tables: read from the file BGP_TABLE, or generated.
+"""Reads full routing tables from the file BGP_TABLE, or generates them.
 
 The file has one prefix per line (`.xz` is unpacked). Without a file, the table begins with random
-prefixes of the Internet's lengths. Missing prefixes are then derived from those that exist: a
-derived prefix has the length of a random one and the first bits of another. So as many prefixes
-nest and lie close together as in a real table.
+prefixes of the Internet's lengths. Missing prefixes are then derived from two random prefixes of
+the table: a derived prefix has the length of one and the first bits of the other. So prefixes are
+nested and adjacent as often as in a real table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Prefix = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Table:
-    """Distinct IPv4 and IPv6 prefixes in random order, and their source."""
+    """Holds distinct IPv4 and IPv6 prefixes in random order, and their source."""
 
     ipv4: list[Prefix]
     ipv6: list[Prefix]

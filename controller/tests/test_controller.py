@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the whole loop with fake sources and a fake switch: the paths of docs/ARCHITECTURE.md."""
+"""Tests the paths of docs/ARCHITECTURE.md in the whole event loop, with fake sources and a fake
+switch.
+"""
 
 from __future__ import annotations
 

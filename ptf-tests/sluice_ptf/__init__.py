@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common base of the PTF suite and the differential test.
+"""Provides the common parts of the PTF suite and the differential test.
 
     schema     converts names to P4Info ids, and Python values to bytestrings
     runtime    a P4Runtime client: arbitration, pipeline, Write, Read, packet I/O

@@ -6,8 +6,8 @@
         "What the test checks, in a sentence."
 
 PTF expects tests as classes. `ptf_test` makes a class of a function. The test starts from the
-standard router (`@bare_ptf_test`: from an empty router) and deletes at its end what it wrote. All
-tests of a process share one P4Runtime session and one loaded pipeline.
+standard router (`@bare_ptf_test`: from an empty router). At its end, the test deletes all that it
+wrote. All tests of a process share one P4Runtime session and one loaded pipeline.
 
 Test parameters: address, device_id, build (the directory of router.json). PTF itself has the option
 for ports (`-i PORT@INTERFACE`).

@@ -48,7 +48,7 @@ class SentinelLost(AssertionError):
 
 @dataclass(frozen=True)
 class FromPort:
-    """A frame to send into a port of the switch."""
+    """Holds a frame to send into a port of the switch."""
 
     port: int
     frame: bytes
@@ -56,7 +56,7 @@ class FromPort:
 
 @dataclass(frozen=True)
 class FromCpu:
-    """A packet-out to send."""
+    """Holds a packet-out to send."""
 
     frame: bytes
     metadata: Mapping[str, Value]
@@ -67,7 +67,7 @@ Send = FromPort | FromCpu
 
 @dataclass
 class ProbeOutcome:
-    """All results of the packets sent. Counters are increments, by reason."""
+    """Holds all results of the packets sent. Counters are increments, by reason."""
 
     out: list[tuple[int, bytes]] = field(default_factory=list)
     punts: list[PacketIn] = field(default_factory=list)

@@ -8,8 +8,8 @@ Names are P4Info aliases. A value is one of these:
 - the name of a member of one of the program's enums
 - for a prefix, text ("10.0.0.0/8"); for a ternary field, (value, mask)
 
-p4c's P4Info lists the enums, but not the fields that use them; ENUM_OF does. An unknown name or
-value raises SchemaError, which lists the known ones.
+p4c's P4Info lists the enums, but not the fields that use them. ENUM_OF lists these fields. An
+unknown name or value raises SchemaError, which lists the known ones.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _by_alias(objects: Iterable[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a packet-in or packet-out header."""
+    """Describes a field of a packet-in or packet-out header."""
 
     id: int
     name: str

@@ -35,7 +35,7 @@ def is_audited(
 
 @ptf_test
 def a_copy_of_what_is_dropped(router: Router) -> None:
-    """The copy is the unchanged frame, with the drop reason.
+    """The audit copy of a dropped packet is the unchanged frame. Its metadata has the drop reason.
 
     Drops for other reasons are not copied.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests re-injected packets: at the stage of their punt, with its metadata and a verdict.
+"""Tests packets re-injected at the stage of their punt, with the punt's metadata and a verdict.
 
-`reinjection` copies all metadata of a punt, so these must be correct at every stage. A claim is
-counted once for its rule, at the stage that it answers.
+`reinjection` copies all metadata of a punt, so the metadata must be correct at every stage. A claim
+is counted once for its rule, at the stage that it answers.
 """
 
 from collections.abc import Mapping

@@ -220,7 +220,7 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
     async def scenario() -> None:
         first = session_of(target)
         await first.become_primary()
-        # Half of them request an id with a larger low half.
+        # Half of the sessions request an id with a larger low half.
         seconds = [session_of(target) for _ in range(4)]
         await until(lambda: all("another controller" in one.arbitration for one in seconds))
         assert first.is_primary

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests when a stand-in forwards packets, in which role, and when it ends.
 
-The switch's messages decide.
+The switch's messages determine all three.
 """
 
 from __future__ import annotations

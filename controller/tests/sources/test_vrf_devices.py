@@ -428,7 +428,7 @@ def devices() -> Iterator[VrfDevices]:
 def host(devices: VrfDevices) -> Iterator[Host]:
     """Yields a host with eth1 (default VRF), eth3 (red), eth5 (blue).
 
-    All have the same addresses.
+    All three interfaces have the same addresses.
     """
     running = Host(join=devices.join, tables=TABLES)
     addresses = interface(1).addresses

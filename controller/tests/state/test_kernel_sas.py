@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the kernel's states as SAs: the bundle of each, the newest in use, and no unsafe state."""
+"""Tests how the kernel's states become SAs. Each state gets a bundle, the newest is in use, and no
+unsafe state is used.
+"""
 
 from __future__ import annotations
 

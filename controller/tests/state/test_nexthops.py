@@ -152,7 +152,8 @@ class TestSilentNeighbors:
     def test_a_route_of_one_silent_neighbor_asks_for_it(self, legs: Desired) -> None:
         """Checks that a route with one silent neighbour keeps a next hop without MAC address.
 
-        The switch punts its packets, and the controller answers that the host is unreachable.
+        The switch punts the route's packets, and the controller answers that the host is
+        unreachable.
         """
         legs.apply(route(self.PREFIX, gateway(GW1, 1)))
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))

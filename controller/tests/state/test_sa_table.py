@@ -258,7 +258,7 @@ def test_a_deleted_sa_leaves_the_switch_first() -> None:
 def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
     """Checks that an unwanted SA is deleted even if the switch's contents are unknown.
 
-    A deletion only closes, so it need not wait for an unreachable switch.
+    A deletion can only stop packets, so it need not wait for an unreachable switch.
     """
     world = World()
     world.table.set_wanted([OUT])
@@ -272,8 +272,8 @@ def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
 def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
     """Checks that the entries of an unreachable engine stay in the switch.
 
-    Packets for the engine drop under a name there. When the engine is back without its SAs, it gets
-    them again, and outbound ones are resumed.
+    There, packets for the engine are dropped under a named reason. When the engine is back without
+    its SAs, it gets them again. Outbound SAs are resumed.
     """
     world = World()
     world.table.set_wanted([OUT, IN])

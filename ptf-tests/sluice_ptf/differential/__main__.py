@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: sends random packets through random tables of sluice-switch and BMv2.
+"""Searches for differences: sends random packets through random tables of sluice-switch and BMv2.
 
     python -m sluice_ptf.differential [--seed N] [--seconds N] [--packets N] [--found DIR]
     python -m sluice_ptf.differential --corpus
 
-Seed and number determine each case, so a finding can be repeated. If the results of a case differ,
-the packets are sent again one by one. The packets that differ are written to DIR (default:
-build/differential) with BMv2's outcome, as a candidate for a golden. Once it is clear which target
-is right, the golden goes to ptf-tests/goldens/. The exit code is 1 if any result differed.
+The seed and the case's number determine each case, so a finding can be repeated. If the results of
+a case differ, the packets are sent again one by one. The packets that differ are written to DIR
+(default: build/differential) with BMv2's outcome, as a candidate for a golden. Once it is clear
+which target is right, the golden goes to ptf-tests/goldens/. The exit code is 1 if any result
+differed.
 
 --corpus writes the base corpus of goldens, from BMv2 alone.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goldens: stored cases with their outcome. They run against any target, without BMv2.
+"""Runs goldens, which are stored cases with their outcomes, against any target. BMv2 is not needed.
 
     python -m sluice_ptf.differential.golden --address HOST:PORT --build DIR
 

@@ -190,7 +190,8 @@ def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures
 
 @pytest.mark.executes("docs/how-to/protect.md")
 def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) -> None:
-    """The commands of docs/how-to/protect.md generate keys, list SAs and rekey one SA at both ends.
+    """The commands of docs/how-to/protect.md generate keys, list SAs and rekey an SA at both
+    ends.
     """
     keys = tmp_path / "keys"
 

@@ -110,8 +110,7 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(
 def test_fragments_of_what_is_protected_are_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """In any order of arrival, no fragment leaves by `open`, although later fragments show no port.
-    """
+    """In any order of arrival, no fragment leaves by `open`. Later fragments show no port."""
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
     with listener(walks.host("h2").namespace, SITE_PORT) as waiting:
