@@ -117,7 +117,9 @@ class Speaker:
         session.settimeout(deadline)
         kind, _ = _receive(session)
         if kind != OPEN:
-            raise ConnectionError(f"BGP message {kind} in OPEN's place")
+            raise ConnectionError(
+                f"expected a BGP OPEN from the router, received message type {kind}"
+            )
         capabilities = b"".join(
             bytes((code, len(value))) + value
             for code, value in (

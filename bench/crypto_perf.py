@@ -28,7 +28,7 @@ def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:
     """Returns the tool's command line."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
-        raise ToolMissing("the tool takes two processors")
+        raise ToolMissing(f"{TOOL} needs a machine with two processors")
     environment = ["-l", ",".join(map(str, cores)), "--no-huge", "--no-pci", "-m", "256"]
     test = [
         *("--ptest", "throughput", "--devtype", driver, "--optype", "aead"),

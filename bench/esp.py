@@ -58,7 +58,11 @@ def main() -> int:
     """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="esp", description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=7, help="default 7")
-    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a short run, to see whether the benchmark works; writes no results",
+    )
     arguments = command.parsed(parser)
     report = measured("esp", arguments.rounds, arguments.quick)
     cases, missing = as_cases(report), dict(report["missing"])

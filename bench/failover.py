@@ -227,11 +227,19 @@ def percentile(values: list[float], share: float) -> float:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = argparse.ArgumentParser(prog="failover", description="loss when a leg fails")
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"of each case; {RUNS}")
-    parser.add_argument("--routes", type=int, default=ROUTES, help=f"{ROUTES:,}")
-    parser.add_argument("--few", type=int, default=FEW, help=f"routes to compare with; {FEW:,}")
-    parser.add_argument("--look", action="store_true", help="write nothing")
+    parser = argparse.ArgumentParser(
+        prog="failover", description="Measures packet loss after a next hop fails"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, help=f"runs of each case (default: {RUNS})"
+    )
+    parser.add_argument(
+        "--routes", type=int, default=ROUTES, help=f"number of routes (default: {ROUTES:,})"
+    )
+    parser.add_argument(
+        "--few", type=int, default=FEW, help=f"routes of the smaller case (default: {FEW:,})"
+    )
+    parser.add_argument("--look", action="store_true", help="write no results")
     arguments = parser.parse_args(None if words is None else list(words))
     settings = [
         FailoverSetting(arguments.few),

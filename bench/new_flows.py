@@ -187,7 +187,7 @@ class Router:
 
     def revive(self, workload: Workload) -> None:
         """Starts the switch again. The controller reconnects and programs it."""
-        print(f"{self.target.name} has died, {workload.name}: started again", flush=True)
+        print(f"{workload.name}: {self.target.name} has ended and is started again", flush=True)
         self.target.start()
         self.wait_for_routes()
         if workload.cached:
@@ -270,7 +270,9 @@ def highest_rate(
     kept: Trial | None = None
     while kept is None or not bad or bad / good > FINE:
         if not LOWEST <= rate <= HIGHEST:
-            raise RuntimeError(f"{router.target.name}, {workload.name}: no end at {rate:.0f}/s")
+            raise RuntimeError(
+                f"{router.target.name}, {workload.name}: every rate up to {rate:.0f}/s is sustained"
+            )
         trial = router.sustain(workload, rate, seconds)
         if trial is not None:
             kept, good = trial, rate
@@ -319,7 +321,9 @@ def tell(case: BenchCase, unit: str) -> None:
 def main() -> int:
     """Parses the command line, measures and writes the results."""
     parser = command.parser("new_flows", "new flows a second", seconds=1.0)
-    parser.add_argument("--look", action="store_true", help="one round, and write nothing")
+    parser.add_argument(
+        "--look", action="store_true", help="measure one round and write no results"
+    )
     arguments = command.parsed(parser)
     try:
         binary(PEER)

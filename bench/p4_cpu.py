@@ -301,7 +301,7 @@ def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
     finally:
         ctl.ask("remove-port", str(MEMORY_IN))
     if abs((came - received) - (left - sent)) > BATCH:
-        raise RuntimeError(f"{came - received} frames came in, {left - sent} left")
+        raise RuntimeError(f"the switch received {came - received} frames, but sent {left - sent}")
     return (left - sent) / spent
 
 
@@ -324,11 +324,11 @@ def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None
     """Checks that all switches produce the same frames, and that no frame leaves unchanged."""
     made = [outputs(switch, frames) for switch in switches]
     if any(frame in made[0] for frame in frames):
-        raise RuntimeError("a frame left as it came")
+        raise RuntimeError("a frame left the switch unchanged")
     for switch, others in zip(switches[1:], made[1:], strict=True):
         if others != made[0]:
             name = switch.target.name
-            raise RuntimeError(f"{name} and {switches[0].target.name} differ in what they make")
+            raise RuntimeError(f"{name} and {switches[0].target.name} produce different frames")
 
 
 def best_rate(measure: Callable[[float], SteadyRate]) -> float:
@@ -340,7 +340,7 @@ def best_rate(measure: Callable[[float], SteadyRate]) -> float:
         (trial.per_second, rate) for trial, rate in trials if trial.delivered >= LEAST_DELIVERED
     ]
     if not kept:
-        raise RuntimeError(f"{PEER} loses packets at every rate: {trials}")
+        raise RuntimeError(f"{PEER} loses over 1 % of the packets at every rate: {trials}")
     return max(kept)[1]
 
 

@@ -321,9 +321,15 @@ def measure(arguments: Any, lab: Lab) -> None:
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
     parser = command.parser("route_load", "full tables through FRR", seconds=60.0)
-    parser.add_argument("--ipv4", type=int, default=FULL[0], help="routes; 1,000,000")
-    parser.add_argument("--ipv6", type=int, default=FULL[1], help="routes; 200,000")
-    parser.add_argument("--look", action="store_true", help="one round, and write nothing")
+    parser.add_argument(
+        "--ipv4", type=int, default=FULL[0], help="number of IPv4 routes (default: 1,000,000)"
+    )
+    parser.add_argument(
+        "--ipv6", type=int, default=FULL[1], help="number of IPv6 routes (default: 200,000)"
+    )
+    parser.add_argument(
+        "--look", action="store_true", help="measure one round and write no results"
+    )
     arguments = command.parsed(parser, words)
     with Lab() as lab:
         measure(arguments, lab)

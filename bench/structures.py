@@ -103,7 +103,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="structures", description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--rounds", type=int, default=BY_DEFAULT, help=f"default {BY_DEFAULT}")
-    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a short run, to see whether the benchmark works; writes no results",
+    )
     arguments = command.parsed(parser)
     report = measured(arguments.name, arguments.rounds, arguments.quick)
     cases, memory = as_cases(report), memory_cases(report)

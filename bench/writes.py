@@ -208,7 +208,7 @@ class Switch:
         for line in Path(f"/proc/{self.target.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024 / 1e6
-        raise LookupError("no VmRSS")
+        raise LookupError("the switch's /proc/PID/status has no VmRSS")
 
 
 @contextlib.contextmanager
@@ -380,8 +380,15 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
     parser = command.parser("writes", "updates over P4Runtime", seconds=1.5)
-    parser.add_argument("--batch", type=int, default=1000, help="updates of a request; 1,000")
-    parser.add_argument("--divisor", type=int, default=1, help="smaller tables; writes no results")
+    parser.add_argument(
+        "--batch", type=int, default=1000, help="updates in one request (default: 1,000)"
+    )
+    parser.add_argument(
+        "--divisor",
+        type=int,
+        default=1,
+        help="divides the sizes of the tables; above 1, writes no results",
+    )
     arguments = command.parsed(parser, words)
     command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0

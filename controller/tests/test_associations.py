@@ -233,7 +233,7 @@ def test_an_engine_that_forgot_is_told_again_to_resume(
             world.engine.silent = True
             await world.until(lambda: world.answers[-1] is False)
             assert "does not answer" in next(world.sas.problems())
-            assert world.outbound() is not None, "it stays, and drops as NO_ENGINE"
+            assert world.outbound() is not None, "the entry stays, and packets drop as NO_ENGINE"
             world.engine.held.clear()
             world.engine.silent = False
             await world.until(lambda: world.state(0x100) is SaState.IN_USE)

@@ -141,7 +141,7 @@ def test_the_command_is_executed_by_a_test_or_listed(command: Command) -> None:
     ]
     if reasons:
         assert len(reasons) == 1
-        assert not tests, f"{command}: is executed by {tests}; take it off the list"
+        assert not tests, f"{command}: is executed by {tests}; remove the command from NOT_EXECUTED"
         return
     assert tests or made(command), f"{command}: no test executes it"
 

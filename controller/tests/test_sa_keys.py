@@ -114,7 +114,7 @@ def test_a_record_outlives_the_controller(uses: SaUses) -> None:
     uses.expire(["bb"])
     for _ in range(3):
         uses = again(uses)
-        assert uses.uses["aa"] == (1, Clocks(100.0), False), "since it was given first"
+        assert uses.uses["aa"] == (1, Clocks(100.0), False), "the key counts from its first use"
         assert uses.uses["bb"] == (1, Clocks(100.0), True)
         assert uses.uses["cc"] == (2, Clocks(150.0), False)
         assert uses.next_number == 4, "no number comes twice"

@@ -182,7 +182,7 @@ class RuntimeClient:
                 metadata_id=field.id, value=bytestring(number, field.bitwidth)
             )
         if given:
-            raise RuntimeClientError(f"packet_out has no field {', '.join(given)}")
+            raise RuntimeClientError(f"the packet_out header has no field {', '.join(given)}")
         return request
 
     # --- calls ----------------------------------------------------------------
@@ -243,7 +243,9 @@ class RuntimeClient:
         entity.direct_counter_entry.table_entry.CopyFrom(entry)
         found = self.read([entity])
         if len(found) != 1:
-            raise RuntimeClientError(f"{len(found)} direct counters for one entry")
+            raise RuntimeClientError(
+                f"the switch returned {len(found)} direct counters for one entry"
+            )
         data = found[0].direct_counter_entry.data
         return Count(data.packet_count, data.byte_count)
 

@@ -143,7 +143,7 @@ class Schema:
         kinds = p4info_pb2.MatchField
         if field.match_type == kinds.EXACT:
             if isinstance(value, tuple):
-                raise SchemaError(f"{field.name} is an exact field")
+                raise SchemaError(f"{field.name} is an exact field, which every entry needs")
             number = bytestring(self.number(field.name, value), field.bitwidth)
             entry.match.add(field_id=field.id).exact.value = number
         elif field.match_type == kinds.LPM:
@@ -168,7 +168,7 @@ class Schema:
                 return tuple(
                     Field(field.id, field.name, field.bitwidth) for field in metadata.metadata
                 )
-        raise SchemaError(f"no controller header {header}")
+        raise SchemaError(f"the P4Info has no controller header {header}")
 
     @staticmethod
     def _lookup(kind: str, known: Mapping[str, Any], name: str) -> Any:
@@ -181,6 +181,6 @@ def _prefix(value: Match) -> tuple[int, int]:
     if isinstance(value, tuple):
         return to_int(value[0]), to_int(value[1])
     if not isinstance(value, str):
-        raise SchemaError(f"{value!r} is no prefix")
+        raise SchemaError(f"{value!r} is no prefix such as 10.0.0.0/8")
     network = ipaddress.ip_network(value)
     return int(network.network_address), network.prefixlen

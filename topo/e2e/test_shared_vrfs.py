@@ -123,7 +123,7 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
             mark = f"{vrf} asks for red".encode()
             vrfs.send(vrf, "10.7.0.2", SERVICE, mark)
             seen = {("red", "a"), ("red", "b")} if vrf == "red" else {(vrf, "a")}
-            wait_until(lambda: vrfs.links_with(mark) == seen, 10, "it to get there")  # noqa: B023
+            wait_until(lambda: vrfs.links_with(mark) == seen, 10, "the packet to reach its links")  # noqa: B023
         mark = b"red asks last"
         vrfs.send("red", "10.7.0.2", SERVICE, mark)
         wait_until(lambda: ("red", "b") in vrfs.links_with(mark), 10, "the last one")
@@ -161,6 +161,6 @@ def test_a_server_of_the_host_is_asked_in_the_default_vrf_only(vrfs: SharedVrfs)
         before = counter()
         for vrf in ("red", "blue"):
             vrfs.send(vrf, router_address("a"), SERVICE, f"{vrf}'s secret".encode())
-        wait_until(lambda: counter() == before + 2, 10, "both to be kept from the server")
+        wait_until(lambda: counter() == before + 2, 10, "both packets to be kept from the server")
         vrfs.send("default", router_address("a"), SERVICE, b"a question")
         assert server.recvfrom(100)[0] == b"a question"

@@ -179,7 +179,7 @@ class OutcomeChecker:
             return
         self.seen[HOST_SOCKETS] += 1
         if not any(PacketOutcome("host") in allowed for allowed in case.expectation.allowed):
-            self._leak(case.datagram.shape, "a socket of the host's got it", case, data)
+            self._leak(case.datagram.shape, "a socket of the host received it", case, data)
 
     def _check_outcome(self, outcome: PacketOutcome, packet: bytes, frame: bytes) -> None:
         self.seen[outcome.kind] += 1
@@ -243,7 +243,12 @@ class OutcomeChecker:
         shape = case.datagram.shape if case is not None else "own"
         if outcome.kind == "host":
             if not _is_error(piece):  # the controller sends errors about the host's packets
-                self._leak(shape, "given to the host, and nobody sent it so", case, frame)
+                self._leak(
+                    shape,
+                    "delivered to the host, although no datagram has this content",
+                    case,
+                    frame,
+                )
             return
         ours = piece.source in plan.OWN or piece.source == bytes(16)
         if not ours and not plan.is_link_local(piece.source):

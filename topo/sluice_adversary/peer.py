@@ -262,10 +262,14 @@ class EspPeer:
         served, drops = _inbound(status)
         found = []
         if served > self.sealed:
-            found.append(f"{served} packets were decrypted, {self.sealed} were encrypted")
+            found.append(
+                f"the engine decrypted {served} packets, but the peer encrypted {self.sealed}"
+            )
         for kind, reason in HOSTILE.items():
             if drops[reason] < self.hostile[kind]:
-                found.append(f"{self.hostile[kind]} {kind}, {drops[reason]} dropped as {reason}")
+                found.append(
+                    f"{self.hostile[kind]} sent {kind}, {drops[reason]} dropped as {reason}"
+                )
         return found
 
     def summary(self, status: Mapping[str, Any]) -> str:
@@ -278,8 +282,8 @@ class EspPeer:
         return "\n".join(
             [
                 f"ESP: the router encrypted {self.opened:,} packets, all authentic and new; "
-                f"the peer {self.sealed:,}, of which the router decrypted {served:,}",
-                f"ESP: the peer sent beside them: {hostile}; the engine dropped: {named}",
+                f"the peer encrypted {self.sealed:,}, of which the router decrypted {served:,}",
+                f"ESP: the peer also sent hostile packets: {hostile}; the engine dropped: {named}",
             ]
         )
 

@@ -37,14 +37,14 @@ def main() -> int:
     parser.add_argument(
         "--target",
         default=target_name(None) if os.environ.get("TARGET") != LINUX else LINUX,
-        help=f"{', '.join(NAMES)}, or {LINUX}: the kernel in the switches' place, to compare",
+        help=f"{', '.join(NAMES)}, or {LINUX}: the kernels forward instead, for comparison",
     )
     parser.add_argument(
-        "--cli", action="store_true", help="stay in mininet's command line after the demo"
+        "--cli", action="store_true", help="start mininet's command line after the demo"
     )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
-        print("make demo: needs root (network namespaces)", file=sys.stderr)
+        print("make demo: run it as root, which network namespaces need", file=sys.stderr)
         return 2
     try:
         if arguments.target != LINUX:
@@ -99,7 +99,7 @@ def is_engine_available() -> bool:
     try:
         where.sluice_esp()
     except FileNotFoundError as missing:
-        print(f"{missing}; the part about ESP is left out")
+        print(f"{missing}; the demo leaves out the part about ESP")
         return False
     return True
 

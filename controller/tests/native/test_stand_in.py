@@ -135,7 +135,7 @@ def test_packets_pass_without_the_controller_until_the_next_is_primary(
     assert queues_of("eth1") == (1, 0), "the controller's own"
     controller.ask("not primary")
     wait_until(lambda: holder("eth1") is None, DEADLINE)
-    assert queues_of("eth1") == (0, 1), "the TAP is kept all the same"
+    assert queues_of("eth1") == (0, 1), "the keeper keeps the TAP"
 
 
 def test_who_takes_its_place_ends_it(controller: Controller) -> None:

@@ -306,7 +306,9 @@ def test_a_bundle_moves_by_another_key_only() -> None:
     world.restarted(1)
     world.settle()
     assert world.outbound() == Encrypt(1, 3, 1500, OVERHEAD)
-    assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200), "it stays where its window is"
+    assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200), (
+        "the inbound SA stays on the engine with its window"
+    )
 
 
 def test_without_another_key_a_bundle_does_not_move() -> None:
@@ -371,7 +373,7 @@ def test_a_hard_limit_ends_it_for_good() -> None:
     assert world.states() == {"to 100": SaState.EXPIRED, "from 200": SaState.IN_USE}
     world.settle()
     world.restarted(1)
-    assert world.obey() == [Add(IN, resume=False)], "an expired one is not given again"
+    assert world.obey() == [Add(IN, resume=False)], "an expired SA is not added again"
 
 
 def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
@@ -469,7 +471,7 @@ def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
     world.table.set_wanted([replace(OUT, fragmentation=Fragmentation.AFTER)])
     assert world.outbound() == before._replace(path_mtu=0xFFFF, overhead=0)
     assert not world.commands()
-    assert len(world.held[1]) == told, "it is the same SA for its engine"
+    assert len(world.held[1]) == told, "the engine sees the same SA"
 
 
 def test_a_key_is_of_one_direction_whatever_the_engines() -> None:

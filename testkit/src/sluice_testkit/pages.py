@@ -126,7 +126,9 @@ def _script(block: Block) -> Iterator[Command]:
             yield Command(block.page, number + 1 - len(pending), "\n".join(pending))
             pending = []
     if pending:
-        raise ValueError(f"{block.page}:{block.line}: bash does not take {pending[0]!r}")
+        raise ValueError(
+            f"{block.page}:{block.line}: bash does not accept {pending[0]!r} as a command"
+        )
 
 
 def _is_whole(text: str) -> bool:

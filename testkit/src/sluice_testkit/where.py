@@ -21,7 +21,7 @@ def repository() -> Path:
         for folder in (start, *start.parents):
             if (folder / "p4src").is_dir() and (folder / "testkit").is_dir():
                 return folder
-    raise FileNotFoundError("no Sluice checkout here: set SLUICE_ROOT to one")
+    raise FileNotFoundError("no Sluice checkout found: set SLUICE_ROOT to the path of one")
 
 
 def _find(variable: str, default: Path, remedy: str) -> Path:

@@ -142,8 +142,8 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
         sites.without_configured("r1", "spoke2")
         before = sites.drops("r1", "NO_SA")
         seen = ping(sites, "h1", "h2", 4, *SOON)
-        assert seen.received == 0, "the engine ends it to the packet"
-        wait_until(lambda: sites.state("r1", "short", 0x1777) == "expired", 10, "it to expire")
+        assert seen.received == 0, "the engine ends the SA after exactly its limit of packets"
+        wait_until(lambda: sites.state("r1", "short", 0x1777) == "expired", 10, "the SA to expire")
         assert "expired" in sites.problems("r1")
         ping(sites, "h1", "h2", 4, *SOON)
         assert sites.drops("r1", "NO_SA") - before >= COUNT

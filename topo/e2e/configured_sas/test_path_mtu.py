@@ -58,7 +58,7 @@ def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
     told = ping(sites, room + 1, "-M", "do", *SOON)
     assert told.received == 0
     assert f"mtu={room}" in told.output.replace(" ", ""), told.output
-    assert len(wires.esp(wire)) == before, "it is told before it is encrypted"
+    assert len(wires.esp(wire)) == before, "the ICMP error comes before the packet is encrypted"
     flush_path_mtu(h1)
     seen = ping(sites, 1500, "-M", "dont")
     assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
@@ -155,7 +155,9 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
         before = counted(sites, "first_packets", refused)
         protected(sites, error(sites, host, NARROW))
         wait_until(
-            lambda: counted(sites, "first_packets", refused) > before, 10, "no rule to let it in"
+            lambda: counted(sites, "first_packets", refused) > before,
+            10,
+            "the error to be refused without a rule",
         )
         assert path_mtu(sites)["bytes"] == 1500
         with walks.amended("r1", "to-spoke2", {"inbound": [takes_in]}):

@@ -304,7 +304,11 @@ class OneRouter:
         """Checks that the controller discards exactly this many outbound packets in the context."""
         before = self.refusals()
         yield
-        wait_until(lambda: self.refusals() >= before + packets, 10, f"{packets} searched, refused")
+        wait_until(
+            lambda: self.refusals() >= before + packets,
+            10,
+            f"{packets} packets to be searched and discarded",
+        )
         assert self.refusals() == before + packets
 
 

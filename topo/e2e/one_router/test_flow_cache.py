@@ -208,10 +208,14 @@ def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
                 sent += numbers if flow in passing else []
             assert b.wait_for(sent) == sent
             assert len(cache.ports()) <= SMALL
-        wait_until(lambda: sum(network.rule("east", "no")) == 3 * SMALL, 10, "all others dropped")
+        wait_until(
+            lambda: sum(network.rule("east", "no")) == 3 * SMALL,
+            10,
+            "all other packets to be dropped",
+        )
         assert sum(network.rule("east", "yes")) == 3 * SMALL
         assert b.numbers() == sent
-        wait_until(lambda: len(cache.current()) == SMALL, 10, "a full cache, none of it stale")
+        wait_until(lambda: len(cache.current()) == SMALL, 10, "a full cache without stale entries")
 
 
 def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> None:

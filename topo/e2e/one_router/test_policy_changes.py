@@ -117,7 +117,7 @@ def test_fragments_meet_the_rule_of_their_datagram(
         numbers += [fragments.send_later(of=numbers[0]) for _ in range(2)]
         early = fragments.send_later()
         waited = partial(network.first_packets, "fragments that waited for their first")
-        wait_until(waited, 10, "the one without its first waiting")
+        wait_until(waited, 10, "the fragment without its first fragment to wait")
         passing = numbers if action == "bypass" else []
         assert b.wait_for(passing) == passing
         assert early not in b.numbers()
@@ -137,7 +137,7 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
         network.commit("east", outbound=[udp("ports", "bypass", port), EVERYTHING])
         cached = partial(network.flows, "east", protocol=UDP, stale=False)
         later = [fragments.send_later()]
-        wait_until(partial(cached, fragment="later"), 10, "the later one cached")
+        wait_until(partial(cached, fragment="later"), 10, "the later fragment's flow to be cached")
         first = [fragments.send_first()]
         wait_until(partial(cached, fragment="first"), 10, "the first cached")
         later += [fragments.send_later() for _ in range(4)]

@@ -250,7 +250,9 @@ def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, monitor: LeakMoni
     with walks.amended("r1", "to-spoke3", first):
         wait_until(lambda: "Full" in t.vtysh("show ip ospf neighbor"), 30, "the adjacency")
     assert monitor.sent("r1-3", is_hello)
-    wait_until(lambda: "Full" not in t.vtysh("show ip ospf neighbor"), 20, "it to go down again")
+    wait_until(
+        lambda: "Full" not in t.vtysh("show ip ospf neighbor"), 20, "the adjacency to go down again"
+    )
 
 
 def is_bgp(frame: Frame) -> bool:

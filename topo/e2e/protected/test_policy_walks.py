@@ -231,8 +231,10 @@ def test_a_source_route_is_dropped_by_name_wherever_it_stands(
     first, hidden = route + NO_OPERATION, NO_OPERATION * 17 + route
     switch, own = walks.drops("r1", "SOURCE_ROUTE"), dropped_source_routes(walks)
     from_h1(walks, *(echo_request(H1, H2, FORGED, options=options) for options in (first, hidden)))
-    wait_until(lambda: walks.drops("r1", "SOURCE_ROUTE") - switch == 1, 10, "one by the switch")
-    wait_until(lambda: dropped_source_routes(walks) - own == 1, 10, "one by the controller")
+    wait_until(
+        lambda: walks.drops("r1", "SOURCE_ROUTE") - switch == 1, 10, "one drop by the switch"
+    )
+    wait_until(lambda: dropped_source_routes(walks) - own == 1, 10, "one drop by the controller")
 
 
 def dropped_source_routes(walks: ProtectedNetwork) -> int:

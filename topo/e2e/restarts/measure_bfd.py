@@ -157,8 +157,12 @@ def measure(network: Restarts, kills: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measures and prints the result."""
-    parser = argparse.ArgumentParser(prog="measure_bfd", description="BFD over controller kills")
-    parser.add_argument("--kills", type=int, default=KILLS)
+    parser = argparse.ArgumentParser(
+        prog="measure_bfd", description="Measures BFD while the controller is killed and restarted"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=KILLS, help=f"number of kills (default: {KILLS})"
+    )
     arguments = parser.parse_args()
     with Lab() as lab, ExitStack() as stack:
         network = Restarts(lab, stack)

@@ -131,7 +131,7 @@ def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
         network.wait_until_equal()
     finally:
         place.run("ip", "route", "del", str(prefix))
-    wait_until(network.complete, 60, "BGP, should it have missed the controller", interval=0.2)
+    wait_until(network.complete, 60, "zebra to have all routes of BGP", interval=0.2)
     network.wait_until_equal()
 
 
