@@ -107,9 +107,7 @@ class Switch:
         came = self.settled() - before
         switch, machine = meter.seconds()
         if workload.rate is not None and came < LEAST_DELIVERED * sent:
-            print(
-                f"{self.target.name}, {workload.name}: only {came} of {sent} packets left"
-            )
+            print(f"{self.target.name}, {workload.name}: only {came} of {sent} packets left")
         return Measured(came / switch, came / machine, came / seconds)
 
     def offer(self, workload: Workload, seconds: float) -> int:

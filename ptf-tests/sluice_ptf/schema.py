@@ -143,7 +143,9 @@ class Schema:
         kinds = p4info_pb2.MatchField
         if field.match_type == kinds.EXACT:
             if isinstance(value, tuple):
-                raise SchemaError(f"{field.name} is an exact field, which every entry needs")
+                raise SchemaError(
+                    f"{field.name} is an exact field: give a value, not (value, mask)"
+                )
             number = bytestring(self.number(field.name, value), field.bitwidth)
             entry.match.add(field_id=field.id).exact.value = number
         elif field.match_type == kinds.LPM:
