@@ -26,7 +26,7 @@ BUNDLES = {"r1": "site-b", "r2": "site-a"}
 ENDS = {"r1": "10.1.0.1", "r2": "10.2.0.1"}
 """Tunnel addresses: each router's address on its site.
 
-It stays reachable if a transit link fails.
+This address stays reachable if a transit link fails.
 """
 SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
 

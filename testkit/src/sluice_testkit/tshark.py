@@ -20,7 +20,7 @@ PROGRAM = shutil.which("tshark")
 needed = pytest.mark.skipif(
     PROGRAM is None, reason="tshark is not installed (Debian: tshark, by `make setup`)"
 )
-"""Marks a test that needs tshark. The test is skipped if it is missing."""
+"""Marks a test that needs tshark. The test is skipped if tshark is missing."""
 
 _HMAC = "HMAC-SHA-256-128 [RFC4868]"
 _GCM, _CBC = "AES-GCM with 16 octet ICV [RFC4106]", "AES-CBC [RFC3602]"
