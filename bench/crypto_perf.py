@@ -2,8 +2,8 @@
 """Runs DPDK's crypto performance tool: AES-128-GCM of the software drivers, in memory.
 
 The tool encrypts the same buffers repeatedly, polls for completion and counts operations per
-second. It has a processor to itself. The tool does not include ESP, sequence numbers or anti-replay
-windows.
+second. The tool has a processor to itself. The tool does not include ESP, sequence numbers or
+anti-replay windows.
 """
 
 from __future__ import annotations

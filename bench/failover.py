@@ -3,9 +3,9 @@
 
     python -m bench.failover [--runs N] [--routes N] [--few N] [--look]
 
-100,000 BGP routes have one next hop, which is reached over eight ports. zebra resolves it, so all
-routes share a group of eight legs. 512 flows with 4,000 packets per second together use all legs.
-In each run one leg fails; the runs use the ports in turn:
+100,000 BGP routes have one next hop, which is reached over eight ports. zebra resolves the next
+hop, so all routes share a group of eight legs. 512 flows with 4,000 packets per second together use
+all legs. In each run one leg fails; the runs use the ports in turn:
 
     link        the port's link goes down
     neighbour   the gateway drops all packets while its link stays up, and at the same moment

@@ -4,8 +4,8 @@
     python -m bench.forwarding [--seconds N] [--rounds N]
 
 Both targets run the same JSON with the same tables and packets. One run measures them in turn.
-Small frames enter port 1 and leave ports 2 and 3. They are sent at a rate that BMv2 can forward,
-and as fast as possible. There are three results, each the median of all rounds:
+Small frames enter port 1 and leave ports 2 and 3. The frames are sent at a rate that BMv2 can
+forward, and as fast as possible. There are three results, each the median of all rounds:
 
     forwarding-cpu       packets per CPU-second of the switch, including system time
     forwarding-machine   packets per CPU-second of the switch, the sender and the kernel's

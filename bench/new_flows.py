@@ -3,14 +3,14 @@
 
     python -m bench.new_flows [--seconds N] [--rounds N] [--look]
 
-Each packet belongs to a new flow. It misses the flow cache and is punted. The controller searches
-the SPD, installs the flow and re-injects the packet with the verdict. Packets depart at random
-times (Poisson arrivals), independently of the router.
+Each packet belongs to a new flow. The packet misses the flow cache and is punted. The controller
+searches the SPD, installs the flow and re-injects the packet with the verdict. Packets depart at
+random times (Poisson arrivals), independently of the router.
 
 A rate is sustained if at most 0.1 % of the packets are lost and 99 % arrive within 50 ms. Each rate
-has a second attempt. The benchmark searches the highest sustained rate in steps of 6 %. It also
-measures the same packets as cached flows. There are two results, each the median of all rounds,
-with both targets in turn:
+has a second attempt. The benchmark searches the highest sustained rate in steps of 6 %. The
+benchmark also measures the same packets as cached flows. There are two results, each the median of
+all rounds, with both targets in turn:
 
     new-flows       new flows per second that are sustained; packets per second if cached
     new-flows-cpu   CPU time of the controller for a first packet, in µs: at 500 per second,

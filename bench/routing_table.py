@@ -2,9 +2,9 @@
 """Reads full routing tables from the file BGP_TABLE, or generates them.
 
 The file has one prefix per line (`.xz` is unpacked). Without a file, the table begins with random
-prefixes of the Internet's lengths. Missing prefixes are then derived from two random prefixes of
-the table: a derived prefix has the length of one and the first bits of the other. So prefixes are
-nested and adjacent as often as in a real table.
+prefixes of the Internet's lengths. Each missing prefix is then derived from two random prefixes of
+the table. It has the length of the first and the first bits of the second. So prefixes are nested
+and adjacent as often as in a real table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Table:
 
 
 def table(ipv4: int, ipv6: int) -> Table:
-    """Returns this number of prefixes. They are the same in every run."""
+    """Returns this number of prefixes, which are the same in every run."""
     chance = random.Random(11)
     named = os.environ.get("BGP_TABLE")
     read: dict[int, list[Prefix]] = {4: [], 6: []}

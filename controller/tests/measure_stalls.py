@@ -6,10 +6,10 @@
 The controller has the fakes of the tests. Routes come in slices as FPM brings them. The switch
 acknowledges every write at once and is always empty when it is read.
 
-After the load, each kind of work that walks all routes is done once. These are views, a new session
-of the routing daemon with its comparison, a change of links, and a new session with the switch. For
-each kind of work, the program prints the longest stall of each part, in milliseconds of the
-thread's processor time. The time of other processes does not count, but their use of caches and
+After the load, each kind of work that walks all routes is done once. The kinds of work are views, a
+new session of the routing daemon with its comparison, a change of links, and a new session with the
+switch. For each kind of work, the program prints the longest stall of each part, in milliseconds of
+the thread's processor time. The time of other processes does not count, but their use of caches and
 memory has an effect.
 """
 

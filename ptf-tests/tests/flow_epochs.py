@@ -268,7 +268,7 @@ def a_change_of_routes_retires_nothing(router: Router) -> None:
 def a_full_table(router: Router) -> None:
     """An INSERT into a full table fails.
 
-    It evicts no flow, and succeeds after another flow is deleted.
+    The INSERT evicts no flow. It succeeds after another flow is deleted.
     """
     with small_flow_tables(router, size=4):
         standard.set_up(router)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the packages which docker/ installs are pinned, and that its configurations are valid.
+"""Tests that docker/ installs only pinned packages, and that its configurations are valid.
 
 These tests need no image. `make test-images` builds the images and runs them.
 """

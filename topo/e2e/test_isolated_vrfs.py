@@ -216,9 +216,9 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     frr.start_daemon("zebra", ZEBRA)
     frr.start_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is not None, 30, "the new zebra")
-    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever. It removes only routes
-    # that it has read within a second of its start. So the new staticd must announce and withdraw
-    # the routes.
+    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever. A new zebra removes only
+    # routes that it has read within a second of its start. So the new staticd must announce and
+    # withdraw the routes.
     for no in ("", "no "):
         frr.configure(f"{no}ip route 198.51.100.0/24 blackhole")
     wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "the route to go")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests IPsec policy for transit packets: searches for first packets, cached flows, changed rules.
 
-On r1, the SPD `wan` guards the links to the transit routers. It lets BGP and ICMP pass, and
+On r1, the SPD `wan` guards the links to the transit routers. This SPD lets BGP and ICMP pass, and
 discards UDP to one port. Captures on the hosts check the results.
 """
 

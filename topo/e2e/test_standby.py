@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests a second controller of the same switch, which stands by.
 
-It changes nothing on its host, reports its role, tells the service manager that it is ready, and
-takes over when the primary is gone.
+The standby changes nothing on its host. It reports its role, and tells the service manager that it
+is ready. When the primary is gone, the standby takes over.
 """
 
 import json

@@ -301,8 +301,8 @@ def test_a_backup_leaves_the_virtual_address_to_the_master(lan: Lan) -> None:
             lan.wait_forwarding("s")
         assert lan.virtual_macs() == []
         for version in (4, 6):
-            # r must forward these packets and their answers. It must not deliver them to its own
-            # host.
+            # r must forward these packets and their answers. r must not deliver the packets to its
+            # own host.
             via = ("via", CORE["r"][version])
             lan.x.run("ip", f"-{version}", "route", "add", VIRTUAL[version], *via)
             try:

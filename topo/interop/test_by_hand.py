@@ -175,8 +175,8 @@ def policy(network: Interop, command: str, *words: str) -> None:
 def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
     """Checks that new policies apply to a cached flow.
 
-    The flow passes in clear. One policy blocks it, the next protects it without an SA. After the
-    policy is deleted, the flow passes in clear again.
+    The flow passes in clear. One policy blocks the flow. The next policy protects the flow without
+    an SA. After the policy is deleted, the flow passes in clear again.
     """
     network.passes(count=2)
     policy(network, "add", "action", "block")

@@ -5,8 +5,9 @@
         | keys, from its log        |              r's switch sends ESP in UDP to the engine.
     engine of r -- ESP in UDP -- its libipsec      h1 and h2 are behind r and p.
 
-The kernels need no ESP. `sluice sa` adds the SAs to r, as an operator would whose IKE daemon has no
-kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended sequence numbers.
+The kernels need no ESP. `sluice sa` adds the SAs to r. An operator does the same if the IKE daemon
+has no kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended sequence
+numbers.
 """
 
 from collections.abc import Iterator

@@ -3,9 +3,9 @@
 
     python -m sluice_adversary --packets 1000000 --seed 1 --target sluice-switch
 
-Exit status 0: nothing leaked and nothing was lost. Exit status 1: a packet leaked or was lost, or a
-limit of the router or of a capture was reached, so that nothing is proved. Exit status 2: wrong
-usage.
+Exit status 0: nothing leaked and nothing was lost. Exit status 1: a packet leaked or was lost. The
+status is also 1 if a limit of the router or of a capture was reached, because the run then proves
+nothing. Exit status 2: wrong usage.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares captured frames with the reference.
 
-Each captured frame is attributed to a datagram of the adversary, by its mark or its bytes, or to
-the router itself, by its source address. A frame is a **leak** if the reference does not allow it,
-or if it cannot be attributed. A datagram is **lost** if the reference requires its arrival and it
-has not arrived.
+Each captured frame is attributed to a datagram of the adversary, by its mark or its bytes. Frames
+of the router itself are recognized by their source address. A frame is a **leak** if the reference
+does not allow it, or if it cannot be attributed. A datagram is **lost** if the reference requires
+its arrival and it has not arrived.
 """
 
 from collections import Counter, OrderedDict, deque

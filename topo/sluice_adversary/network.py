@@ -106,8 +106,8 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
 class Arena:
     """Runs the router under attack.
 
-    At the engine's port there is either a capture, or the switch has an ESP engine inside and a
-    peer is at the far end of the bundles.
+    Either a capture is at the engine's port, or the switch has an ESP engine inside. With an engine
+    inside, a peer acts as the far end of the bundles.
     """
 
     def __init__(self, lab: Lab, target: str | None = None, engine: bool = False):

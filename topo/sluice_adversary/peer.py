@@ -6,9 +6,9 @@ halves of the SAs. A frame on a link counts as ciphertext only if all of it is a
 of these SAs. The checker then gets the decrypted packet, as a double of the engine would get it.
 Every other frame is cleartext and is checked as such.
 
-In the other direction, the peer encrypts packets and sends them to the router by a link. Some are
-fragmented, some follow an altered copy, and some are sent twice. If the router accepts an altered
-packet or accepts a packet twice, this is a finding.
+In the other direction, the peer encrypts packets and sends them to the router by a link. Some
+packets are fragmented, some follow an altered copy, and some are sent twice. If the router accepts
+an altered packet or accepts a packet twice, this is a finding.
 
 ESP is implemented here from RFC 4303 and RFC 4106, with another library than the engine's.
 """

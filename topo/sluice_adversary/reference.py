@@ -2,8 +2,8 @@
 """Computes the permitted outcomes of a datagram (RFC 4301, sections 5 to 7). Simple and slow.
 
 The reference gets all fragments of a datagram at once, reassembles them, and searches each ordered
-list once. It is written from the RFCs and has no caches, state or time. For each packet of a
-datagram it returns where the packet may be captured (`allowed`). For the datagram it returns
+list once. The reference is written from the RFCs and has no caches, state or time. For each packet
+of a datagram it returns where the packet may be captured (`allowed`). For the datagram it returns
 whether all packets must arrive (`must`), or why the datagram may be dropped (`excuse`).
 
 The permitted outcomes of a fragment depend on the first fragments of its datagram:
@@ -137,7 +137,7 @@ class Reference:
     def _encrypted(self, datagram: Datagram, pieces: list[Piece]) -> Expectation:
         """Returns the outcomes of the engine's own output.
 
-        No list applies to it. It must be ESP with the bundle's own address as source.
+        No list applies to this output. It must be ESP with the bundle's own address as source.
         """
         assert datagram.entry.shim is not None
         bundle = plan.BUNDLES[datagram.entry.shim.bundle]
@@ -244,8 +244,8 @@ class Reference:
     ) -> PacketOutcomes | None:
         """Returns the outcomes of neighbour discovery.
 
-        A neighbour discovery packet is never routed. It is delivered if it has hop limit 255 and is
-        no fragment. In IPv4, these ICMPv6 types have no special meaning.
+        A neighbour discovery packet is never routed. Such a packet is delivered if it has hop limit
+        255 and is no fragment. In IPv4, these ICMPv6 types have no special meaning.
         """
         if path.version == 4:
             return self._lists.decide(path, PolicyQuery.about(piece, upper))

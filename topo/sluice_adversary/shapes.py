@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes random datagrams of all shapes, aimed at the rules in force.
 
-`Shapes.next` returns one datagram. It chooses a path through the router, aims at a rule of this
-path in half of the cases, then changes the datagram into a random shape. The same seed and policies
-give the same datagrams. This module has plain packets and fragments; `oddities` and `sealed` have
-the other shapes.
+`Shapes.next` returns one datagram. First it chooses a path through the router. In half of the
+cases, it aims at a rule of this path. Then it changes the datagram into a random shape. The same
+seed and policies give the same datagrams. This module has plain packets and fragments; `oddities`
+and `sealed` have the other shapes.
 """
 
 from collections import Counter, deque

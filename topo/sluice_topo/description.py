@@ -2,7 +2,7 @@
 """Describes a topology: its hosts, routers and links. Pure data.
 
 A router's files are in a directory of its name: `frr.conf`, and for a P4 router also `sluice.yaml`.
-They are written as an operator would write them, and used unchanged.
+The files are written as an operator would write them, and used unchanged.
 """
 
 from dataclasses import dataclass

@@ -106,8 +106,8 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 def as_parsed(rule: Rule) -> Rule:
     """Returns the rule as the parser would.
 
-    The rule is not generated. It has ports, or ICMP types and codes, only if all of its protocols
-    have them.
+    The rule is not generated. The rule has ports, or ICMP types and codes, only if all of its
+    protocols have them.
     """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 

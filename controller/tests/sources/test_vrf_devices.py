@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests VRF devices: created if the kernel supports them, and closed before interfaces join.
 
-Some tests simulate the kernel. Others need a real kernel with VRF devices, such as Debian's: `make
-prove-vrfs` runs them.
+Some tests simulate the kernel. Other tests need a real kernel with VRF devices, such as Debian's:
+`make prove-vrfs` runs them.
 """
 
 from __future__ import annotations
@@ -487,7 +487,7 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
 def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
     """Checks that a raw socket bound to no VRF receives packets of the default VRF only.
 
-    ospfd has such a socket. Its answer would leave in the default VRF.
+    ospfd has such a socket. ospfd's answer would leave in the default VRF.
     """
     ospf = 89
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:

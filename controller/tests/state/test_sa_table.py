@@ -272,7 +272,7 @@ def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
 def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
     """Checks that the entries of an unreachable engine stay in the switch.
 
-    There, packets for the engine are dropped under a named reason. When the engine is back without
+    The switch drops packets for the engine under a named reason. When the engine is back without
     its SAs, it gets them again. Outbound SAs are resumed.
     """
     world = World()

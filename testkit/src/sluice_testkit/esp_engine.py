@@ -5,8 +5,8 @@ The double implements the shim protocol (p4src/headers.p4). Its packets have the
 in tunnel mode: outer header, SPI, sequence number, trailer, integrity check value. Two routers
 protect traffic end to end if their engines know each other's SAs.
 
-The double does not really encrypt: its key stream follows from SPI and sequence number. That is
-enough for a test to tell ciphertext from cleartext.
+The double does not really encrypt: its key stream follows from SPI and sequence number. Tests can
+still tell ciphertext from cleartext.
 
     ENCRYPT to the engine, with the number of an SA -> ENCRYPTED, with the outer ESP packet
     DECRYPT to the engine, with an ESP packet       -> DECRYPTED, with the inner packet and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds, releases or drops messages between a controller and its switch, when a test says so.
+"""Holds, releases or drops messages between a controller and its switch, as a test requests.
 
 All messages pass through a proxy process in the router's namespace (`p4runtime_proxy`). This module
 is the test's client of that proxy. It uses the standard library only.

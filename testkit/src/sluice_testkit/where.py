@@ -53,7 +53,9 @@ def sluice_traffic() -> Path:
 
 
 def sluice() -> Path:
-    """Returns the `sluice` command: SLUICE_COMMAND, or the one in the controller's environment."""
+    """Returns the `sluice` command: SLUICE_COMMAND, or the command in the controller's
+    environment.
+    """
     default = repository() / ".venv" / "controller" / "bin" / "sluice"
     return _find("SLUICE_COMMAND", default, "run `make setup`")
 
@@ -76,6 +78,8 @@ def pipeline() -> Path:
 
 
 def bmv2() -> Path | None:
-    """Returns the path of simple_switch_grpc: BMV2, or the one on PATH. None if there is none."""
+    """Returns the path of simple_switch_grpc: BMV2, or the program on PATH. None if it is
+    missing.
+    """
     found = os.environ.get("BMV2") or shutil.which("simple_switch_grpc")
     return Path(found) if found and Path(found).exists() else None

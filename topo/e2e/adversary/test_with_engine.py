@@ -2,8 +2,8 @@
 """Attacks a router whose ESP engine is inside the switch.
 
 Links may carry only permitted clear frames, and ESP that a peer can decrypt. The engine must refuse
-the peer's altered and repeated packets. This is a short form of the second part of `make prove`,
-with a fixed seed. It includes the control experiments.
+the peer's altered and repeated packets. The tests are a short form of the second part of `make
+prove`, with a fixed seed. They include the control experiments.
 """
 
 from collections.abc import Iterator
@@ -62,8 +62,8 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: Verdict, kind: str
 ) -> None:
-    """Checks the checker with a wrong reference. It must also report clear frames where the
-    reference requires ESP.
+    """Checks the checker with a wrong reference. The checker must also report clear frames where
+    the reference requires ESP.
     """
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", new)

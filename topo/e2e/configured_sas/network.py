@@ -2,9 +2,9 @@
 """Starts the hub and spokes of e2e.protected. Their controllers install the SAs in the engines.
 
 The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is
-ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has its own outbound SA to r2. It
-takes over if the first engine fails. If the target is sluice-switch, r3's engine is inside its
-switch; all other engines are `sluice-esp`.
+ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has its own outbound SA to r2.
+The second engine takes over if the first fails. If the target is sluice-switch, r3's engine is
+inside its switch; all other engines are `sluice-esp`.
 """
 
 import hashlib

@@ -17,7 +17,7 @@ TABLE = "outbound.ipv4_flow"
 INTERVAL = 0.5
 ROUNDS = 3
 """Rounds until a repair is complete. The current round has already passed the table. The next round
-finds the difference. Its write is acknowledged during the third.
+finds the difference. The switch acknowledges the repair during the third round.
 """
 BESIDE, INSTEAD = ("foreign_writer", 1), ("", 1 << 100)
 

@@ -84,7 +84,7 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
     """A commit that the switch did not get fails, and the old rules stay in force.
 
-    This also holds in the next session. A second commit takes effect.
+    The old rules also stay in force in the next session. A second commit takes effect.
     """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
@@ -137,7 +137,7 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
 def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
     """If the controller dies between insert and re-injection, the packet is lost and never doubled.
 
-    Its flow is installed, and the next controller keeps it.
+    The packet's flow is installed, and the next controller keeps the flow.
     """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))

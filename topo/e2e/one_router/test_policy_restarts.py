@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that a restart with another configuration never mixes the old and the new configuration.
 
-Every host permanently sends to every other host. Every packet that arrives must be allowed by the
-whole old configuration or by the whole new one, and must leave by the port of its destination.
-SLUICE_RESTARTS is the number of random changes.
+Every host permanently sends to every other host. Every packet that arrives must be permitted by the
+old configuration as a whole, or by the new configuration as a whole. The packet must leave by the
+port of its destination. SLUICE_RESTARTS is the number of random changes.
 """
 
 import os

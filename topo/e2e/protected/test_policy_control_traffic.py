@@ -212,7 +212,9 @@ def test_bgp_through_a_protected_interface_needs_its_rule(
 def test_bgp_runs_protected_between_two_routers(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """bgpd's packets leave and arrive by the engine. None is in clear between the routers."""
+    """bgpd's packets leave and arrive by the engine. No packet of bgpd is in clear between the
+    routers.
+    """
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
     at_hub = {
