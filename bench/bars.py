@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the bars of each benchmark, and compares results with the bars.
 
-A bar is a value that a benchmark must reach. The worst of its cases counts. If a peer could not be
-measured, the bars against that peer are not met.
+A bar is a value that a benchmark must reach. The worst case of the benchmark counts. If a peer
+could not be measured, the bars against that peer are not met.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Router:
         return Trial(kept, spent / sent, late)
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
-        """Returns the first trial that sustained the rate, or None after two that did not.
+        """Returns the first trial that sustained the rate, or None after two failed trials.
 
         A single failure may be a stall of the machine. Trials in which the sender was late do not
         count as failures.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the switch's lookup structures with those of peers: `make bench-NAME`.
+"""Compares the switch's lookup structures with the structures of peers: `make bench-NAME`.
 
     python -m bench.structures NAME [--rounds N] [--quick]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests associations: engines that refuse, stop answering and return; the order of writes to disk.
+"""Tests associations with engines that refuse requests, stop answering, and return. Also tests the
+order of writes to disk.
 
 The engines are fakes that receive the calls of `sources.esp_engine`.
 """

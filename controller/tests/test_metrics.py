@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests metrics.
+"""Tests the metrics of controller and switch.
 
 Prometheus' own tool accepts their format, and labels are bounded. The alerts and panels of
 monitoring/ name only metrics and values that exist.

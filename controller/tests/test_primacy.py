@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests primacy.
+"""Tests how a controller becomes and stays primary of a switch.
 
 A controller stands by until it can be primary. Only a client that stays primary displaces it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which keys a new configuration changes, by name, and how each change comes into force."""
+"""Tests that a reload names the keys that have changed, and how each change comes into force."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Bench:
         self.fib.apply([event], 0.0)
 
     def step(self) -> bool:
-        """Runs one slice. Returns whether it was the last."""
+        """Runs one slice. Returns whether it was the last slice."""
         step = self.comparison.step(3.0)
         assert step.routes <= KERNEL_ROUTES_PER_SLICE
         self.fib.apply(step.events, 3.0)

@@ -30,7 +30,7 @@ from sluice_ptf.wire import Ports
 CPU = 510
 WINDOW = 32
 DEADLINE_SECONDS = 10.0
-IMPATIENT_SECONDS = 1.0  # deadline after a lost sentinel, until a sentinel arrives again
+IMPATIENT_SECONDS = 1.0  # deadline for sentinels after a sentinel was lost, until one arrives again
 
 SENTINEL_VLAN = 4094
 SENTINEL_VRF = 0xFFFF

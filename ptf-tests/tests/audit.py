@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests audited drops: they are counted as before, and metered copies go to the CPU."""
+"""Tests audited drops: they count as before, and the CPU gets metered copies."""
 
 from scapy.packet import Raw
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests flows and the epochs of their lists: added, removed, overwritten, or all made stale at
-once.
+"""Tests flows that are added, removed and overwritten, and epochs that make all flows of a list
+stale.
 
 The cases follow VPP's tests of its IPsec SPD flow cache. Each case checks both the rule counters
 and the number of table entries.

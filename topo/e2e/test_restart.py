@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests restarts of controller and switch: installed entries keep forwarding, then are
+"""Tests restarts of controller and switch. Installed entries keep forwarding until they are
 corrected.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests two VLANs on one port: host stack and routing by tag. The host sends hand-made frames."""
+"""Tests host stack and routing with two VLANs on one port. The host sends hand-made frames."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `ip xfrm` at both ends: switch and engine at r, Linux's own ESP at p."""
+"""Tests `ip xfrm` at both ends, with switch and engine at r and Linux's own ESP at p."""
 
 import hashlib
 import itertools

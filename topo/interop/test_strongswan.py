@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests strongSwan at both ends: IKEv2, with ESP by the engine at r and by Linux at p."""
+"""Tests IKEv2 with strongSwan at both ends. The engine does ESP at r, and Linux at p."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the router, and opens sockets wherever one of its packets can be captured.
 
-One namespace holds the far ends of all links and of the engine's port; its kernel sends nothing. In
-the router's namespace, captures run on the host interfaces. Raw sockets and a bound UDP socket
-receive the packets that the kernel accepts as local, by any path. Depends on the test kit,
-sluice_topo and plan.
+One namespace holds the far ends of all links and of the engine's port. The kernel sends nothing in
+this namespace. In the router's namespace, captures run on the host interfaces. Raw sockets and a
+bound UDP socket receive the packets that the kernel accepts as local, by any path. Depends on the
+test kit, sluice_topo and plan.
 """
 
 import socket

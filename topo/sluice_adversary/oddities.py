@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes random datagrams with unusual contents other than fragments. Continues `shapes`.
 
-The contents are: IPv4 options, extension headers, ICMP errors and their quotes, packets for the
-router itself, spoofed sources, foreign MAC addresses, VLAN tags and neighbour discovery.
+The unusual contents are: IPv4 options, extension headers, ICMP errors and their quotes, packets for
+the router itself, spoofed sources, foreign MAC addresses, VLAN tags and neighbour discovery.
 """
 
 import struct

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the API's socket: line protocol, access for its group only, error messages."""
+"""Tests the API's socket: its line protocol, its access rights for one group, and its error
+messages.
+"""
 
 from __future__ import annotations
 

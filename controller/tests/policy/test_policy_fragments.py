@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests where fragments get their verdicts from, by comparison with the definition.
+"""Tests which source gives fragments their verdicts, by comparison with the definition.
 
 The definition is evaluated for all addresses and protocols.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests when a stand-in forwards packets, in which role, and when it ends.
 
-The switch's messages determine all three.
+The switch's messages determine these three.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
 def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
     """Checks that a stand-in forwards nothing by tables of an earlier controller.
 
-    The last controller has a keeper of its own, which stands in.
+    The keeper of the last controller is the one that stands in.
     """
     assert run_scenario([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests VRF devices: created if the kernel supports them, and closed before interfaces join.
+"""Tests VRF devices. The controller creates them if the kernel supports them, and closes them
+before interfaces join.
 
 Some tests simulate the kernel. Other tests need a real kernel with VRF devices, such as Debian's:
 `make prove-vrfs` runs them.

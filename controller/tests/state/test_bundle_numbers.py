@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the numbers of mirrored bundles: unique, kept over a restart, reused late."""
+"""Tests that mirrored bundles have unique numbers and keep them over a restart. Freed numbers are
+reused late.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests routes that move together.
+"""Tests routes that move together to another next hop.
 
 Slices are bounded. The result is right for any events between two slices.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the plans of commits: changed lists, kept numbers, and that no number is issued twice."""
+"""Tests the plans of commits: which lists change, which numbers stay, and that no number is issued
+twice.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest fixtures: `lab` for one test, `module_lab` for all tests of a module, `shown`.
+"""Provides pytest fixtures: `lab` for one test, `module_lab` for all tests of a module, and
+`shown`.
 
 If a test fails, the ends of all logs of its lab are added to its report.
 

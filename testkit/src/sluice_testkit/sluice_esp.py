@@ -56,7 +56,7 @@ class EspEngineProcess(ABC):
     def forget(self) -> None:
         """Deletes the reserve of sequence numbers, as a lost disk would.
 
-        The engine must not run.
+        Precondition: the engine does not run.
         """
         (self._directory / "state" / "sequence-numbers").unlink()
 

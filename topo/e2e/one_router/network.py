@@ -301,7 +301,9 @@ class OneRouter:
 
     @contextmanager
     def refusing(self, packets: int = 1) -> Iterator[None]:
-        """Checks that the controller discards exactly this many outbound packets in the context."""
+        """Checks that the controller discards exactly this many outbound packets while the context
+        is open.
+        """
         before = self.refusals()
         yield
         wait_until(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests reloads of the configuration while the router runs: accepted or refused as a whole.
+"""Tests reloads of the configuration while the router runs. A reload is accepted or refused as a
+whole.
 
 Every host permanently sends to every other host. A reload that changes interfaces or their SPDs
 never mixes the old configuration with the new one, like a restart. The controller's process stays

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests pages that start a router of their own, from the checkout or from another directory."""
+"""Tests the commands of pages that start their own router, from the checkout or from another
+directory.
+"""
 
 import re
 from collections.abc import Iterator

@@ -67,7 +67,7 @@ INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
 
 
 def hub_and_spoke() -> Topology:
-    """Returns the topology of the picture above."""
+    """Returns the topology in the picture at the top of this module."""
     hosts = tuple(
         Host(
             f"h{number}",

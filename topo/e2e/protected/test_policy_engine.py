@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests protected traffic end to end: three routers with an ESP engine each, captures on every
-wire.
+"""Tests protected traffic end to end, through three routers with an ESP engine each. Captures are
+on every wire.
 
 The tests cover protected packets in transit, from the router, for the router and through the hub,
 and packets while no engine runs. After each test, captures are checked: no packet may be in clear

@@ -299,7 +299,9 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 def test_a_forged_shim_on_a_front_port_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
-    """Drops a forged shim: from outside marked as decrypted, from inside marked as encrypted."""
+    """Drops forged shims: from outside with the mark decrypted, from inside with the mark
+    encrypted.
+    """
     before = walks.drops("r1", "FORGED_SHIM")
     shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
     macs = bytes.fromhex((R1_TO_T + ELSEWHERE).replace(":", ""))
