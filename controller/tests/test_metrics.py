@@ -62,7 +62,7 @@ POLICY = {
 def promtool(*words: str, stdin: str | None = None, cwd: Path | None = None) -> str:
     """Runs promtool, which must succeed, and returns its output."""
     program = shutil.which("promtool", path=f"{UNPACKED}:{os.environ['PATH']}")
-    assert program, "promtool is not there: make unit-python unpacks it"
+    assert program, "promtool is missing: run make unit-python, which unpacks it"
     done = subprocess.run(
         [program, *words], input=stdin, cwd=cwd, check=False, capture_output=True, text=True
     )

@@ -49,7 +49,9 @@ def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not missing <= found:
         entries = router.client.next_idle_entries(deadline - time.monotonic())
-        assert entries is not None, f"not told of {missing - found} in {DEADLINE_SECONDS:g} s"
+        assert entries is not None, (
+            f"no notification of {missing - found} in {DEADLINE_SECONDS:g} s"
+        )
         found |= {key(entry) for entry in entries}
     return found
 
@@ -88,7 +90,7 @@ def flows_that_serve_are_not_told_of(router: Router) -> None:
     found: set[Key] = set()
     deadline = time.monotonic() + DEADLINE_SECONDS
     while key(idle) not in found:
-        assert time.monotonic() < deadline, "the idle flow is not told of"
+        assert time.monotonic() < deadline, "there is no notification of the idle flow"
         router.exchange(FromPort(A.port, frame))
         found |= {key(entry) for entry in router.client.next_idle_entries(0.0) or ()}
     assert key(busy) not in found

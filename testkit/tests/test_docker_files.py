@@ -49,7 +49,9 @@ def test_images_are_pinned_by_digest() -> None:
     assert re.search(r"^BASE_IMAGE=docker\.io/\S+@sha256:[0-9a-f]{64}$", pins, re.MULTILINE)
     for file in DOCKER.glob("*/Dockerfile"):
         for name in re.findall(r"^FROM (\S+)", file.read_text(), re.MULTILINE):
-            assert name == "scratch" or name.startswith("${"), f"{file}: {name} is not of pins"
+            assert name == "scratch" or name.startswith("${"), (
+                f"{file}: {name} is not a pinned image"
+            )
 
 
 def test_only_public_hosts_are_named() -> None:

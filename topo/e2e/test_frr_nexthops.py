@@ -110,7 +110,7 @@ def test_with_both_lines_a_leg_comes_back_and_routes_say_where_they_lead(
     wait_until(lambda: router.kernel_legs() == 2, 20, "both legs in the kernel's route")
     wait_until(lambda: router.fpm.seen["whole"], 20, "routes over FPM")
     router.far.link_up("far-b", False)
-    wait_until(lambda: router.kernel_legs() == 1, 20, "one leg to go")
+    wait_until(lambda: router.kernel_legs() == 1, 20, "the kernel to remove one leg")
     router.far.link_up("far-b")
     wait_until(lambda: router.kernel_legs() == 2, 20, "the leg to be back")
     assert "nhid" not in router.namespace.run("ip", "route", "show", PREFIX).stdout

@@ -111,7 +111,7 @@ def test_each_server_of_the_host_is_asked_in_its_own_vrf(vrfs: IsolatedVrfs, ver
             server.sendto(b"answer to " + question, asker)
     for vrf in VRFS:
         mark = f"answer to question of {vrf} over {version}".encode()
-        wait_until(lambda: vrfs.links_with(mark), 10, "the answer")  # noqa: B023
+        wait_until(lambda: vrfs.links_with(mark), 10, "the answer on a link")  # noqa: B023
         assert vrfs.links_with(mark) == {(vrf, "a")}
     for vrf in VRFS:
         mark = f"question of {vrf} over {version}".encode()
@@ -162,7 +162,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
     red = f"eth{interface_of('red', 'a')}"
     try:
         vrfs.place.run("ip", "link", "set", red, "nomaster")
-        wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to know")
+        wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to notice")
         # The kernel takes an interface down and up when its VRF changes.
         wait_until(partial(vrfs.reaches, "red", BGP_SITE[4]), 30, "red's site to answer")
         with closing(vrfs.server("default", 4)) as server:
@@ -172,7 +172,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
             assert server.recvfrom(100)[0] == b"default's question"
     finally:
         vrfs.place.run("ip", "link", "set", red, "master", "red")
-    wait_until(lambda: vrfs.apart()["red"] == "red", 10, "the controller to know")
+    wait_until(lambda: vrfs.apart()["red"] == "red", 10, "the controller to notice")
 
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
@@ -209,7 +209,7 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     assert not vrfs.routes("blue", "198.51.100.0/24")
     frr.kill_daemon("zebra")
     frr.kill_daemon("staticd")
-    wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to know")
+    wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to notice")
     for vrf in VRFS:  # the switch keeps forwarding
         assert vrfs.reaches(vrf, BGP_SITE[4])
     assert vrfs.routes("red", "198.51.100.0/24")
@@ -243,7 +243,7 @@ def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: s
         assert (done.returncode == 0) == passes, done.stderr
         if passes:
             sent = f"{mark} of {user}".encode()
-            wait_until(lambda: vrfs.links_with(sent) == {(vrf, "a")}, 10, "it")  # noqa: B023
+            wait_until(lambda: vrfs.links_with(sent) == {(vrf, "a")}, 10, "the packet on its link")  # noqa: B023
     assert vrfs.links_with(f"{mark} of 65534".encode()) == set()
 
 
@@ -251,7 +251,7 @@ def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: s
 def test_no_other_user_brings_routes_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
     if vrfs.isolation != "namespace":
         pytest.skip("all VRFs share one FPM port")
-    wait_until(lambda: vrfs.fpm_peer(vrf) is not None, 20, "the VRF's own daemon")
+    wait_until(lambda: vrfs.fpm_peer(vrf) is not None, 20, "the VRF's own FPM session")
     before = vrfs.refused()
     connect = "import socket; socket.create_connection(('127.0.0.1', 2620)).recv(1)"
     python = ("setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", connect)

@@ -139,6 +139,6 @@ def test_a_killed_controller_leaves_the_flows_and_its_successor_keeps_them(
     controller.kill()
     assert probes.ping(h1.namespace, h2.address(4), count=3).lost == 0
     controller.start()
-    wait_until(controller.synced, 30, "synced")
+    wait_until(controller.synced, 30, "the controller to be synced")
     assert [one["epoch"] for one in controller.show("spd")] == epochs
     assert any(not flow["stale"] for flow in controller.show("flows"))

@@ -126,7 +126,7 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
             wait_until(lambda: vrfs.links_with(mark) == seen, 10, "the packet to reach its links")  # noqa: B023
         mark = b"red asks last"
         vrfs.send("red", "10.7.0.2", SERVICE, mark)
-        wait_until(lambda: ("red", "b") in vrfs.links_with(mark), 10, "the last one")
+        wait_until(lambda: ("red", "b") in vrfs.links_with(mark), 10, "the last packet in red")
         for vrf in ("default", "blue"):
             assert vrfs.links_with(f"{vrf} asks for red".encode()) == {(vrf, "a")}
     finally:

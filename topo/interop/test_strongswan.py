@@ -153,7 +153,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     network.p.run("ip", "xfrm", "state", "flush")
     peers.p.start(connections(of_peer=True))
     with network.monitor():
-        wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")
+        wait_until(lambda: network.ping(count=1).received, 60, "IKE to negotiate new SAs")
     assert network.in_use("outbound").isdisjoint(before)
 
 

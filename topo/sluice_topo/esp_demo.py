@@ -207,7 +207,9 @@ def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
             ended = control.fates()
             flow.send(LIFE)
             with suppress(Timeout):  # a wrong result fails the step below
-                wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
+                wait_until(
+                    lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops as NO_SA"
+                )
             ended = control.fates() - ended
             late = flow.arrived()
         seen, in_clear = transit.stop()

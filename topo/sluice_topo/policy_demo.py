@@ -260,7 +260,9 @@ class Edits:
         asked, returned = self._control.commit(self._router.files / file)
         self.seconds.append(returned - asked)
         enough = self._video.sent() + BETWEEN_COMMITS
-        wait_until(lambda: self._video.sent() >= enough, 10, "packets", interval=0.002)
+        wait_until(
+            lambda: self._video.sent() >= enough, 10, "more packets to be sent", interval=0.002
+        )
         sent = self._video.sent_since(returned)
         if passes:
             self.allowed += len(sent)

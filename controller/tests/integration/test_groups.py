@@ -30,7 +30,9 @@ from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.rehearsal import Flow, trace
 
-pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
+pytestmark = pytest.mark.skipif(
+    target_name() != "sluice-switch", reason="only sluice-switch guarantees that other flows stay"
+)
 
 FLOWS = 2000
 LEGS = {  # neighbour: (interface, number of the neighbour's MAC address, weight)

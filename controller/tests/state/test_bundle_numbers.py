@@ -42,6 +42,6 @@ def test_too_many_bundles_are_refused() -> None:
     numbers = BundleNumbers({}, {})
     with pytest.raises(TooManyBundlesError):
         numbers.add(str(one) for one in range(LAST - FIRST + 2))
-    assert not numbers.by_name, "none is added"
+    assert not numbers.by_name, "no number is added"
     numbers.add(["a"])
     assert numbers.by_name == {"a": FIRST}

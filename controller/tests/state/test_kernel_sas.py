@@ -161,7 +161,7 @@ def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
     assert roles(newer) == waiting
     assert roles(OUT, newer) == waiting
     assert roles() == taken_over
-    assert roles(newer, policies=naming(0x1001)) == taken_over, "the daemon says which serves"
+    assert roles(newer, policies=naming(0x1001)) == taken_over, "the policies name the SA in use"
     (alone,) = mirrored(newer, fresh=(newer,)).states
     assert not alone.association.is_coming
 

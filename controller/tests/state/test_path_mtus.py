@@ -91,7 +91,7 @@ def test_an_error_never_raises() -> None:
     assert not links.path_mtus.review({PEER}, REPORT_LIFETIME)
     assert links.of().mtu == 1350
     links.mtus[1] = 1320
-    assert links.of() == PathMtu(1320, 1), "the smallest counts"
+    assert links.of() == PathMtu(1320, 1), "the smallest value applies"
 
 
 def test_an_error_is_about_one_bundle_and_peer() -> None:

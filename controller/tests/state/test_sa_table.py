@@ -186,9 +186,9 @@ def test_a_rekey_is_made_before_the_break() -> None:
     assert [one.settings.spi for one in world.table.retired(world.now)] == [0x100]
     world.table.set_wanted([IN, new])
     world.now += 100
-    assert world.commands() == [], "the switch still names the old one"
+    assert world.commands() == [], "the switch still names the old SA"
     world.write()
-    assert world.commands() == [], "packets under it may be on their way to the engine"
+    assert world.commands() == [], "packets for the old SA may be on their way to the engine"
     world.now += DRAIN
     (deleted,) = world.obey()
     assert isinstance(deleted, Delete)
@@ -318,7 +318,9 @@ def test_without_another_key_a_bundle_does_not_move() -> None:
     world.settle()
     world.table.engine_unreachable(1)
     world.settle()
-    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD), "a drop by name: its engine is down"
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD), (
+        "the entry stays, and packets drop because the engine is down"
+    )
     assert world.states() == {"to 100": SaState.REKEY_NEEDED}
     new = sa("to", 0x101)
     world.table.set_wanted([replace(OUT, is_retiring=True), new])
@@ -387,7 +389,7 @@ def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
     world.clocks = Clocks(60.0)
     assert world.table.is_expired(timed)
     assert world.table.review_lifetimes() == ([], [timed], [])
-    assert world.table.review_lifetimes() == ([], [], []), "reported once"
+    assert world.table.review_lifetimes() == ([], [], []), "the warning is reported once"
     world.grew(1, 0x200, drops={"sequence_exhausted": 1})
     assert world.table.review_lifetimes() == ([IN], [], [])
 

@@ -110,7 +110,7 @@ class Interposer:
         """
         before = self.sessions()
         self.ask(do="hang up")
-        wait_until(lambda: self.sessions() > before, 20, "another session")
+        wait_until(lambda: self.sessions() > before, 20, "the controller to begin another session")
 
     def entries(self, table: str, **like: int) -> list[MessageFields]:
         """Reads a table from the switch.

@@ -56,7 +56,7 @@ def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
     given = Shown([(mark.args[0], mark.args[1:]) for mark in reversed(marks)])
     yield given
     if given.left():
-        pytest.fail(f"shown, declared, and not executed: {given.left()}")
+        pytest.fail(f"the test declares but does not execute: {given.left()}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,13 +43,13 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
         files = report.save_reproducers(campaign, SEED)
         first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
-    assert not bounds, "what a full queue dropped proves nothing"
+    assert not bounds, "the run proves nothing, because a queue or a meter was full"
     assert set(campaign.shapes.names) <= set(campaign.totals.shapes), "a shape was never sent"
     for outcome in ("kept", "retired"):
         what = f"lists whose flows a commit {outcome}"
         assert campaign.totals.invalidation.get(what), f"no commit has {outcome} flows"
     for kind in ("out", "protect", "host", "decrypt", "sockets"):
-        assert campaign.checker.seen[kind], f"no monitor has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no capture has a packet of kind {kind}"
 
 
 @pytest.mark.parametrize(("old", "new", "kind"), [

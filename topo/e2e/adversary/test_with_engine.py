@@ -28,7 +28,7 @@ PLAIN = "plain"
 @pytest.fixture(scope="module")
 def arena(module_lab: Lab) -> Iterator[Arena]:
     if target_name() != "sluice-switch":
-        pytest.skip("an engine inside is sluice-switch's")
+        pytest.skip("only sluice-switch has an engine inside")
     arena = Arena(module_lab, engine=True)
     arena.start()
     yield arena
@@ -44,10 +44,10 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
         files = report.save_reproducers(campaign, SEED)
         first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
-    assert not bounds, "what a full queue dropped proves nothing"
+    assert not bounds, "the run proves nothing, because a queue or a meter was full"
     assert not arena.wrongly_accepted()
     for kind in ("out", "protect", "host", "sockets"):
-        assert campaign.checker.seen[kind], f"no monitor has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no capture has a packet of kind {kind}"
     peer = arena.peer
     assert peer is not None
     assert min(peer.opened, peer.sealed, *peer.hostile.values()) > 50

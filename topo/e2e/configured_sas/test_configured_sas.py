@@ -130,7 +130,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
     sites.sluice("r2", "sa", "add", sites.file_of("r2", begin))
     more = outbound(12, "spoke2", path, soft={"packets": COUNT}, hard={"packets": 2 * COUNT})
     sites.sluice("r1", "sa", "add", sites.file_of("r1", more | short | {"engine": 1}))
-    assert in_use(sites, "r1", "short", 0x1777), "the newest serves"
+    assert in_use(sites, "r1", "short", 0x1777), "the newest SA is in use"
     passes(sites, "h1", "h2")
     wait_until(lambda: "soft limit" in sites.problems("r1"), 10, "the soft limit to be reported")
     passes(sites, "h1", "h2")
@@ -184,7 +184,7 @@ def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures
         }
         return held & {0x1002, 0x1112, 0x2001, 0x2121} == set()
 
-    wait_until(only_the_new_in_engines, 20, "the engines to delete them")
+    wait_until(only_the_new_in_engines, 20, "the engines to delete the old SAs")
     passes(sites, "h1", "h2")
 
 

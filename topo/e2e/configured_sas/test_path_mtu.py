@@ -79,7 +79,7 @@ def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCapt
     router.frr.configure(f"ip route {REMOTE}/32 10.0.13.2")
     try:
         bounded = unbounded | {"bytes": NARROW, "interface": "eth3"}
-        wait_until(lambda: path_mtu(sites) == bounded, 10, "the link to count")
+        wait_until(lambda: path_mtu(sites) == bounded, 10, "the link to limit the path MTU")
         assert f"path MTU {NARROW:,} (eth3)" in sites.sluice("r1", "sa", "list")
         takes(sites, wires, "eth2", NARROW)
         router.namespace.run("ip", "link", "set", "eth3", "mtu", "1450")
@@ -87,7 +87,7 @@ def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCapt
     finally:
         router.frr.configure(f"no ip route {REMOTE}/32 10.0.13.2")
         router.namespace.run("ip", "link", "set", "eth3", "mtu", "1500")
-    wait_until(lambda: path_mtu(sites) == unbounded, 10, "the old route to count again")
+    wait_until(lambda: path_mtu(sites) == unbounded, 10, "the old path MTU to apply again")
 
 
 def error(sites: Sites, source: str, mtu: int, spi: int | None = None) -> bytes:
@@ -175,7 +175,9 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
                 lambda: protected(sites, error(sites, host, 1450)),
             )
             tells("path MTUs told", lambda: protected(sites, error(sites, host, 68)))
-            assert path_mtu(sites)["bytes"] == 1280 + OVERHEAD, "IPv6 passes whatever is told"
+            assert path_mtu(sites)["bytes"] == 1280 + OVERHEAD, (
+                "the path MTU never falls below IPv6's minimum MTU"
+            )
     controller = sites.router("r1").controller
     controller.kill()
     controller.start()
@@ -209,7 +211,7 @@ def test_after_encryption_esp_is_fragmented_as_the_sa_says(
         sa = outbound(number, spoke.replace("r", "spoke"), keys["r1"]) | ends | after
         sites.sluice("r1", "sa", "add", sites.file_of("r1", sa))
         stack.callback(sites.sluice, "r1", "sa", "del", name)
-        wait_until(partial(in_use, sites, "r1", name, spi), 10, "the SA to serve")
+        wait_until(partial(in_use, sites, "r1", name, spi), 10, "the SA to be in use")
         assert sites.sas("r1")[name, spi]["path_mtu"] is None
         before = reassembled(sites, spoke)
         seen = ping(sites, 1500, "-M", "do", count=5, to=host)

@@ -48,9 +48,13 @@ def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, vers
         ]
         network.commit("east", outbound=rules)
         quiet.send()
-        wait_until(lambda: sum(network.rule("east", "quiet")) == 1, 10, "the quiet discard")
+        wait_until(
+            lambda: sum(network.rule("east", "quiet")) == 1, 10, "the rule `quiet` to match once"
+        )
         loud.send(6)
-        wait_until(lambda: sum(network.rule("east", "loud")) == 6, 10, "six loud discards")
+        wait_until(
+            lambda: sum(network.rule("east", "loud")) == 6, 10, "the rule `loud` to match six times"
+        )
         searched = network.rule("east", "loud").searched
     discards = [one for one in events(network) if _is(one, loud)]
     assert len(discards) == searched >= 1

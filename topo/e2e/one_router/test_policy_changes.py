@@ -139,7 +139,7 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
         later = [fragments.send_later()]
         wait_until(partial(cached, fragment="later"), 10, "the later fragment's flow to be cached")
         first = [fragments.send_first()]
-        wait_until(partial(cached, fragment="first"), 10, "the first cached")
+        wait_until(partial(cached, fragment="first"), 10, "the first fragment's flow to be cached")
         later += [fragments.send_later() for _ in range(4)]
         first += [fragments.send_first() for _ in range(4)]
         assert b.wait_for(sorted(later + first)) == sorted(later + first)

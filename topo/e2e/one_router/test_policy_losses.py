@@ -49,14 +49,18 @@ def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRout
             b.wait_for(first)
             never.send()
             wait_until(lost.dropped, 10, "a lost insert")
-            wait_until(lambda: network.interposer.sessions() > sessions, 10, "another session")
+            wait_until(
+                lambda: network.interposer.sessions() > sessions,
+                10,
+                "the controller to begin another session",
+            )
         network.wait_taken_over()
         with network.refusing():
             never.send()
         after = flow.send()
         assert b.wait_for(after) == [*first, *after]
         cached = partial(network.flows, "east", destination_port=flow.port, stale=False)
-        wait_until(cached, 10, "the flow cached after all")
+        wait_until(cached, 10, "the flow to be cached")
 
 
 def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
@@ -127,7 +131,11 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
         assert b.wait_for(second) == [*first, *second]
         network.commit("west", inbound=rules, outbound=rules)
         flow.send()
-        wait_until(lambda: network.rule("west", "stop", "inbound") == (0, 1), 10, "searched")
+        wait_until(
+            lambda: network.rule("west", "stop", "inbound") == (0, 1),
+            10,
+            "one search by the controller",
+        )
         assert b.numbers() == [*first, *second]
 
 

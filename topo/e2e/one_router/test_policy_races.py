@@ -163,7 +163,9 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
             one.send()
             two.send()
         for flow in (one, two):
-            found = wait_until(partial(entries, dst_port=flow.port, epoch=now), 10, "its verdict")
+            found = wait_until(
+                partial(entries, dst_port=flow.port, epoch=now), 10, "the flow with the new epoch"
+            )
             assert found == entries(dst_port=flow.port)
         assert b.numbers() == first
 
@@ -223,7 +225,11 @@ def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) ->
             writes.release()
             commit.result(timeout=20)
         flow.send()
-        wait_until(lambda: network.rule("west", "stop", "inbound") == (0, 1), 10, "searched once")
+        wait_until(
+            lambda: network.rule("west", "stop", "inbound") == (0, 1),
+            10,
+            "one search by the controller",
+        )
         assert c.numbers() == []
 
 
@@ -271,5 +277,9 @@ def test_the_route_moves_to_an_interface_with_another_spd(
                     assert punt["list_id"] == network.list_of("south")["list_id"]
                     assert (b.numbers(), c.numbers()) == ([], [])
                 came = c.wait_for(sent if action == "bypass" else [])
-                wait_until(lambda: network.rule("south", "theirs") == (0, 1), 10, "searched anew")
+                wait_until(
+                    lambda: network.rule("south", "theirs") == (0, 1),
+                    10,
+                    "one search in south's list",
+                )
                 assert (b.numbers(), c.numbers()) == ([], came)

@@ -62,7 +62,7 @@ def killed(network: OneRouter) -> Iterator[int]:
     """Kills the controller while the context is open. Yields the PID of the stand-in."""
     network.controller.kill()
     try:
-        wait_until(partial(stand_in, network), 10, "somebody to stand in")
+        wait_until(partial(stand_in, network), 10, "a stand-in to run")
         process = stand_in(network)
         assert process is not None
         wait_until(lambda: answers(network, OWN), 10, "the stand-in to carry packets")

@@ -129,7 +129,7 @@ def test_a_strangers_fpm_connection_neither_displaces_zebra_nor_injects(network:
     attempt(network, INJECT_AND_WAIT, fpm_frame().hex(), user=())
     wait_until(lambda: INJECTED in prefixes(network), 20, "root's route")
     wait_until(lambda: str(status(network)["fpm"]["peer"]).endswith("(user frr)"), 30, "zebra back")
-    wait_until(lambda: INJECTED not in prefixes(network), 30, "what zebra does not name to go")
+    wait_until(lambda: INJECTED not in prefixes(network), 30, "the injected route to be deleted")
 
 
 INJECT_AND_WAIT = """

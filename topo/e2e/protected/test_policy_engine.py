@@ -295,7 +295,7 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(
         assert monitor.esp("r1-2") == 0
     finally:
         walks.switch_ctl("r1", "add-port", f"{ENGINE_PORT}@port9")
-    wait_until(lambda: not problem(), 20, "the engine again")
+    wait_until(lambda: not problem(), 20, "the problem with the engine to end")
     wait_until(
         lambda: walks.ping(h1.namespace, h2.address(4), count=1).received, 20, "the tunnel again"
     )

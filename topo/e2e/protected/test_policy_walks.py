@@ -177,7 +177,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
     before = refused()
     for kind, code in ((3, 4), (3, 1), (11, 0)):
         from_t(walks, ipv4("10.0.12.2", H1, ICMP, icmp(kind, code, 576, about)))
-    wait_until(lambda: refused() - before == 3, 10, "three refused")
+    wait_until(lambda: refused() - before == 3, 10, "three packets to be refused")
     assert not walks.flows("r1", direction="inbound", protocol=ICMP, source="10.0.12.2")
 
 

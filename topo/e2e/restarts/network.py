@@ -193,7 +193,7 @@ class Restarts:
                 self.change(name, version, "add", list(own))
             router.start()
         self.router.start()
-        wait_until(lambda: not unestablished(self.router), 60, "BGP", interval=0.2)
+        wait_until(lambda: not unestablished(self.router), 60, "all BGP sessions", interval=0.2)
         wait_until(self.complete, 60, "zebra to have all routes", interval=0.2)
         self.wait_until_equal()
 
@@ -255,7 +255,9 @@ class Restarts:
             known |= set(self.router.frr.json("show ipv6 route json"))
             return names <= known if present else not names & known
 
-        wait_until(seen, 30, "zebra to have them" if present else "zebra to forget them")
+        wait_until(
+            seen, 30, "zebra to have the routes" if present else "zebra to delete the routes"
+        )
 
     def wait_until_equal(self, deadline: float = 30.0) -> None:
         """Waits until the switch equals zebra's RIB, entry by entry."""

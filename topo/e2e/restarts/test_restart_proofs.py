@@ -172,7 +172,7 @@ def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
 
     def kill(_: int, __: list[UdpFlows]) -> None:
         network.restart_neighbor("t1")
-        wait_until(lambda: not unestablished(network.router), 60, "BGP", interval=0.2)
+        wait_until(lambda: not unestablished(network.router), 60, "all BGP sessions", interval=0.2)
         wait_until(network.complete, 60, "zebra to have all routes again", interval=0.2)
 
     survive(network, record, kill)
