@@ -79,7 +79,7 @@ class FakeSwitch:
     def take(self, request: p4r.WriteRequest) -> list[int]:
         """Applies the updates and returns a status code for each.
 
-        Calls `watch` in each state that packets can meet.
+        Calls `watch` in each state in which the switch could forward packets.
         """
         codes = []
         for update in request.updates:

@@ -167,7 +167,9 @@ def ports(router: Router) -> None:
 
 @ptf_test
 def protocols_without_ports(router: Router) -> None:
-    """ESP, GRE, OSPF and unknown protocols have no ports: the bytes in their place are ignored."""
+    """ESP, GRE, OSPF and unknown protocols have no ports. The bytes at that position are
+    ignored.
+    """
 
     def check(policy: Policy, of: PolicyList) -> None:
         for protocol in (ESP, 47, 89, 51, 253):

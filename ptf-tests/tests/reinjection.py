@@ -354,7 +354,7 @@ def deep_chains_come_back(router: Router) -> None:
 
 @ptf_test
 def options_come_back_to_routing(router: Router) -> None:
-    """A packet with options re-enters at routing, and then meets the outbound list."""
+    """A packet with options re-enters at routing. The outbound list then applies to the packet."""
     policy = guarded(router)
     policy.unbind(A)
     options = first(router, too_deep(V4), "IP_OPTIONS")

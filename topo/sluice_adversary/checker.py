@@ -276,9 +276,10 @@ class OutcomeChecker:
 
     def _may_be_about(self, piece: Piece, outcome: PacketOutcome) -> bool:
         """Returns whether an error leaves by a bundle that has carried a packet like the quoted
-        one.
+        packet.
 
-        The quote alone does not tell such a packet from a clear one between the same addresses.
+        The quote alone does not distinguish such a packet from a clear packet between the same
+        addresses.
         """
         quoted = read_piece(lengthened(piece.payload[8:]))
         if quoted is None or outcome.kind != "protect":

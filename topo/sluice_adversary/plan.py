@@ -128,8 +128,9 @@ _LOCAL = [
 
 
 def is_link_local(address: bytes) -> bool:
-    """Returns whether an address is link-local, so that no router forwards it (RFC 3927, RFC
-    4291).
+    """Returns whether an address is link-local.
+
+    No router forwards packets from or to such an address (RFC 3927, RFC 4291).
     """
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"

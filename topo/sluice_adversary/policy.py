@@ -34,11 +34,11 @@ SENTINEL = "sentinel"
 
 
 class _Unknown:
-    """A selector whose value is not known."""
+    """Marks a selector whose value is not known."""
 
 
 class _Opaque:
-    """A rule's selector that matches only packets without that selector."""
+    """Marks a rule's selector that matches only packets without that selector."""
 
 
 UNKNOWN, OPAQUE = _Unknown(), _Opaque()

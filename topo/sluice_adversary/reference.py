@@ -191,8 +191,8 @@ class Reference:
     def _first(self, path: PacketPath, piece: Piece) -> tuple[PacketOutcomes | None, str]:
         """Returns the permitted outcomes of a whole datagram or a first fragment, and an excuse.
 
-        The outcomes are None if the packet is dropped under a reason of its own, so that its
-        selectors do not apply to later fragments.
+        The outcomes are None if the packet is dropped under a reason of its own. Its selectors then
+        do not apply to later fragments.
         """
         upper = read_upper(piece.version, piece.start, piece.payload, piece.unfragmentable)
         if piece.broken or upper.broken:

@@ -202,7 +202,9 @@ class WireMonitor:
 def a_commit_takes_effect_at_once(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Changes rules back and forth under traffic. Checks that no packet meets removed rules."""
+    """Changes rules back and forth under traffic. Checks that no packet passes or is discarded by
+    removed rules.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(
         f"An edit of the SPD takes effect at once, on running flows ({COMMITS} times)"

@@ -148,7 +148,9 @@ def traceroute_works(network: Network, printer: DemoPrinter) -> None:
 
 
 def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
-    """Checks that flows are spread over both transit routers, and that each flow keeps to one."""
+    """Checks that flows are spread over both transit routers, and that each flow keeps to one
+    router.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
         for version in VERSIONS:

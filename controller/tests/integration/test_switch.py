@@ -5,8 +5,8 @@ The switch is sluice-switch, or BMv2 with TARGET=bmv2. Reads of the switch retur
 were written. A second controller adopts them without a write. The reconciler corrects wrong
 entries, removes unknown ones, and fills a restarted switch again.
 
-A second controller waits while the first is primary, and takes over when the first is gone. Where a
-client has used the largest election id, the status says so.
+A second controller waits while the first is primary, and takes over when the first is gone. If a
+client has used the largest election id, the status reports this.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
 def test_an_entry_made_permanent_behind_the_monitors_back_stays_so(
     tap: Tap, monitor: KernelMonitor, before: NeighborState
 ) -> None:
-    """Checks that an entry stays permanent although the monitor has not seen that it is.
+    """Checks that an entry stays permanent although the monitor has not seen the change.
 
     Another program makes the entry permanent before the monitor's request. zebra does this with
     169.254.0.1 for BGP unnumbered.

@@ -123,7 +123,8 @@ class TestSilentNeighbors:
     def test_packets_that_wait_in_vain_say_so_too(self, legs: Desired) -> None:
         path = Path(1, parse_address(GW1))
         legs.take(legs.fib.set_silent([path]))
-        assert self.ways(legs) == {GW1, GW2}  # the neighbour is known, so held packets were sent
+        # The neighbour was resolved, so held packets were sent.
+        assert self.ways(legs) == {GW1, GW2}
         legs.apply(neighbor(1, GW1, None, NeighborState.INCOMPLETE))
         legs.take(legs.fib.set_silent([path, Path(1, parse_address("10.0.1.77"))]))
         assert self.ways(legs) == {GW2}

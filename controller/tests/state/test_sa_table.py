@@ -69,7 +69,7 @@ OUT, IN = sa("to", 0x100), sa("from", 0x200)
 
 
 class World:
-    """Simulates engines and a switch that follow the table's plan when a test says so."""
+    """Simulates engines and a switch. They follow the table's plan when a test calls for it."""
 
     def __init__(self, *engines: int) -> None:
         self.uses: dict[str, KeyUse] = {}

@@ -45,7 +45,7 @@ class Engines:
     all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
-    """All keys used, so that a test can search for them where no key may be."""
+    """All keys that were used. A test searches for them in logs, files and outputs."""
 
     def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
         """Writes the key for a label to a file and returns its path."""

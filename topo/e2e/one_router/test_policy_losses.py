@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests lost messages between controller and switch, and a controller that is killed.
 
-Packets or commits may be lost, but policy must hold. Captures on the hosts check that no packet
-arrives that the current rules discard, and that no packet arrives twice.
+Packets or commits may be lost, but policy must hold. Captures on the hosts check two conditions. No
+packet arrives that the current rules discard. No packet arrives twice.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,8 @@
 before the verdict reaches the switch.
 
 The interposer holds messages between controller and switch, so each race happens in the order that
-the test determines. Captures on the hosts check that no packet arrives that the current rules
-discard, and that every other packet arrives once.
+the test determines. Captures on the hosts check two conditions. No packet arrives that the current
+rules discard. Every other packet arrives once.
 """
 
 from concurrent.futures import ThreadPoolExecutor

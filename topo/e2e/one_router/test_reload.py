@@ -2,9 +2,9 @@
 """Tests reloads of the configuration while the router runs. A reload is accepted or refused as a
 whole.
 
-Every host permanently sends to every other host. A reload that changes interfaces or their SPDs
-never mixes the old configuration with the new one, like a restart. The controller's process stays
-the same. SLUICE_RESTARTS is the number of random changes.
+Every host permanently sends to every other host. Like a restart, a reload of interfaces or their
+SPDs never mixes the old configuration with the new one. The controller's process keeps running.
+SLUICE_RESTARTS is the number of random changes.
 """
 
 import json
