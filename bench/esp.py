@@ -57,7 +57,7 @@ def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str,
 def main() -> int:
     """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="esp", description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7, help="default 7")
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds (default: 7)")
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -168,7 +168,9 @@ def show(case: BenchCase) -> None:
 
 def main() -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("esp_router", "the router program, encrypting and not", seconds=1.0)
+    parser = command.parser(
+        "esp_router", "Measures the router program with and without encryption", seconds=1.0
+    )
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -245,7 +245,9 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 def main() -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("forwarding", "sluice-switch against BMv2", seconds=2.0)
+    parser = command.parser(
+        "forwarding", "Measures the forwarding of sluice-switch and BMv2", seconds=2.0
+    )
     arguments = command.parsed(parser)
     try:
         binary(PEER)

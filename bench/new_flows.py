@@ -320,7 +320,7 @@ def tell(case: BenchCase, unit: str) -> None:
 
 def main() -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("new_flows", "new flows a second", seconds=1.0)
+    parser = command.parser("new_flows", "Measures new flows per second", seconds=1.0)
     parser.add_argument(
         "--look", action="store_true", help="measure one round and write no results"
     )

@@ -504,9 +504,13 @@ def installed() -> bool:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("p4_cpu", "packets a CPU-second", seconds=2.0)
-    parser.add_argument("--routes", type=int, default=1_000_000, help="default: a million")
-    parser.add_argument("--flows", type=int, default=1 << 20, help="default: 2^20")
+    parser = command.parser("p4_cpu", "Measures packets per CPU-second", seconds=2.0)
+    parser.add_argument(
+        "--routes", type=int, default=1_000_000, help="number of routes (default: 1,000,000)"
+    )
+    parser.add_argument(
+        "--flows", type=int, default=1 << 20, help="number of flows (default: 2^20)"
+    )
     arguments = command.parsed(parser, words)
     command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0

@@ -320,7 +320,7 @@ def measure(arguments: Any, lab: Lab) -> None:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("route_load", "full tables through FRR", seconds=60.0)
+    parser = command.parser("route_load", "Measures full tables through FRR", seconds=60.0)
     parser.add_argument(
         "--ipv4", type=int, default=FULL[0], help="number of IPv4 routes (default: 1,000,000)"
     )

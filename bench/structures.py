@@ -102,7 +102,9 @@ def main() -> int:
     """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="structures", description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--rounds", type=int, default=BY_DEFAULT, help=f"default {BY_DEFAULT}")
+    parser.add_argument(
+        "--rounds", type=int, default=BY_DEFAULT, help=f"number of rounds (default: {BY_DEFAULT})"
+    )
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -318,7 +318,7 @@ def measure_forwarding(
     shown = case.as_dict()
     print(
         f"forwarding: {shown['peers']['alone']:,.0f} packets a second alone, {shown['ours']:,.0f}"
-        f" beside {min(reached):,.0f} updates a second at least",
+        f" during at least {min(reached):,.0f} updates a second",
         flush=True,
     )
     return case
@@ -379,7 +379,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("writes", "updates over P4Runtime", seconds=1.5)
+    parser = command.parser("writes", "Measures updates over P4Runtime", seconds=1.5)
     parser.add_argument(
         "--batch", type=int, default=1000, help="updates in one request (default: 1,000)"
     )
