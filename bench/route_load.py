@@ -163,8 +163,9 @@ class Bench:
         self.quiet()
 
     def quiet(self, after: float = 0.0) -> float:
-        """Waits for a pause that ends the null reader's data after `after`. Returns the last byte's
-        time.
+        """Waits for data of the null reader after the time `after`, then for a pause.
+
+        Returns the time of the last byte.
         """
         return self.null.wait_quiet(QUIET, DEADLINE, after)
 

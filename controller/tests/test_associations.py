@@ -366,7 +366,7 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
 ) -> None:
     """Checks that an SA added by command is dropped if the configuration uses its key.
 
-    Otherwise two engines could have the key at the same time, both counting from 1.
+    Otherwise two engines could use the key at the same time, with the same sequence numbers.
     """
 
     async def body(world: World) -> None:

@@ -157,7 +157,9 @@ class Arena:
 
     @property
     def burst(self) -> int:
-        """Datagrams that may be sent at once. BMv2 drops packets that exceed its queues."""
+        """Number of datagrams that may be sent at once. BMv2 drops packets that exceed its
+        queues.
+        """
         return 40 if self.router.target.name == "bmv2" else 250
 
     def start(self) -> None:

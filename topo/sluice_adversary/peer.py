@@ -256,8 +256,8 @@ class EspPeer:
     # -- the router's engine, by its own counters
 
     def wrongly_accepted(self, status: Mapping[str, Any]) -> list[str]:
-        """Describes packets that the engine wrongly decrypted, and hostile ones without a counted
-        drop.
+        """Describes packets that the engine wrongly decrypted, and hostile packets without a
+        counted drop.
         """
         served, drops = _inbound(status)
         found = []

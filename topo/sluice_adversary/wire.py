@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds IP packets as bytes, and parses them as far as a receiver that reassembles them does.
+"""Builds IP packets as bytes, and parses them like a receiver that reassembles datagrams.
 
 Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment. `read_upper`
 parses a reassembled payload, behind the IP headers. Neither function trusts the Next Header of a
@@ -57,7 +57,10 @@ class Piece(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes, bytes, int, int]:
-        """The key for reassembly (RFC 791; without the protocol in IPv6, RFC 8200)."""
+        """Key for reassembly: addresses, identification and protocol (RFC 791).
+
+        In IPv6, the protocol is not part of the key (RFC 8200).
+        """
         return self.source, self.destination, self.start if self.version == 4 else -1, self.ident
 
 

@@ -42,8 +42,8 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 class Transit:
-    """Captures the links from r1 to the transit routers: ESP, by SPI, and frames with SECRET in
-    clear.
+    """Captures the links from r1 to the transit routers. Counts ESP by SPI, and frames with SECRET
+    in clear.
     """
 
     def __init__(self, sites: Sites):

@@ -109,7 +109,7 @@ class TestSilentNeighbors:
     def test_a_new_attempt_is_no_answer(self, legs: Desired, state: NeighborState) -> None:
         """Checks that a new attempt to resolve a failed neighbour does not change the group.
 
-        The kernel forgets failed entries when it has many. A group must not flap because of this.
+        The kernel forgets failed entries when it has many. This must not make a group flap.
         """
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         changes = legs.apply(neighbor(1, GW1, None, state))

@@ -479,7 +479,8 @@ def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
 def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
     """Checks that an inbound SA never gets the key of an outbound SA, even on another engine.
 
-    Otherwise this router and the peer would encrypt with the same key, both counting from 1.
+    Otherwise this router and the peer would encrypt with the same key and the same sequence
+    numbers.
     """
     world = World(1, 2)
     out = sa("to", 0x100, engine=1)
