@@ -70,7 +70,7 @@ class FakeClient:
     def _check_open(self) -> None:
         """Raises ConnectionError if the session has ended, like the real client.
 
-        Raises it even if the event "closed" was not polled yet.
+        The check does not wait until the event "closed" is polled.
         """
         if self._gone:
             raise ConnectionError("the P4Runtime session has ended")

@@ -465,7 +465,8 @@ def test_a_ping_is_answered_where_it_was_asked(host: Host, l3_if: int) -> None:
 
 
 def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
-    """Checks that of three servers on one port, one in each VRF, each gets its VRF's requests only.
+    """Runs three servers on one port, one in each VRF. Each server must get only its VRF's
+    requests.
 
     The default VRF's server is bound to no device.
     """

@@ -141,7 +141,8 @@ class Reassembly:
         self._lengths: dict[bytes, int] = {}
 
     def whole(self, packet: bytes) -> bytes | None:
-        """Adds a packet. Returns the reassembled packet if this was its last missing fragment.
+        """Adds a packet. Returns the reassembled packet if the added one was the last missing
+        fragment.
 
         A packet that is no fragment is returned as it is.
         """

@@ -3,7 +3,8 @@
 loss.
 
 The test is a short form of `make prove` with a fixed seed. The control experiments on the same
-router use a deliberately wrong reference; then the same captures must show leaks and losses.
+router use a deliberately wrong reference. With the wrong reference, the same captures must show
+leaks and losses.
 """
 
 import os

@@ -9,9 +9,9 @@ routes.
                    port3 +----+
 
 r1, t1 and t2 and their files are those of the two-site topology. This module adds routes with many
-prefix lengths. t1, t2, or t1 and t2 together announce each route. A route from t1 and t2 has two
-equal next hops. Some routes are more specific than others. BGP uses graceful restart. zebra reaches
-the controller through a proxy (`fpm_cutter`).
+prefix lengths. Each route is announced by t1, by t2, or by t1 and t2. A route from t1 and t2 has
+two equal next hops. Some routes are more specific than others. BGP uses graceful restart. zebra
+reaches the controller through a proxy (`fpm_cutter`).
 """
 
 import os
@@ -80,7 +80,9 @@ def subnets(network: Prefix, length: int) -> Iterator[Prefix]:
 
 
 def announced(version: int) -> Iterator[Announced]:
-    """Yields the routes of one IP version. t1 and t2 together announce half of these routes."""
+    """Yields the routes of one IP version. Half of these routes are announced by t1 and also by
+    t2.
+    """
     length, count = BLOCKS[version]
     blocks = subnets(ip_network(RANGES[version]), length)
     for at, block in zip(range(count), blocks, strict=False):
