@@ -10,8 +10,8 @@ from sluice.model import InterfaceAddress
 
 _THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 _POINT_TO_POINT = {4: 31, 16: 127}
-"""Shortest prefix length with only host addresses, by address size in bytes (RFC 3021, RFC
-6164)."""
+"""Shortest prefix length at which every address of the prefix is a host address (RFC 3021, RFC
+6164). The key is the address size in bytes."""
 
 
 @scalars.takes("`ADDRESS/LENGTH`")
@@ -25,7 +25,7 @@ def interface_address(value: object) -> InterfaceAddress:
 
 
 def _why_not(found: InterfaceAddress) -> str | None:
-    """Returns why no interface can have this address, or None.
+    """Returns the reason why no interface can have this address, or None.
 
     See RFC 1122 (3.2.1.3) and RFC 4291 (2.4 to 2.7).
     """

@@ -11,9 +11,9 @@ daemon's packets to the peer wait until the changes are in force (`ike_order`). 
 policies cannot be brought into force, its SPD closes: all packets but ND and IKE are dropped, and
 the mirror tries again.
 
-The kernel passes an acquire on to all key managers, as for a packet of its own. For its own
-packets, the kernel keeps a larval state, which limits the rate of acquires. Here it keeps none, so
-this module limits the rate.
+The kernel passes this module's acquires on to all key managers, like acquires for its own packets.
+For its own packets, the kernel also creates a larval state, which limits the rate of acquires. For
+this module's acquires it creates no larval state, so this module limits the rate.
 
 Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
 """
@@ -52,7 +52,8 @@ TAKEOVER = 2.0
 """Time after which a new outbound SA takes over from one that the kernel still has, in seconds. If
 the kernel deletes the old SA, the new one takes over at once."""
 ACQUIRE_INTERVAL = 3.0
-"""Minimum time between two acquires for a bundle, in seconds. In a trap, for a pair of hosts."""
+"""Minimum time between two acquires for a bundle, in seconds. In a trap, the minimum time applies
+to each pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together, and their burst."""
 MOST_ACQUIRED = 4096
@@ -62,9 +63,10 @@ CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 
 
 class BundleDefaults(NamedTuple):
-    """Describes where the SAs of a mirrored SPD serve.
+    """Holds the settings of a mirrored SPD's bundles that do not come from the kernel.
 
-    `engines` may hold the SAs, the preferred one first. `path_mtu` is in bytes.
+    `engines` lists the engines that may hold the SAs, the preferred engine first. `path_mtu` is in
+    bytes.
     """
 
     vrf: int
@@ -87,21 +89,22 @@ class KernelMirror:
         self.kernel = kernel
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
-        """Called when `states` and `specs` have been updated."""
+        """Callback. It is called after each update of `states` and `specs`."""
         self._defaults = defaults
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
         self._received = self._carried_out = 0
-        """Number of kernel changes received, and of those carried out."""
+        """Number of kernel changes received so far, and number of changes carried out so far."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
         # Time of the last acquire, by bundle. In a trap, by bundle, source and destination.
         self._acquired: OrderedDict[tuple[str, Address, Address], float] = OrderedDict()
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
-        """The rules in force, or to be in force when the switch is connected."""
-        # Order: a problem is shown only once the switch treats the policy as the problem says.
+        """The rules that are in force, or that come into force when the switch connects."""
+        # Order: problems of new rules are shown only after these rules are in force. So the shown
+        # problems always describe what the switch does.
         self._rule_problems = self.rules.problems
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
@@ -109,7 +112,7 @@ class KernelMirror:
         self._since: dict[StateKey, float] = {}
         """Time when each of the kernel's states was first seen."""
         self._reported: dict[SaId, tuple[Usage, LifetimeState]] = {}
-        # SAs whose rekey was requested because the kernel has used them.
+        # SAs whose rekey was requested because the kernel itself has sent packets with them.
         self._rekeys: set[StateKey] = set()
 
     def _translate(self) -> MirroredRules:
@@ -133,7 +136,7 @@ class KernelMirror:
     # -- the kernel's notifications
 
     def drain(self) -> bool:
-        """Reads the kernel's notifications; one slice of an inlet."""
+        """Reads waiting notifications of the kernel, as one slice of an inlet."""
         if self.kernel.poll():
             self._received += 1
             self._changed.set()
@@ -157,7 +160,7 @@ class KernelMirror:
             if self.kernel.is_refused:
                 await self._read_again(policy)
             if not self.kernel.synced:
-                continue  # the end of the dump counts as a change
+                continue  # the end of the dump is a change too and sets `_changed`
             rules = self._translate()
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
@@ -204,7 +207,7 @@ class KernelMirror:
     # -- states
 
     def mirror_states(self, policy: Policy) -> None:
-        """Mirrors the kernel's states again, by its current states and this router's addresses."""
+        """Mirrors the kernel's current states again, with this router's current addresses."""
         known = policy.numbers.by_name
         bundles = [one for name, one in self.rules.bundles.items() if name in known]
         self._states = mirror_states(
@@ -226,7 +229,7 @@ class KernelMirror:
         self.on_states()
 
     def _request_rekeys(self) -> None:
-        """Reports a soft expiry, once, of each SA with which the kernel itself has sent."""
+        """Reports one soft expiry for each SA with which the kernel itself has sent packets."""
         used = {state.key: state for state in self._states.used_by_kernel}
         for key in used.keys() - self._rekeys:
             self.counters["SAs that the kernel itself used: rekey requested"] += 1
@@ -236,7 +239,7 @@ class KernelMirror:
     def _fresh_states(self) -> dict[StateKey, float]:
         """Returns the states that the kernel has had for less than `TAKEOVER`.
 
-        Each has the time at which it was first seen.
+        Maps each of these states to the time when it was first seen.
         """
         now = self._clock()
         self._since = {key: self._since.get(key, now) for key in self.kernel.states}
@@ -284,8 +287,8 @@ class KernelMirror:
         except WireError as error:
             self.counters[f"no acquire: {error.name}"] += 1
             return
-        # Each pair of hosts in a trap needs an SA of its own. So a dead host must not delay the
-        # others.
+        # In a trap, each pair of hosts needs its own SA. So the limit applies to each pair: an
+        # unanswered acquire for one host does not delay the acquires for other hosts.
         known = self.rules.bundles.get(bundle)
         is_trap = known is not None and bool(known.trap)
         ends = (flow.source.address, flow.destination.address) if is_trap else (b"", b"")

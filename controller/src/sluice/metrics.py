@@ -72,8 +72,10 @@ def _number(value: float) -> str:
 
 
 def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Yields the first `MOST` samples, then the sum of the others. Error texts are unbounded
-    labels."""
+    """Yields the first `MOST` samples, then the sum of the remaining samples.
+
+    Without this limit, labels with error texts would be unbounded.
+    """
     known = iter(samples)
     yield from islice(known, MOST)
     rest = [value for _, value in known]

@@ -33,11 +33,12 @@ from sluice.wire.packet import (
 TTL = 64
 ECHO_REQUEST = {ICMP: 8, ICMPV6: 128}
 TCP_HEADER, PORT_HEADER = 20, 8
-"""Sizes in bytes. PORT_HEADER is enough of a header that begins with ports."""
+"""Sizes in bytes. PORT_HEADER is the size of a UDP header; it also suffices for other headers that
+begin with ports."""
 
 
 class FlowError(ValueError):
-    """Tells that the fields of a flow are invalid."""
+    """Reports invalid fields of a flow."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Flow:
 class TracedPath(NamedTuple):
     """Describes the path of a packet through the switch.
 
-    `group` or `nexthop` is None if none was used.
+    `group` is None if the packet used no group, `nexthop` if it used no next hop.
     """
 
     matched: bool

@@ -12,9 +12,9 @@
         remote: 10.0.20.1
         hard: {seconds: 28800}
 
-Keys are in files of their own, relative to the directory of the file that names them. They are read
-here for their fingerprint, and again when an SA is given to an engine. Depends on sa_keys, sa_model
-and yamlreader.
+Each key is in a file of its own. The path of a key file is relative to the directory of the file
+that names it. This module reads the keys only to compute their fingerprint. They are read again
+when an engine receives the SA. Depends on sa_keys, sa_model and yamlreader.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ IPV4_OCTETS = 4
 
 @scalars.takes("address")
 def unicast(value: object) -> Address:
-    """Converts a unicast address, usable as a source address of a router."""
+    """Converts a unicast address that a router can use as a source address."""
     address = parse_address(scalars.text(value))
     first = address[0]
     if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
@@ -213,7 +213,7 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """Holds what SAs need of their bundle: the pipeline's numbers and the engines."""
+    """Holds the properties of a bundle that its SAs need: the pipeline's numbers, and the engines."""
 
     id: int
     vrf: int
@@ -221,7 +221,7 @@ class BundleOfSas(NamedTuple):
 
 
 class ValuesInUse(NamedTuple):
-    """Holds values that only one SA may have: its name, its inbound SPI in a VRF, and its key.
+    """Holds the values in use that no other SA may have: names, inbound SPIs by VRF, and keys.
 
     Maps SPIs and keys (fingerprints) to the name of their SA.
     """
@@ -232,7 +232,7 @@ class ValuesInUse(NamedTuple):
 
     @classmethod
     def by(cls, sas: tuple[SecurityAssociation, ...] = ()) -> ValuesInUse:
-        """Returns the values that `sas` take."""
+        """Returns the values that `sas` use."""
         taken = cls(set(), {}, {})
         for sa in sas:
             taken.names.add(sa.name)
@@ -257,7 +257,7 @@ def read_associations(
     taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """Reads a list of SAs. `bundles` are those that SAs may name."""
+    """Reads a list of SAs. `bundles` has the bundles that the SAs may name."""
     found = []
     for value in values:
         section = value.mapping()

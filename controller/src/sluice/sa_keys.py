@@ -22,14 +22,14 @@ WHITE_SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """Names the files with an SA's keys. None: its algorithm has no such key."""
+    """Names the files with an SA's keys. A path is None if the algorithm has no such key."""
 
     algorithm: Algorithm
     key: Path | None
     integrity_key: Path | None
 
     def read(self) -> KeyMaterial:
-        """Returns the keys, for the caller to erase. Raises KeyUnavailableError."""
+        """Returns the keys. The caller must erase them. Raises KeyUnavailableError."""
         key = _read(self.key, self.algorithm.key, self.algorithm)
         try:
             integrity_key = _read(
@@ -96,7 +96,7 @@ def _private_text(path: Path) -> bytearray:
 
 
 def _why_denied(path: Path, error: PermissionError) -> str:
-    """Returns why a key file cannot be opened, and the owner that it must have."""
+    """Returns the reason why a key file cannot be opened, and the owner that it must have."""
     user = os.geteuid()
     try:
         owner = path.stat().st_uid

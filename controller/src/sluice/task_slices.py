@@ -29,7 +29,7 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
 async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
     """Yields lists like `in_slices`, but from the end, and removes the items from `items`.
 
-    To free a list of a million items at once would block the event loop.
+    Freeing a list of a million items at once would block the event loop.
     """
     while items:
         part = items[-size:]

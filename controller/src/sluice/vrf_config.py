@@ -21,15 +21,15 @@ KERNEL_TABLES = {253: "default table", 255: "local table"}
 
 
 class Isolation(Enum):
-    """How the host stack isolates a VRF from the default VRF."""
+    """Mechanisms that isolate a VRF from the default VRF in the host stack."""
 
     DEVICE = "device"
-    """By a VRF device of the kernel."""
+    """A VRF device of the kernel."""
     NAMESPACE = "namespace"
-    """By a network namespace of its own."""
+    """A network namespace for this VRF alone."""
     SHARED = "shared"
-    """No isolation: the VRF uses the default VRF's stack. The host gets and sends only packets that
-    it cannot answer in another VRF (`sources.shared_stack`)."""
+    """No isolation: the VRF uses the default VRF's stack. The host receives and sends only packets
+    whose answers cannot leave in another VRF (`sources.shared_stack`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ ESP = 50
 class SecretKey:
     """Holds key material. It cannot be pickled, and its repr shows only the length.
 
-    So no log gets the key.
+    So the key never gets into a log.
     """
 
     __slots__ = ("_octets",)
@@ -107,7 +107,8 @@ class KernelSelector(NamedTuple):
 class Template(NamedTuple):
     """Holds struct xfrm_user_tmpl: a protection that a policy requires. `reqid` 0 is any.
 
-    In tunnel mode, the addresses are the outer ones. All zeros: the packet's addresses.
+    In tunnel mode, the addresses are the outer ones. An address of zeros stands for the packet's
+    own address.
     """
 
     source: Address
@@ -198,7 +199,7 @@ class Encapsulation(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """Identifies a state, as packets do."""
+    """Identifies a state by fields that its packets contain."""
 
     destination: Address
     spi: int

@@ -25,7 +25,7 @@ _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 class LimitError(yaml.MarkedYAMLError):
-    """Tells that the document exceeds a limit. `problem` names the limit and the remedy."""
+    """Reports that the document exceeds a limit. `problem` names the limit and the remedy."""
 
     def __init__(self, problem: str, mark: Any = None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
@@ -188,6 +188,6 @@ def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def _mark(mark: Any) -> Any:
-    """Hides a mark's type: the stubs distinguish libyaml's from PyYAML's, but each works
-    anywhere."""
+    """Hides a mark's type: the stubs distinguish libyaml's marks from PyYAML's, but both work
+    everywhere."""
     return mark

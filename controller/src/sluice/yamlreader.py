@@ -119,12 +119,12 @@ class YamlReader:
         self._problems.append((line, f"{self._name}:{line}: {at}{message}"))
 
     def include(self, node: yaml.Node | None, problems: list[str]) -> None:
-        """Records the problems of another file unchanged; the file is named at a node."""
+        """Records the problems of another file unchanged, at the line of the node that names it."""
         line = node.start_mark.line + 1 if node is not None else 1
         self._problems += [(line, problem) for problem in problems]
 
     def finish(self) -> None:
-        """Raises ConfigError if there were problems. It has them in the order of their lines."""
+        """Raises ConfigError with all problems, in the order of their lines, if there are any."""
         if self._problems:
             raise ConfigError(
                 [text for _, text in sorted(self._problems, key=lambda item: item[0])]
@@ -175,7 +175,7 @@ class YamlValue:
         return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
-        """Returns the text of the scalar under `key`, or None if this is not a mapping with one.
+        """Returns the text of the scalar under `key`, or None if there is no such scalar.
 
         Records no problems.
         """
@@ -186,7 +186,7 @@ class YamlValue:
         return None
 
     def include(self, error: ConfigError) -> None:
-        """Records the problems of another file, which this value names."""
+        """Records the problems of another file. This value names that file."""
         self._reader.include(self._node, error.problems)
 
     def mapping(self) -> YamlMapping:
