@@ -213,7 +213,7 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """Holds the properties of a bundle that its SAs need: the pipeline's numbers, and the engines."""
+    """Holds a bundle's properties that its SAs need: the pipeline's numbers, and the engines."""
 
     id: int
     vrf: int

@@ -42,7 +42,7 @@ CREDENTIALS = struct.Struct("3i")
 class EspEngine:
     """Holds a connection to one engine, opened on demand.
 
-    All calls raise EngineUnreachableError.
+    Every method except `close` raises EngineUnreachableError if the engine does not answer.
     """
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:

@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 
 SENDER = slice(12, 16)
-"""Position of the first message's nlmsg_pid in a payload. All messages of a payload are of one
+"""Position of the first message's nlmsg_pid in a payload. All messages of a payload concern one
 route."""
 SOCKETS = Path("/proc/thread-self/net/netlink")
 NETLINK_ROUTE = "0"
@@ -27,7 +27,7 @@ REMEMBERED = 64
 
 
 class SenderVerdict(Enum):
-    """Tells whether a message is accepted."""
+    """Verdicts on a message: whether it is accepted."""
 
     TAKEN = 0
     FOREIGN = 1
@@ -39,7 +39,7 @@ class SenderVerdict(Enum):
 def is_port_here(port: int) -> bool:
     """Returns whether a program in the calling thread's namespace uses this NETLINK_ROUTE port.
 
-    False for port 0, which is the kernel's, and if /proc/net/netlink cannot be read.
+    Returns False for port 0, the kernel's own port, and if /proc/net/netlink cannot be read.
     """
     try:
         lines = SOCKETS.read_text(encoding="ascii").splitlines()

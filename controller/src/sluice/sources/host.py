@@ -5,9 +5,9 @@ FRR and the kernel use the switch through the TAPs. A TAP carries the interface'
 carrier follows the carrier of the port's device. Packets that the pipeline punts to the host are
 written to the TAP. Frames that the host sends are read from the TAP as HostFrame.
 
-Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings).
-Another program might switch it on. So a frame is dropped and counted unless its IP source is an own
-address of this router in the interface's VRF.
+Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings), but
+another program might switch it on. So a frame from the host is dropped and counted unless its IP
+source is an own address of this router in the interface's VRF.
 
 Own addresses come from the kernel's events (`apply`). An address of an interface without a TAP
 belongs to the VRF that the kernel assigns to that interface. An address of a macvlan device on a
@@ -139,7 +139,7 @@ class TapNamespace(NamedTuple):
 class FrameFilter(NamedTuple):
     """Holds the state that decides whether a frame passes: the TAPs, and `sources` by VRF.
 
-    The sources are own addresses in this VRF, and in no other VRF of the same host stack.
+    `sources` has the own addresses of a VRF that are in no other VRF of the same host stack.
     """
 
     taps: list[FrameFilterTap]
@@ -162,10 +162,11 @@ class HostInterfaces:
         on_change: Callable[[FrameFilter], None] | None = None,
         vrf_namespaces: Mapping[int, TapNamespace] | None = None,
     ) -> None:
-        """`devices` and `guard` belong to the process's own namespace; `vrf_namespaces` has the
-        others.
+        """Creates no TAP yet.
 
-        - `guard` is called with the name of each TAP before a frame can be read from it.
+        - `devices` and `guard` are those of the process's own network namespace. `vrf_namespaces`
+          has those of the other namespaces.
+        - `guard` is called with the name of each TAP before a frame can be read from the TAP.
         - `join` is called with a TAP's name and VRF before the TAP is up.
         - `publish` calls `on_change` with the new `FrameFilter`.
         - `is_probe` tests each frame that the host sends; its first argument is the TAP's index.
@@ -194,8 +195,8 @@ class HostInterfaces:
         self._macs: dict[int, Mac] = {}
         # Configured addresses, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
-        # For each port's device, the TAPs that follow its carrier, by name. And the device's name
-        # by its ifindex.
+        # The TAPs that follow the carrier of a port's device, by the device's name. The names of
+        # these devices, by ifindex.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
@@ -232,8 +233,8 @@ class HostInterfaces:
         return ifindex
 
     def _make(self, interface: InterfaceConfig) -> int:
-        """Claims, creates and configures the TAP, which stays down. After a failure nothing is
-        left."""
+        """Claims, creates and configures the TAP, which stays down. Undoes all this if a step
+        fails."""
         place = self._vrf_namespaces[interface.vrf.namespace_number]
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
@@ -278,8 +279,8 @@ class HostInterfaces:
         return self._l3_if.get(ifindex)
 
     def is_own(self, address: Address) -> bool:
-        """Returns whether an interface of this host has the address. A macvlan counts while it
-        works."""
+        """Returns whether an interface of this host has the address. A macvlan device counts only
+        while it works."""
         return bool(self._holders(address))
 
     def _holders(self, address: Address) -> set[int]:
@@ -315,7 +316,7 @@ class HostInterfaces:
                 self._device_changed(ifindex, None, False)
 
     def _separate(self) -> None:
-        """Finds, after a link change, the TAPs whose VRF the kernel keeps apart."""
+        """Finds the TAPs whose VRF the kernel keeps apart from the other VRFs."""
         self._separated = {
             tap
             for tap in self._l3_if
@@ -471,8 +472,8 @@ class HostInterfaces:
         return self._taps.fileno()
 
     def poll(self, limit: int) -> list[HostFrame]:
-        """Returns at most `limit` frames of the host that may leave. Empty if no such frame
-        waits."""
+        """Returns at most `limit` frames of the host that may leave. The list is empty if no such
+        frame waits."""
         while frames := self._taps.read(limit):
             passed: list[HostFrame] = []
             for ifindex, frame in frames:
@@ -488,8 +489,8 @@ class HostInterfaces:
         return []
 
     def _refuse(self, ifindex: int, frame: bytes) -> str | None:
-        """Returns why a frame of the host must not leave, as a counter's name. None if it may
-        leave."""
+        """Returns the reason why a frame of the host must not leave, as a counter's name. None if
+        the frame may leave."""
         if self._is_probe(ifindex, frame):
             return "neighbor_probe"
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Applies kernel settings by which a host interface neither forwards nor learns routes.
 
-They are written before the interface is up, so no other settings ever take effect. Depends on
-/proc/sys of the process's network namespace.
+The settings are written before the interface is up, so no other settings ever take effect. Depends
+on /proc/sys of the process's network namespace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OPTIONAL = (
 
 
 def configure_interface(interface: str) -> None:
-    """Applies the settings to a network interface. Raises OSError that names the failed one."""
+    """Applies the settings to a network interface. Raises OSError that names the failed setting."""
     for family, name, value in REQUIRED:
         _write(family, name, interface, value)
     for family, name, value in OPTIONAL:
@@ -62,7 +62,7 @@ def configure_interface(interface: str) -> None:
 def restore(interface: str) -> list[str]:
     """Restores settings that another program has changed.
 
-    Returns a description of each. Raises OSError.
+    Returns a description of each restored setting. Raises OSError.
     """
     changed = []
     optional = [one for one in OPTIONAL if _path(*one[:2], interface).exists()]

@@ -3,8 +3,8 @@
 
 `AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED, but the peer's
 socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. Only a socket with
-an inode counts, since a process still holds it. The kernel reports the remains of a closed socket
-(FIN_WAIT, TIME_WAIT) as root's. Depends on wire.netlink.
+an inode counts, since a process still holds such a socket. For the remains of a closed socket
+(FIN_WAIT, TIME_WAIT), the kernel reports root as the owner. Depends on wire.netlink.
 """
 
 from __future__ import annotations
@@ -47,18 +47,19 @@ class Endpoint(NamedTuple):
         return cls(ipaddress.ip_address(host.strip("[]")), int(port))
 
 
-class UnknownOwner(Exception):  # noqa: N818 - an answer: the text says why nothing is known
-    """Tells that the owner of a socket cannot be determined."""
+class UnknownOwner(Exception):  # noqa: N818 - an answer; the text gives the reason
+    """Reports that the owner of a socket cannot be determined, and why."""
 
 
-class RefusedPeer(Exception):  # noqa: N818 - an answer: the text says why
-    """Tells that a connection must be closed, and why."""
+class RefusedPeer(Exception):  # noqa: N818 - an answer; the text gives the reason
+    """Reports that a connection must be closed, and why."""
 
 
 class AllowedUsers:
     """Holds the users that may connect to `here`, by name or number.
 
-    A name without a user allows no one. It is no error, so that FRR may be installed later.
+    A name that no user has allows no one. Such a name is not an error, so that FRR may be installed
+    later.
     """
 
     def __init__(self, here: str, users: Iterable[str]) -> None:

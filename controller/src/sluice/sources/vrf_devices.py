@@ -2,9 +2,9 @@
 """Creates kernel VRF devices, by which the host's stack itself separates VRFs.
 
 Each VRF except the default one gets a device with its routing table
-(Documentation/networking/vrf.rst). The TAPs of its interfaces belong to this device, and zebra
-identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_namespaces` selects another
-means to keep the VRFs apart.
+(Documentation/networking/vrf.rst). The TAPs of the VRF's interfaces belong to this device, and
+zebra identifies the VRF by the device. On a kernel without VRF devices, `sources.vrf_namespaces`
+selects another means to keep the VRFs apart.
 
 Before a TAP joins, these leaks between VRFs are closed:
 
@@ -13,13 +13,13 @@ Before a TAP joins, these leaks between VRFs are closed:
   RTPROT_KERNEL, so zebra ignores it and announces it neither to other routers nor to the switch.
 - The rule for VRFs' tables precedes the rule for the local table. Otherwise an address of the
   default VRF would be local in every VRF.
-- Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
+- Raw and UDP sockets that are bound to no VRF receive no packets of VRFs (`raw_l3mdev_accept` and
   `udp_l3mdev_accept` are 0). Otherwise their answers would leave in the default VRF.
 - The device has the settings of a TAP (interface_settings). The kernel treats packets from a VRF's
   TAP as received by the VRF's device, and applies that device's settings.
 
 Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them. If
-another program opens a leak again, `recheck` closes it, and `repairs` counts it.
+another program opens a leak again, `recheck` closes the leak, and `repairs` counts the repair.
 
 Depends on wire. Sends its requests to the kernel through `Asking`.
 """
@@ -120,7 +120,8 @@ class VrfDevices:
         """Finds or creates the device of each VRF but the default one, closes its leaks and sets it
         up.
 
-        Returns False if the kernel has no VRF devices. Raises OSError if it refuses a request.
+        Returns False if the kernel has no VRF devices. Raises OSError if the kernel refuses a
+        request.
         """
         named = [(vrf, vrf.device) for vrf in vrfs if vrf.device is not None]
         for vrf, name in named:
@@ -225,7 +226,7 @@ class VrfDevices:
     def _close(
         self, device: str, table: int, apply_settings: Callable[[str], list[str]]
     ) -> list[str]:
-        """Closes all leaks. Returns a description of each that was open."""
+        """Closes all leaks. Returns a description of each leak that was open."""
         found = []
         for name in SOCKETS:
             if self._is_open(name):
@@ -261,10 +262,10 @@ class VrfDevices:
     def _put_vrfs_before_local(self, family: int) -> bool:
         """Puts the rule for VRFs' tables before the rule for the local table.
 
-        Returns whether that rule was not before it. Invariant: the local table always has a rule,
-        and only the VRFs' rule is before it. The kernel inserts rules that another program adds
-        without a priority before the second rule, so they stay after the local table's. Among rules
-        of equal priority, the older one is first, and is deleted first.
+        Returns whether the order was wrong. Invariant: the local table always has a rule, and only
+        the VRFs' rule is before it. If another program adds a rule without a priority, the kernel
+        inserts it before the second rule. So such a rule stays after the local table's rule. Among
+        rules of equal priority, the oldest comes first, and a deletion removes the oldest.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -279,7 +280,7 @@ class VrfDevices:
         self._add(RTM_NEWRULE, _rule(family, RoutingRule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
-        # it is there if a controller was killed before the deletion
+        # The second local rule exists already if a controller was killed before the deletion.
         if local not in rules[at + 1 :]:
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
@@ -293,8 +294,8 @@ class VrfDevices:
 
 
 class RoutingRule(NamedTuple):
-    """Holds the needed fields of a routing rule. `to_vrfs`: it selects the table of the packet's
-    VRF."""
+    """Holds the needed fields of a routing rule. `to_vrfs`: the rule selects the table of the
+    packet's VRF."""
 
     priority: int
     table: int = 0

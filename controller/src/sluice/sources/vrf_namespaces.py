@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides how the host stack isolates each VRF, and creates the network namespaces for that.
+"""Decides how the host stack isolates each VRF, and creates network namespaces for VRFs.
 
 The default is VRF devices if the kernel has them (sources.vrf_devices). The second choice is a
 network namespace for each VRF. Without either, VRFs share the stack (sources.shared_stack). A VRF's
@@ -99,7 +99,8 @@ class VrfNamespaces:
             found = "made" if namespace.made else "found"
             log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
         left = {name: mark for name, mark in known.items() if name not in made}
-        # a name stays in the file until its namespace is removed, in case of a crash
+        # A name stays in the file until its namespace is removed. So a crash leaves no namespace
+        # without a record.
         if made != known:
             replace_json(self._file, made | left)
         for name, mark in left.items():
