@@ -58,7 +58,7 @@ class TableComparison:
 
 
 class AuditReport:
-    """Results of one part of the audit since the start. Times are in seconds."""
+    """Holds the results of one part of the audit since the start. Times are in seconds."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -71,7 +71,7 @@ class AuditReport:
         """Number of repairs by kind."""
         self.last: deque[Repair] = deque(maxlen=KEPT_REPAIRS)
         self.problem: str | None = None
-        """Why the last round is not complete."""
+        """Reason why the last round is not complete."""
 
     def completed(self, compared: int, seconds: float, now: float) -> None:
         """Records a complete round."""

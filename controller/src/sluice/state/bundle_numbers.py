@@ -14,7 +14,7 @@ FIRST, LAST = 0x8000, 0xFFFF
 
 
 class TooManyBundlesError(Exception):
-    """Tells that there are more bundles than numbers. No bundle was added."""
+    """Reports that there are more bundles than numbers. No bundle was added."""
 
 
 class BundleNumbers:

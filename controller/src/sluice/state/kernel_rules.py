@@ -7,16 +7,17 @@ the policies, each as a visible rule.
 
 Order: the policy with the lowest priority value is first. Among policies of one priority the kernel
 uses the order of insertion. Neither an index nor a dump shows that order once a policy was updated.
-So here the strictest policy is first: discard, protect, bypass; then the lowest index. If a bypass
-overlaps a stricter policy of its priority, a problem names both.
+So this module puts the strictest policy first: discard, protect, bypass. Among equally strict
+policies, the lowest index is first. If a bypass overlaps a stricter policy of its priority, a
+problem names both policies.
 
 A policy that cannot be mirrored fails closed: it becomes a discard of all packets that it might
-match. A problem names it.
+match. A problem names the policy.
 
 A protecting template becomes a bundle, named by its addresses and reqid. Policies with the same
 template share the bundle. Two kinds of outbound templates are special:
 
-- A template that names an SPI (strongSwan's do): the SA with this SPI serves the bundle
+- A template may name an SPI (strongSwan's templates do). Then the bundle uses the SA with this SPI
   (`kernel_sas`). No policy of the bundle may name another SPI.
 - A transport template without addresses, for more than one host, is a trap (Libreswan's
   `auto=ondemand`). Its bundle never has an SA. So its packets are dropped and cause acquires until
@@ -70,16 +71,16 @@ SCOPES = {
 MODES = {KernelMode.TUNNEL: "tunnel", KernelMode.TRANSPORT: "transport"}
 ANY_OCTET = NumberRange(0, 0xFF)
 BYPASS = 2
-"""Strictness of a bypass. Among policies of one priority the least strict is the last."""
+"""Strictness of a bypass. Among policies of one priority the least strict policy is the last."""
 MOST_COMPARED = 100_000
 """Limit of pairs of policies of one priority that are compared for overlaps."""
 
 
 class KernelBundle(NamedTuple):
-    """Describes ESP between two addresses, as templates require it.
+    """Describes the ESP between two addresses that templates require.
 
-    `local` is this router's address. `trap` names a policy whose packets only cause acquires; then
-    both addresses are unspecified.
+    `local` is this router's address. `trap` is empty, or names a trap policy, whose packets only
+    cause acquires. For a trap, both addresses are unspecified.
     """
 
     local: Address
@@ -114,7 +115,7 @@ class MirroredRules(NamedTuple):
 
 
 class NotMirroredError(Exception):
-    """Tells why a policy cannot be mirrored."""
+    """Reports why a policy cannot be mirrored."""
 
 
 def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> MirroredRules:
@@ -260,7 +261,7 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
 
 
 def _is_trap(policy: KernelPolicy, template: Template) -> bool:
-    """Returns whether a policy is a trap: each pair of its hosts would need an SA of its own."""
+    """Returns whether a policy is a trap: each pair of its hosts would need its own SA."""
     selector = policy.selector
     return (
         policy.direction is PolicyDirection.OUT
@@ -294,8 +295,8 @@ def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
 def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
     """Returns source and destination address of a template's ESP packets.
 
-    In transport mode, a host address of the selector replaces an unspecified one. Raises
-    NotMirroredError if an address remains unspecified.
+    In transport mode, a host address of the selector replaces an unspecified address of the
+    template. Raises NotMirroredError if an address remains unspecified.
     """
     ends = []
     for end, prefix in (
@@ -323,7 +324,7 @@ def _discard_rule(policy: KernelPolicy) -> Rule:
 def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
     """Returns a discard rule with a policy's selectors.
 
-    A policy has one address family, even with `0.0.0.0/0`.
+    The rule applies to one address family only, even if the policy's prefix is `0.0.0.0/0`.
     """
     selector = policy.selector
     return Rule(
@@ -361,7 +362,8 @@ def _ports(selector: KernelSelector) -> _Ports:
 
 
 def _range(port: PortMatch) -> NumberRange:
-    """Returns the ports that match under a mask. Raises NotMirroredError if they are no range."""
+    """Returns the ports that match under a mask. Raises NotMirroredError if they do not form a
+    range."""
     open_bits = ~port.mask & 0xFFFF
     if open_bits & open_bits + 1:
         raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is no range")

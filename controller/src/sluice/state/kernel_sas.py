@@ -4,17 +4,18 @@
 A state belongs to the bundle whose template matches its addresses, mode and reqid. A template
 without a reqid matches any reqid.
 
-One outbound state of a bundle serves, as in the kernel: the state whose SPI the policies name, or
-else the newest one. Older states stay for packets in flight: rekeying is make-before-break. A
-`fresh` state does not serve yet if no SPI is named and the bundle has an older state. The reason: a
+A bundle sends with one outbound state, as the kernel does: the state whose SPI the policies name,
+or else the newest state. Older states stay for packets in flight: rekeying is make-before-break. A
+`fresh` state is not used yet if no SPI is named and the bundle has an older state. The reason: a
 daemon that answers a rekey (Libreswan) installs the new state before the peer can know of it.
 
-A state that cannot be mirrored is left out, and a problem names it. Its SPI is then unknown
-inbound, and a bundle without an outbound SA drops its packets.
+A state that cannot be mirrored is left out, and a problem names it. If it is inbound, its packets
+are dropped, since their SPI is unknown. If it is outbound and the bundle has no other outbound SA,
+the bundle's packets are dropped.
 
-Invariant: a state with which the kernel itself has sent is never mirrored. Otherwise two senders
-would use the same sequence numbers, and so the same nonces, with one key. Pure; depends on sa_model
-and xfrm_model.
+Invariant: a state with which the kernel itself has sent packets is never mirrored. Otherwise two
+senders would use the same sequence numbers, and so the same nonces, with one key. Pure; depends on
+sa_model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ CIPHERS = {
     ("cbc(aes)", 32): "aes-256-cbc-hmac-sha-256-128",
     ("ecb(cipher_null)", 0): "null-hmac-sha-256-128",
 }
-"""Algorithms by the kernel's name and the key length in bytes. All use HMAC-SHA-256-128."""
+"""Encryption algorithms by the kernel's name and the key length in bytes. All are used with
+HMAC-SHA-256-128."""
 ICV_BITS = 128
 MODES = {KernelMode.TUNNEL: SaMode.TUNNEL, KernelMode.TRANSPORT: SaMode.TRANSPORT}
 
@@ -91,8 +93,8 @@ class MirroredState(NamedTuple):
 class MirroredStates(NamedTuple):
     """Holds all mirrored states. `problems` has a sentence on each state that was left out.
 
-    `used_by_kernel` has the states that were left out because the kernel has sent with them. They
-    need a rekey.
+    `used_by_kernel` has the states that were left out because the kernel itself has sent packets
+    with them. These states need a rekey.
     """
 
     states: tuple[MirroredState, ...]
@@ -108,11 +110,12 @@ class BundleIds(NamedTuple):
 
 
 class NotMirroredError(Exception):
-    """Tells why a state cannot be mirrored."""
+    """Reports why a state cannot be mirrored."""
 
 
 class UsedByKernelError(NotMirroredError):
-    """Tells that the kernel has sent with a state. A second sender would repeat its nonces."""
+    """Reports that the kernel itself has sent packets with a state. A second sender would repeat
+    the nonces."""
 
 
 def mirror_states(
@@ -125,8 +128,8 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given its mirrored policies.
 
-    Bundles of `rules` that have no number are ignored. `own` are this router's addresses, which
-    distinguish inbound from outbound states.
+    Bundles of `rules` that have no number are ignored. `own` has this router's addresses: by them,
+    inbound states are distinguished from outbound states.
     """
     by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}
     for bundle in rules.bundles.values():
@@ -168,9 +171,10 @@ def _with_selected_spi(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     problems: list[str],
 ) -> Iterable[MirroredState]:
-    """Drops outbound SAs that a bundle's policies do not use, because they name another SPI.
+    """Removes outbound SAs that a bundle does not use because its policies name another SPI.
 
-    These are the SAs newer than the one with the named SPI, or all if no SA has this SPI.
+    These are all SAs that are newer than the SA with the named SPI. If no SA has this SPI, these
+    are all SAs of the bundle.
     """
     spis = {bundle: named_spi(asking) for bundle, asking in policies.items()}
     reached = {
@@ -194,9 +198,9 @@ def _with_roles(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     fresh: Container[StateKey],
 ) -> Iterable[MirroredState]:
-    """Marks the outbound SAs of each bundle that do not serve.
+    """Marks the outbound SAs with which a bundle does not send.
 
-    SAs older than the serving one are retiring, newer ones are coming.
+    SAs that are older than the SA in use are retiring. Newer SAs are coming.
     """
     serving: dict[str, int] = {}
     for at, one in enumerate(found):
@@ -245,7 +249,7 @@ def _settings(
     bundle: KernelBundle,
     numbers: BundleIds,
 ) -> SaSettings:
-    """Returns the settings on which router and engine must agree; raises NotMirroredError."""
+    """Returns the SA settings that router and engine share. Raises NotMirroredError."""
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -281,9 +285,9 @@ def _settings(
 def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) -> None:
     """Raises NotMirroredError if a state cannot be mirrored.
 
-    `policies` are the policies of the state's bundle and direction. An SA serves all policies of
-    its bundle. But the kernel uses a state only for packets that match the state's selector. So a
-    state is refused if its selector differs from that of a policy.
+    `policies` are the policies of the state's bundle and direction. The router uses an SA for all
+    policies of its bundle. But the kernel uses a state only for packets that match the state's
+    selector. So a state is refused if its selector differs from a policy's selector.
     """
     encapsulation = state.encapsulation
     is_restricted = not _selects_everything(state)

@@ -6,8 +6,8 @@ netlink), and the frame's length with the header, in network order. zebra 8.4.4 
 DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update, so that no
 packets are lost in between.
 
-In production `sluice._native.FpmServer` splits the stream into frames; `FrameSplitter` does so for
-recordings and tests.
+In production `sluice._native.FpmServer` splits the stream into frames. For recordings and tests,
+`FrameSplitter` splits it.
 """
 
 from __future__ import annotations

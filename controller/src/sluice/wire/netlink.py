@@ -55,7 +55,7 @@ def align(length: int) -> int:
 
 
 def messages(data: bytes) -> Iterator[Message]:
-    """Yields the messages in `data`. Raises WireError at the first one with an invalid length."""
+    """Yields the messages in `data`. Raises WireError at a message with an invalid length."""
     offset, end = 0, len(data)
     while offset < end:
         if end - offset < HEADER.size:
@@ -74,8 +74,8 @@ def messages(data: bytes) -> Iterator[Message]:
 
 
 def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
-    """Returns the attributes in `body` from `start` on, by type. A repeated type has its last
-    value.
+    """Returns the attributes in `body` from `start` on, by type. If a type is repeated, its last
+    value counts.
 
     `base` is added to the offsets in errors. Raises WireError at an invalid length.
     """
@@ -113,5 +113,5 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """Encodes one message with port 0. The kernel replaces the port by the sender's."""
+    """Encodes one message with port 0. The kernel replaces it by the port of the sender."""
     return HEADER.pack(HEADER.size + len(body), kind, flags, sequence, 0) + body
