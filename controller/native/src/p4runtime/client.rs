@@ -242,7 +242,7 @@ impl Client {
         self.call(token, Method::Ports, Bytes::new())
     }
 
-    /// Asks sluice-switch to simulate a packet that arrives on a port. Other targets answer
+    /// Asks sluice-switch for a dry run of a packet that arrives on a port. Other targets answer
     /// UNIMPLEMENTED.
     ///
     /// # Errors
@@ -328,7 +328,7 @@ impl Client {
         })
     }
 
-    /// Returns an error if the session has ended. The queues alone do not show this, because they
+    /// Returns an error if the session has ended. The state of the queues does not show this: they
     /// close later, when the connection is dropped.
     fn check_open(&self) -> Result<(), ClientError> {
         let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
