@@ -20,7 +20,7 @@ def interface_address(value: object) -> InterfaceAddress:
     found = InterfaceAddress.parse(scalars.text(value))
     why = _why_not(found)
     if why is not None:
-        raise ValueError(f"{found} {why}; give the interface an address of its own")
+        raise ValueError(f"{found} {why}; give the interface a unicast host address")
     return found
 
 
@@ -35,7 +35,7 @@ def _why_not(found: InterfaceAddress) -> str | None:
     if address.is_loopback:
         return "is a loopback address"
     if address.is_multicast:
-        return "is a group's address"
+        return "is a multicast address"
     if isinstance(address, ipaddress.IPv4Address):
         if address in _THIS_NETWORK or address.is_reserved:
             return "is reserved"
@@ -45,7 +45,7 @@ def _why_not(found: InterfaceAddress) -> str | None:
         return None
     host = int(address) & (1 << address.max_prefixlen - found.length) - 1
     if host == 0:
-        return "is the subnet's own address"
+        return "is the address of the subnet itself"
     if address.version == 4 and host == (1 << address.max_prefixlen - found.length) - 1:
         return "is the subnet's broadcast address"
     return None

@@ -127,7 +127,10 @@ class KernelMirror:
         """Yields one sentence for each problem of the mirror."""
         if self._failure is not None:
             why = self._failure
-            yield f"SPD {self.spd} is closed, the kernel's policies are not in force: {why}"
+            yield (
+                f"SPD {self.spd} is closed and drops all packets except ND and IKE, since the"
+                f" kernel's policies are not in force: {why}"
+            )
         elif not self.kernel.synced:
             yield f"SPD {self.spd}: the kernel's policies are being read again"
         for problem in (*self._rule_problems, *self._states.problems):
@@ -195,13 +198,13 @@ class KernelMirror:
         """Closes the SPD, since the rules in force may allow more than the kernel's current
         policies."""
         if self._failure is None:
-            log.error("policy %s: the kernel's policies: %s", self.spd, why)
+            log.error("policy %s: the kernel's policies are not in force: %s", self.spd, why)
         self._failure = why
         try:
             await policy.mirror(self.spd, CLOSED)
         except PolicyError as error:
             log.error(
-                "policy %s: the switch cannot be made to drop its packets: %s", self.spd, error
+                "policy %s: the SPD cannot be closed, its previous rules stay: %s", self.spd, error
             )
 
     # -- states

@@ -66,17 +66,17 @@ class InterfaceNumbers:
         try:
             document = json.loads(self.path.read_bytes())
             if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+                raise ValueError(f"its version is {document['version']}, not {VERSION}")
             numbers = {str(name): _number(one) for name, one in document["numbers"].items()}
             if len(set(numbers.values())) != len(numbers):
-                raise ValueError("a number is two interfaces'")
+                raise ValueError("two interfaces have the same number")
             return numbers, frozenset(map(_number, document["moved"]))
         except OSError as error:
             raise NumbersError(f"{self.path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise NumbersError(
-                f"{self.path}: damaged ({error}); remove it: what the switch holds of interfaces"
-                " is then closed for a moment when the controller starts"
+                f"{self.path}: damaged ({error}); remove the file and start again: the interfaces"
+                " then drop packets for a moment, until they have new numbers"
             ) from None
 
     def _save(self) -> None:
@@ -97,7 +97,7 @@ def _numbered(names: Iterable[str], known: dict[str, int]) -> tuple[dict[str, in
         wanted = set(names)
         free += sorted(numbers.pop(name) for name in known if name not in wanted)
     if len(free) < len(new):
-        raise NumbersError(f"{MAX_INTERFACES} interfaces and engines together are the most")
+        raise NumbersError(f"at most {MAX_INTERFACES} interfaces and engines together are possible")
     given = dict(zip(new, free, strict=False))
     return numbers | given, frozenset(given.values()) & taken
 
@@ -109,5 +109,5 @@ def _name(engine: EngineConfig) -> str:
 
 def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INTERFACES:
-        raise ValueError(f"{value!r} is no number of an interface")
+        raise ValueError(f"{value!r} is not the number of an interface")
     return value

@@ -70,7 +70,7 @@ class PortWatch:
         if is_silent:
             self._unanswered = (
                 f"the switch at {self._config.switch.address} has not answered for {PATIENCE:g} s:"
-                f" it hangs, or has too little of the processor",
+                f" it hangs, or gets too little CPU time",
             )
         _log_changes(before, self._unanswered)
 
@@ -115,14 +115,13 @@ class PortWatch:
             state = self.state_of(engine.port)
             if state == "absent":
                 yield (
-                    f"engine {engine.id}: the switch has no port {engine.port}, so what it should"
-                    f" encrypt or decrypt is dropped as NO_ENGINE; attach it (sluice-switch ctl"
-                    f" add-port)"
+                    f"engine {engine.id}: the switch has no port {engine.port}, so it drops this"
+                    f" engine's packets as NO_ENGINE; attach the port (sluice-switch ctl add-port)"
                 )
             elif state == "down":
                 yield (
                     f"engine {engine.id}: the link of the switch's port {engine.port} is down, so"
-                    f" what it should encrypt or decrypt is dropped as NO_ENGINE"
+                    f" the switch drops this engine's packets as NO_ENGINE"
                 )
 
 

@@ -54,7 +54,9 @@ def drop(keep: frozenset[int] = KEPT) -> None:
         if int(task.name) == threading.get_native_id():
             continue
         if int(_status(task, "CapPrm"), 16) & ~_mask(keep) or _status(task, "NoNewPrivs") != "1":
-            raise PrivilegeError(f"thread {task.name} runs with privileges; it must give up its")
+            raise PrivilegeError(
+                f"thread {task.name} runs with privileges, which it must give up first"
+            )
     give_up(keep)
 
 
@@ -67,7 +69,7 @@ def give_up(keep: frozenset[int] = KEPT) -> None:
     wanted = _mask(keep)
     if wanted & ~permitted:
         raise PrivilegeError(
-            "the controller makes TAPs and needs CAP_NET_ADMIN: run it as root, or give it that"
+            "the controller creates TAPs and needs CAP_NET_ADMIN: run it as root, or give it this"
             " capability"
         )
     try:

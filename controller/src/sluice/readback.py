@@ -59,7 +59,7 @@ async def read(
                 progressed()
                 await asyncio.sleep(0)
         except DecodeError as error:
-            message = f"a ReadResponse that is no protobuf: {error}"
+            message = f"the switch sent a ReadResponse that cannot be decoded: {error}"
             raise P4RuntimeError(INTERNAL, message) from None
 
 

@@ -692,7 +692,7 @@ class Reconciler:
 
     def _missing_reference(self, kind: EntityKind, key: EntityKey, value: EntityValue) -> str:
         if kind in self._held and key not in self.installed.by_kind[kind]:
-            return "policy does not stand yet"
+            return "the policy is not in force yet"
         for reference in references(kind, key, value):
             if reference not in self.installed:
                 return f"{reference[0].name.lower()} {reference[1]} is not installed"

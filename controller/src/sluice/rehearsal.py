@@ -55,20 +55,20 @@ class Flow:
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.destination):
-            raise FlowError("source and destination are not of the same IP version")
+            raise FlowError("source and destination must be of the same IP version")
         if not 0 <= self.protocol <= 255:
             raise FlowError(f"protocol {self.protocol} is not between 0 and 255")
         with_ports = self.protocol in PORT_PROTOCOLS
         if with_ports and self.ports is None:
-            raise FlowError("this protocol has ports: give them")
+            raise FlowError("this protocol has ports; give a source port and a destination port")
         if self.ports is not None and not with_ports:
-            raise FlowError("this protocol has no ports")
+            raise FlowError("this protocol has no ports; leave them out")
         if self.ports is not None and not all(0 <= port <= 0xFFFF for port in self.ports):
             raise FlowError("ports are between 0 and 65535")
         if not 0 <= self.flow_label < 1 << 20:
             raise FlowError("flow labels are between 0 and 1048575")
         if self.flow_label and len(self.source) == 4:
-            raise FlowError("IPv4 has no flow labels")
+            raise FlowError("IPv4 has no flow labels; leave the flow label out")
 
 
 class TracedPath(NamedTuple):

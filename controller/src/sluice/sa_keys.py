@@ -90,7 +90,7 @@ def _private_text(path: Path) -> bytearray:
         os.close(number)
     if length == LONGEST:
         _erase(text)
-        raise KeyUnavailableError(f"{path}: too long for a key")
+        raise KeyUnavailableError(f"{path}: the file is too long for a key")
     del text[length:]
     return text
 
@@ -102,10 +102,11 @@ def _why_denied(path: Path, error: PermissionError) -> str:
         owner = path.stat().st_uid
     except OSError:
         return (
-            f"{error.strerror}: user {user}, as which the controller runs, may not enter its path"
+            f"{error.strerror}: user {user}, as which the controller runs, may not enter a"
+            " directory of the path"
         )
     if owner == user:
-        return f"{error.strerror}: its owner, user {user}, may not read it; chmod 600"
+        return f"{error.strerror}: its owner, user {user}, may not read the file; chmod 600"
     return (
         f"{error.strerror}: belongs to user {owner}, and the controller runs as user {user};"
         f" chown it to user {user}, chmod 600"

@@ -59,11 +59,11 @@ class SaStore:
         try:
             document = json.loads(text)
             if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+                raise ValueError(f"its version is {document['version']}, not {VERSION}")
             found = [self._read(entry, told) for entry in document["sas"]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SaStoreError(
-                f"{self.path}: damaged ({error!r}); remove it, and add the SAs again"
+                f"{self.path}: damaged ({error!r}); remove the file, and add the SAs again"
             ) from None
         return [stored for stored in found if stored is not None]
 

@@ -231,8 +231,8 @@ class ControllerRun:
         address, session = self.config.switch.address, self.primacy.session
         why = self.primacy.last_error if session is None else session.arbitration
         raise BadRequestError(
-            f"this controller stands by and has nothing to show or to change: {why or 'connecting'}"
-            f" (switch at {address}); ask the primary, or see `sluice show status`"
+            f"this controller is on standby and cannot answer: {why or 'connecting'}"
+            f" (switch at {address}); ask the primary controller, or see `sluice show status`"
         )
 
     async def turn(self) -> None:
@@ -348,8 +348,8 @@ class Service:
         found = differences(self._read, new)
         if found.fixed:
             raise ReloadError(
-                f"{', '.join(found.fixed)}: not to be changed while the controller runs; restart it"
-                " for that, or take the change back"
+                f"{', '.join(found.fixed)}: cannot be changed while the controller runs; restart"
+                " it, or undo the change"
             )
         life = self._life
         decided = with_isolation_of(new, life.config)

@@ -32,7 +32,7 @@ class Turns:
     async def next(self) -> None:
         """Waits for this task's turn. Raises EndedError if the controller has ended."""
         if self._ended:
-            raise EndedError("the controller was reloaded, or stands by, meanwhile; ask again")
+            raise EndedError("the controller was reloaded or is on standby now; ask again")
         if not self._scheduler.running:
             await asyncio.sleep(0)
             return
@@ -46,7 +46,7 @@ class Turns:
         self._ended = True
         for turn in self._waiting:
             if not turn.done():
-                turn.set_exception(EndedError("the controller was reloaded meanwhile; ask again"))
+                turn.set_exception(EndedError("the controller was reloaded; ask again"))
         self._waiting.clear()
 
     def _give(self) -> bool:

@@ -48,7 +48,7 @@ class SecretKey:
         return hash(self._octets)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("keys are not pickled")
+        raise TypeError("keys must not be pickled")
 
 
 class PolicyDirection(IntEnum):

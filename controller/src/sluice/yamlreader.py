@@ -100,7 +100,7 @@ class YamlReader:
                 mode = os.fstat(file.fileno()).st_mode
                 if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
                     raise ConfigError(
-                        [f"{path}: every user can write it, and so the policy; chmod o-w {path}"]
+                        [f"{path}: every user can write it and change the policy; chmod o-w {path}"]
                     )
                 text = file.read(MAXIMUM_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
