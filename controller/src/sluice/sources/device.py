@@ -100,7 +100,7 @@ class Devices:
                 remove(name)
             finally:
                 os.close(queue)
-        message = "another user opens it whenever it is made; give /dev/net/tun mode 0600"
+        message = "another user opens it each time it is created; give /dev/net/tun mode 0600"
         raise OSError(errno.EBUSY, message, name)
 
     def configure_interface(self, name: str) -> None:
@@ -176,7 +176,7 @@ def _make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in (0, os.geteuid()):
-        message = f"belongs to user {found.st_uid}, who could keep interfaces from us; remove it"
+        message = f"belongs to user {found.st_uid}, who could claim interfaces in it; remove it"
         raise OSError(errno.EPERM, message, str(directory))
     if stat.S_IMODE(found.st_mode) & 0o077:
         directory.chmod(0o700)

@@ -111,7 +111,7 @@ class FpmSource:
             return None
         return (
             f"zebra at {self.peer} runs with -n, or otherwise sends routes of several network"
-            f" namespaces: {left_out:,} messages about others than its own were ignored"
+            f" namespaces: {left_out:,} messages of other namespaces were ignored"
         )
 
     def link_changed(self, event: LinkChanged) -> None:
@@ -217,7 +217,7 @@ class FpmSource:
                 )
             self.counters["routes_of_another_namespace"] += 1
             if verdict is SenderVerdict.MISLED:
-                self._hang_up("a new replay is needed: it began with another namespace's", events)
+                self._hang_up("a new replay is needed: it began with another namespace", events)
                 return []
         return taken
 
@@ -232,7 +232,7 @@ class FpmSource:
         events += decoded
         if any(map(self._incomplete.note, decoded)):
             self.counters["replays_asked_for"] += 1
-            self._hang_up("a new replay is needed: next-hop groups may lack a leg", events)
+            self._hang_up("a new replay is needed: groups may lack a next hop", events)
 
     def _hang_up(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
         """Ends the session from this side. zebra connects again and replays everything."""

@@ -252,7 +252,8 @@ class HostInterfaces:
             try:
                 if namespace_of(ifindex) != namespace:
                     raise OSError(
-                        f"index {ifindex - base(namespace)} is too large; make {name} anew"
+                        f"the kernel's index {ifindex - base(namespace)} of {name} is too large;"
+                        " delete its network namespace and create it again"
                     )
                 devices.configure_interface(name)
                 if namespace == OWN_NAMESPACE:

@@ -110,8 +110,8 @@ class IkePorts:
             self.close()
             if numbers != {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
                 raise OSError(
-                    "UDP ports 500 and 4500, which policy bypasses for IKE, cannot be kept for"
-                    f" the users of `ike.users`: {error}; install libnftables1 and load nf_tables,"
+                    "UDP ports 500 and 4500, which bypass the policy for IKE, cannot be reserved"
+                    f" for `ike.users`: {error}; install libnftables1 and load nf_tables,"
                     " or leave `ike.users` at root and set"
                     f" net.ipv4.ip_unprivileged_port_start={max(IKE_PORTS) + 1}"
                 ) from error
@@ -175,7 +175,7 @@ class SeveralIkePorts:
 def _known_user(user: str) -> int:
     number = user_number(user)
     if number is None:
-        raise OSError(f"ike.users: there is no user {user!r}; make it, or take it out")
+        raise OSError(f"ike.users: there is no user {user!r}; create it, or remove the name")
     return number
 
 
@@ -204,7 +204,7 @@ class Netfilter:
         self._library.nft_ctx_get_output_buffer.restype = ctypes.c_char_p
         context = self._library.nft_ctx_new(0)
         if not context:
-            raise OSError("libnftables gives no context")
+            raise OSError("libnftables cannot create a context")
         self._context = ctypes.c_void_p(context)
         self._library.nft_ctx_buffer_error(self._context)
         self._library.nft_ctx_buffer_output(self._context)

@@ -71,7 +71,7 @@ class AllowedUsers:
         try:
             uid = user_of(Endpoint.parse(peer), self._here)
         except (UnknownOwner, ValueError) as error:
-            raise RefusedPeer(f"{peer}: whose connection it is cannot be told: {error}") from error
+            raise RefusedPeer(f"{peer}: its user cannot be determined: {error}") from error
         if uid not in {*map(user_number, self._users)}:
             allowed = ", ".join(self._users)
             raise RefusedPeer(f"{peer}: user {user_name(uid)} may not connect; allowed: {allowed}")
@@ -120,7 +120,7 @@ def _id(peer: Endpoint, here: Endpoint) -> bytes:
 def _user(datagram: bytes, wanted: bytes) -> int:
     for answer in messages(datagram):
         if answer.type == NLMSG_ERROR:
-            raise UnknownOwner("it is closed already")
+            raise UnknownOwner("the connection is already closed")
         start = ANSWER.size + ID.size + ID_REST.size
         if answer.type != SOCK_DIAG_BY_FAMILY or len(answer.body) < start + ANSWER_REST.size:
             continue
@@ -128,7 +128,7 @@ def _user(datagram: bytes, wanted: bytes) -> int:
         found = answer.body[ANSWER.size : ANSWER.size + ID.size]
         if found == wanted and inode:
             return int(uid)
-    raise UnknownOwner("no process holds it any more")
+    raise UnknownOwner("no process holds the connection any more")
 
 
 def user_name(uid: int) -> str:

@@ -144,7 +144,7 @@ class VrfDevices:
         link = self._link(interface)
         wanted = self._ifindex.get(vrf)
         if link is None:
-            raise OSError(errno.ENODEV, "is not there", interface)
+            raise OSError(errno.ENODEV, "does not exist", interface)
         if link.master != wanted:
             body = IFINFOMSG.pack(0, 0, 0, link.ifindex, 0, 0)
             body += attribute(IFLA_MASTER, U32.pack(wanted or 0))
@@ -189,7 +189,7 @@ class VrfDevices:
         if any(link.name == name for link in links):
             raise OSError(
                 errno.EEXIST,
-                f"is there and is no VRF device of table {vrf.table}; remove it, or give VRF"
+                f"exists but is not a VRF device of table {vrf.table}; remove it, or give VRF"
                 f" {vrf.name} another `device`",
                 name,
             )

@@ -65,7 +65,9 @@ class VrfNamespaces:
         """Returns the isolation of VRFs without a setting, on a kernel without VRF devices."""
         for vrf in wanted:
             if vrf.isolation is Isolation.DEVICE:
-                message = f"VRF {vrf.name}: isolation device: this kernel has no VRF devices"
+                message = (
+                    f"VRF {vrf.name}: this kernel has no VRF devices; give it another `isolation`"
+                )
                 raise OSError(errno.EOPNOTSUPP, message)
         if privileges.has(privileges.CAP_SYS_ADMIN):
             return Isolation.NAMESPACE
@@ -73,8 +75,8 @@ class VrfNamespaces:
         if names:
             log.warning(
                 "this kernel has no VRF devices, and network namespaces need CAP_SYS_ADMIN at the"
-                " start: VRFs %s share the host's stack with the default VRF, and of UDP the host"
-                " receives and sends only routing protocols and IKE there",
+                " start: VRFs %s share the host's stack with the default VRF, so in these VRFs the"
+                " host receives and sends no UDP except routing protocols and IKE",
                 names,
             )
         return Isolation.SHARED
@@ -118,7 +120,7 @@ class VrfNamespaces:
         try:
             if _mark(namespace) == mark:
                 namespace.remove()
-                log.info("network namespace %s is removed: no VRF has it any more", name)
+                log.info("network namespace %s is removed: no VRF uses it any more", name)
         finally:
             namespace.close()
 

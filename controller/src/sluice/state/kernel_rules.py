@@ -136,7 +136,9 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
                 _check_spi(policy, outbound.get(bundle.name, ()))
         except NotMirroredError as error:
             rule, bundle = _discard_rule(policy), None
-            problems.append(f"policy {_label(policy)} is not mirrored, its packets drop: {error}")
+            problems.append(
+                f"policy {_label(policy)} is not mirrored, its packets are dropped: {error}"
+            )
         rules[LISTS[policy.direction]].append(rule)
         if bundle is not None:
             bundles[bundle.name] = bundle
@@ -175,8 +177,9 @@ def _ambiguous(policies: Iterable[KernelPolicy]) -> list[str]:
         if len(bypassing) * len(strict) > MOST_COMPARED:
             problems.append(
                 f"{len(group)} policies have the priority {priority}, among them"
-                f" {len(bypassing)} that allow: the others go first where they overlap; give those"
-                " that allow another priority"
+                f" {len(bypassing)} that allow packets: where they overlap, the stricter policies"
+                " go first, which may not be the kernel's order; give the policies that allow"
+                " packets another priority"
             )
             continue
         for policy in bypassing:
@@ -225,12 +228,12 @@ def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
 
 def _refuse_unsupported(policy: KernelPolicy) -> None:
     problems = {
-        "it looks at marks": policy.mark != NO_MARK,
+        "it selects packets by mark": policy.mark != NO_MARK,
         "it is for an XFRM interface (if_id)": policy.if_id != 0,
-        "it is for one interface": policy.selector.ifindex != 0,
-        "it is for one user": policy.selector.user != 0,
-        "it is of type sub": policy.key.is_sub,
-        f"its action {policy.action} is not known": policy.action not in tuple(PolicyAction),
+        "it is for one interface only": policy.selector.ifindex != 0,
+        "it is for one user only": policy.selector.user != 0,
+        "its type is sub": policy.key.is_sub,
+        f"its action {policy.action} is unknown": policy.action not in tuple(PolicyAction),
         "it has more than one template": len(policy.templates) > 1,
     }
     for problem, is_so in problems.items():
@@ -242,11 +245,11 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
     """Returns the bundle of a policy's only template. Raises NotMirroredError."""
     (template,) = policy.templates
     if template.protocol != ESP:
-        raise NotMirroredError(f"its template asks for IP protocol {template.protocol}, not ESP")
+        raise NotMirroredError(f"its template requires IP protocol {template.protocol}, not ESP")
     if template.is_optional:
         raise NotMirroredError("its template is optional (level use)")
     if template.spi and policy.direction is not PolicyDirection.OUT:
-        raise NotMirroredError("its template names an SPI; name a reqid")
+        raise NotMirroredError("its template names an SPI; give it a reqid instead")
     if template.mode not in MODES:
         raise NotMirroredError(
             f"its template's mode {template.mode} is neither tunnel nor transport"
@@ -287,8 +290,8 @@ def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
     spi, named = named_spi((policy,)), named_spi(others)
     if spi and named and spi != named:
         raise NotMirroredError(
-            f"its template names the SPI {spi:#x}, that of another policy of its reqid {named:#x};"
-            " give each a reqid"
+            f"its template names the SPI {spi:#x}, but another policy of the same reqid names"
+            f" {named:#x}; give each policy its own reqid"
         )
 
 
@@ -308,7 +311,7 @@ def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, A
         elif template.mode == KernelMode.TRANSPORT and _is_host(prefix):
             ends.append(prefix.address)
         else:
-            raise NotMirroredError("its template leaves an address open")
+            raise NotMirroredError("its template leaves an address unspecified")
     return ends[0], ends[1]
 
 
@@ -358,7 +361,7 @@ def _ports(selector: KernelSelector) -> _Ports:
         return _Ports(source, destination, None)
     if selector.protocol in ICMP_PROTOCOLS:
         return _Ports(None, None, (_icmp(selector),))
-    raise NotMirroredError(f"it looks at ports of IP protocol {selector.protocol}")
+    raise NotMirroredError(f"it selects ports of IP protocol {selector.protocol}")
 
 
 def _range(port: PortMatch) -> NumberRange:
@@ -366,7 +369,7 @@ def _range(port: PortMatch) -> NumberRange:
     range."""
     open_bits = ~port.mask & 0xFFFF
     if open_bits & open_bits + 1:
-        raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is no range")
+        raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is not a range")
     low = port.value & port.mask
     return NumberRange(low, low | open_bits)
 
@@ -379,7 +382,7 @@ def _icmp(selector: KernelSelector) -> NumberRange:
     if types.high > 0xFF or codes.high > 0xFF:
         raise NotMirroredError("its ICMP types or codes are above 255")
     if types.low != types.high and codes != ANY_OCTET:
-        raise NotMirroredError("it looks at the codes of several ICMP types")
+        raise NotMirroredError("it selects codes of several ICMP types")
     return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
 
 

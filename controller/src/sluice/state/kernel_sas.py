@@ -153,7 +153,7 @@ def mirror_states(
         except NotMirroredError as error:
             if isinstance(error, UsedByKernelError):
                 used.append(state)
-            problems.append(f"the SA {state.key} is not mirrored, it carries nothing: {error}")
+            problems.append(f"the SA {state.key} is not mirrored and carries no packets: {error}")
             continue
         material = keys.read()
         settings = settings._replace(fingerprint=material.fingerprint())
@@ -186,8 +186,8 @@ def _with_selected_spi(
         spi = spis.get(one.bundle, 0)
         if one.association.is_outbound and spi and at > reached.get(one.bundle, -1):
             problems.append(
-                f"the SA {one.state.key} is not mirrored, it carries nothing: its policies name the"
-                f" SPI {spi:#x}"
+                f"the SA {one.state.key} is not mirrored and carries no packets: its policies name"
+                f" the SPI {spi:#x}"
             )
         else:
             yield one
@@ -221,7 +221,7 @@ def _direction(state: KernelState, own: Container[Address]) -> Direction:
     inbound, outbound = state.key.destination in own, state.source in own
     if inbound == outbound:
         which = "both" if inbound else "neither"
-        raise NotMirroredError(f"{which} of its addresses are this router's")
+        raise NotMirroredError(f"{which} of its addresses belong to this router")
     return Direction.INBOUND if inbound else Direction.OUTBOUND
 
 
@@ -240,7 +240,7 @@ def _bundle_of(
         for bundle in fitting:
             if bundle.reqid == reqid:
                 return bundle
-    raise NotMirroredError(f"no policy asks for it (reqid {state.reqid})")
+    raise NotMirroredError(f"no policy needs it (reqid {state.reqid})")
 
 
 def _settings(
@@ -293,21 +293,21 @@ def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) 
     is_restricted = not _selects_everything(state)
     fits = bool(policies) and all(policy.selector == state.selector for policy in policies)
     problems = {
-        f"it is of IP protocol {state.key.protocol}, not ESP": state.key.protocol != ESP,
+        f"its IP protocol is {state.key.protocol}, not ESP": state.key.protocol != ESP,
         "it has a mark": state.mark != NO_MARK,
         "it is of an XFRM interface (if_id)": state.if_id != 0,
-        f"it has attributes that no engine knows ({_listed(state.others)})": bool(state.others),
-        "it is to copy DSCP to the packet inside": bool(state.flags & DECAP_DSCP),
-        "it takes any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
-        "it is encapsulated otherwise than by RFC 3948": encapsulation is not None
+        f"no engine supports its attributes {_listed(state.others)}": bool(state.others),
+        "it copies DSCP to the inner packet": bool(state.flags & DECAP_DSCP),
+        "it accepts any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
+        "its encapsulation is not that of RFC 3948": encapsulation is not None
         and encapsulation.kind != UDP_ENCAP_ESPINUDP,
-        "its selector is not that of all its policies": is_restricted and not fits,
+        "its selector differs from that of a policy of its bundle": is_restricted and not fits,
     }
     for problem, is_so in problems.items():
         if is_so:
             raise NotMirroredError(problem)
     if state.sequence:
-        raise UsedByKernelError("the kernel has used it itself: rekey")
+        raise UsedByKernelError("the kernel itself has sent packets with it; rekey it")
 
 
 def _selects_everything(state: KernelState) -> bool:
@@ -323,16 +323,16 @@ def _algorithm(state: KernelState) -> str:
         name = AEADS.get((aead.name, len(aead.key)))
         if name is None or aead.icv_bits != ICV_BITS:
             text = f"{aead.name} with a key of {len(aead.key)} bytes, ICV {aead.icv_bits} bits"
-            raise NotMirroredError(f"no engine has its algorithm: {text}")
+            raise NotMirroredError(f"no engine supports its algorithm: {text}")
         return name
     cipher, integrity = state.encryption, state.integrity
     if cipher is None or integrity is None:
-        raise NotMirroredError("it has no integrity")
+        raise NotMirroredError("it has no integrity protection")
     name = CIPHERS.get((cipher.name, len(cipher.key)))
     is_known = integrity.name == "hmac(sha256)" and integrity.icv_bits == ICV_BITS
     if name is None or not is_known or len(integrity.key) != ALGORITHMS[name].integrity_key:
         text = f"{cipher.name} with {integrity.name}, ICV {integrity.icv_bits} bits"
-        raise NotMirroredError(f"no engine has its algorithms: {text}")
+        raise NotMirroredError(f"no engine supports its algorithms: {text}")
     return name
 
 

@@ -141,8 +141,8 @@ class PathSets:
         worst = max(self._inexact.values())
         text = (
             f"weights do not fit the switch's groups, whose weights sum up to {self._group_size}"
-            f" at most: group {worst.group} is to have {_listed(worst.wanted)} and has"
-            f" {_listed(worst.written)}, a share off by {worst.error:.1%}"
+            f" at most: group {worst.group} should have {_listed(worst.wanted)} but has"
+            f" {_listed(worst.written)}, with an error of {worst.error:.1%} in a share"
         )
         return {text: len(self._inexact)}
 

@@ -91,7 +91,7 @@ class RuleIds:
             fresh.append(next(supply))
         except StopIteration:
             raise TooManyRulesError(
-                f"the pipeline counts {self.maximum} rules over all SPDs (the generated ones and"
-                " each list's final discard among them), and these are more"
+                f"all SPDs together have more than {self.maximum} rules, the most that the pipeline"
+                " can count; generated rules and each list's final discard are included"
             ) from None
         return fresh[-1]

@@ -326,7 +326,7 @@ class SaTable:
             limit = f"its hard limit of {hard.seconds:,} seconds"
             use = self._uses[sa.settings.fingerprint]
             known = self._clocks().age(use.since) is not None
-            return f"{limit} is reached" if known else f"its age is not known, and it has {limit}"
+            return f"{limit} is reached" if known else f"its age is unknown, so {limit} applies"
         limits = [f"{value:,} {name}" for name, value in hard._asdict().items() if value]
         if not limits:
             return "all its sequence numbers are used"
@@ -566,11 +566,8 @@ class SaTable:
         if (bound := self._why_key_is_bound(one.sa)) is not None:
             return SaState.REKEY_NEEDED, bound
         if one.engine is None:
-            able = (
-                ", ".join(map(str, self._eligible_engines(one.sa)))
-                or "none that its bundle may use"
-            )
-            return SaState.WAITING, f"no engine answers: {able}"
+            able = ", ".join(map(str, self._eligible_engines(one.sa))) or "its bundle has none"
+            return SaState.WAITING, f"none of its engines answers: {able}"
         if one.refusal is not None:
             needed = "rekey" in one.refusal
             return (SaState.REKEY_NEEDED if needed else SaState.REFUSED), one.refusal
@@ -581,7 +578,10 @@ class SaTable:
         wanted = exclusive_resources(one.sa.settings, held=False)
         if taken := in_use[one.engine].intersection(wanted):
             what = "key" if any(map(is_key, taken)) else "SPI"
-            return SaState.WAITING, f"another SA has its {what}: give it another, or delete that SA"
+            return (
+                SaState.WAITING,
+                f"another SA has the same {what}: give this SA another {what}, or delete the other",
+            )
         return SaState.WAITING, f"engine {one.engine} is receiving it"
 
     def _why_key_is_bound(self, sa: SecurityAssociation) -> str | None:
@@ -597,7 +597,7 @@ class SaTable:
             return None
         if use.engine in able and not any(self._engines[one].reachable for one in able):
             return None
-        gone = "does not answer" if use.engine in able else "is none of its bundle's"
+        gone = "does not answer" if use.engine in able else "its bundle does not use any more"
         return (
             f"its key has encrypted on engine {use.engine}, which {gone}, and must not encrypt on"
             " another: give it a new key"

@@ -397,7 +397,7 @@ class SpdTable:
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
             return min(free, key=lambda list_id: (list_id in self._issued, list_id))
-        raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
+        raise TooManyListsError(f"all SPDs together have more than {self._maximum_list_id} lists")
 
     def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> PolicyList:
         """Returns a list with these rules and without numbers. Any thread may call it.

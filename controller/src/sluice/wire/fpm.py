@@ -55,11 +55,11 @@ class FrameSplitter:
         version, kind, length = HEADER.unpack_from(self._pending, start)
         offset = self._consumed + start
         if version != VERSION:
-            raise WireError("fpm_version", offset, f"version {version}, known is {VERSION}")
+            raise WireError("fpm_version", offset, f"version {version} instead of {VERSION}")
         if kind != TYPE_NETLINK:
-            raise WireError("fpm_type", offset + 1, f"type {kind}, known is {TYPE_NETLINK}")
+            raise WireError("fpm_type", offset + 1, f"type {kind} instead of {TYPE_NETLINK}")
         if length < HEADER.size:
-            raise WireError("fpm_length", offset + 2, f"length {length} is less than the header's")
+            raise WireError("fpm_length", offset + 2, f"length {length} is less than a header")
         return int(length)
 
 

@@ -65,7 +65,7 @@ def messages(data: bytes) -> Iterator[Message]:
             raise WireError(
                 "netlink_length",
                 offset,
-                f"message length {length}, possible is {HEADER.size} to {end - offset}",
+                f"message length {length} is not between {HEADER.size} and {end - offset}",
             )
         yield Message(
             kind, flags, sequence, port, data[offset + HEADER.size : offset + length], offset
@@ -87,8 +87,8 @@ def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
             raise WireError(
                 "attribute_length",
                 base + start,
-                f"attribute {kind & ATTRIBUTE_TYPE_MASK} has length {length}, "
-                f"possible is 4 to {end - start}",
+                f"length {length} of attribute {kind & ATTRIBUTE_TYPE_MASK} is not between 4 and"
+                f" {end - start}",
             )
         found[kind & ATTRIBUTE_TYPE_MASK] = body[start + 4 : start + length]
         start += (length + 3) & ~3

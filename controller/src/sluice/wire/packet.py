@@ -134,7 +134,7 @@ def parse_ipv4(packet: bytes) -> IPv4:
     if header < IPV4_HEADER or header > total:
         raise WireError("ipv4_header_length", 0, f"header {header}, total {total} bytes")
     if total > len(packet):
-        raise WireError("ipv4_total_length", 2, f"total length {total}, here are {len(packet)}")
+        raise WireError("ipv4_total_length", 2, f"total length {total}, only {len(packet)} present")
     return IPv4(
         header,
         tos,
@@ -229,7 +229,7 @@ def parse_ipv6(packet: bytes) -> IPv6:
         raise WireError("ipv6_version", 0, f"version {first >> 28}")
     if IPV6_HEADER + payload > len(packet):
         raise WireError(
-            "ipv6_payload_length", 4, f"payload length {payload}, here are {len(packet)}"
+            "ipv6_payload_length", 4, f"payload length {payload}, only {len(packet)} present"
         )
     return IPv6(
         first >> 20 & 0xFF, first & 0xFFFFF, payload, next_header, hop_limit, source, destination
@@ -276,7 +276,9 @@ def ipv6_upper_layer(packet: bytes) -> UpperLayer:
             offset += (length + 1) * 8
         protocol = following
     if offset > end:
-        raise WireError("ipv6_extension_truncated", end, f"the chain ends {offset - end} behind it")
+        raise WireError(
+            "ipv6_extension_truncated", end, f"the chain is {offset - end} bytes too long"
+        )
     return UpperLayer(protocol, offset, 0)
 
 

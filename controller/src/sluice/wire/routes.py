@@ -242,7 +242,7 @@ def _decode_nexthop_object(
 def _group(value: bytes, base: int) -> tuple[tuple[int, int], ...]:
     if not value or len(value) % NEXTHOP_GRP.size:
         raise WireError(
-            "nexthop_group_size", base, f"{len(value)} bytes is no list of {NEXTHOP_GRP.size}"
+            "nexthop_group_size", base, f"{len(value)} bytes is not a list of {NEXTHOP_GRP.size}"
         )
     return tuple((member, weight + 1) for member, weight, _, _ in NEXTHOP_GRP.iter_unpack(value))
 

@@ -194,10 +194,12 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     enclosed = packet[offset + _ICMP_ERROR_HEADER :]
     version, header = (4, IPV4_HEADER) if len(seen.source) == 4 else (6, IPV6_HEADER)
     if len(enclosed) < header or enclosed[0] >> 4 != version:
-        raise WireError("icmp_enclosed_truncated", 0, f"no IPv{version} header in {len(enclosed)}")
+        raise WireError(
+            "icmp_enclosed_truncated", 0, f"no IPv{version} header in {len(enclosed)} bytes"
+        )
     about, at = _see(enclosed, is_own)
     if about.selectors.source != seen.destination:
-        raise WireError("icmp_enclosed_source", 0, "the error goes to another than the sender")
+        raise WireError("icmp_enclosed_source", 0, "the quoted packet has another source")
     return Quoted(
         turned(about.selectors),
         about.fragment_class,
@@ -222,7 +224,7 @@ def too_big(frame: bytes) -> TooBig | None:
     source, destination = seen.source, seen.destination
     pseudo = b"" if is_ipv4 else pseudo_header(source, destination, len(message), ICMPV6)
     if fragment is not None or internet_checksum(pseudo + message):
-        raise WireError("icmp_checksum", offset, "an error in fragments, or with a wrong checksum")
+        raise WireError("icmp_checksum", offset, "the error is fragmented or has a wrong checksum")
     quoted = quoted_packet(frame, is_own=True)
     if quoted is None:
         return None
@@ -316,7 +318,9 @@ def _see(packet: bytes, is_own: bool) -> _Walk:
         identification, start, more = upper.fragment
         end = start + len(packet) - upper.headers
         if upper.protocol == TCP and start == _FRAGMENT_UNIT and len(source) == 4:
-            raise WireError("fragment_overlap", upper.offset, "it starts inside the TCP header")
+            raise WireError(
+                "fragment_overlap", upper.offset, "the fragment starts inside the TCP header"
+            )
         fragment_protocol = upper.protocol if len(source) == 4 else 0
         fragment = Fragment(identification, fragment_protocol, start, end, more)
     seen = Selectors(source, destination, protocol, source_port, destination_port, icmp, is_own)
@@ -326,7 +330,7 @@ def _see(packet: bytes, is_own: bool) -> _Walk:
 def _ipv4_upper(packet: bytes) -> _Upper:
     header = (packet[0] & 0xF) * 4
     if not IPV4_HEADER <= header <= len(packet):
-        raise WireError("ipv4_header_length", 0, f"header {header}, here are {len(packet)} bytes")
+        raise WireError("ipv4_header_length", 0, f"header {header}, packet {len(packet)} bytes")
     is_parsed = header == IPV4_HEADER or _walk_options(packet[IPV4_HEADER:header])
     identification, flags = _PORTS.unpack_from(packet, 4)
     start, more = (flags & IPV4_OFFSET_MASK) * _FRAGMENT_UNIT, bool(flags & _IPV4_MORE)
