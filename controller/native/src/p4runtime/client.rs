@@ -355,7 +355,7 @@ fn check(options: &Options) -> Result<(), ClientError> {
         return refuse("a queue limit of 0 holds nothing: use 1 or more".to_owned());
     }
     if options.request_timeout.is_zero() {
-        return refuse("a request timeout of 0 refuses every answer: use more".to_owned());
+        return refuse("with a request timeout of 0 every request fails: use more".to_owned());
     }
     check_election_id(options.election_id)
 }
