@@ -2,8 +2,8 @@
 """Builds ICMP errors of a router (RFC 792, 1191, 1812, 4443), or refuses to send one.
 
 `error_for` decides whether an error may be sent, and builds it. `RateLimiter` bounds the rate of
-errors. Neither does I/O: the caller passes the packet, the time and the source address, and sends
-the result. The caller also counts each `IcmpErrorRefusal` by name. Depends on wire.packet.
+errors. This module does no I/O: the caller passes the packet, the time and the source address, and
+sends the result. The caller also counts each `IcmpErrorRefusal` by name. Depends on wire.packet.
 """
 
 from __future__ import annotations
@@ -245,9 +245,9 @@ class TokenBucket:
 class RateLimiter:
     """Bounds the errors sent (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 
-    There is one bucket for all errors, and one for each destination host (an IPv6 /64 counts as one
-    host). So one busy host does not use up the error budget of the other hosts. At most `max_hosts`
-    buckets are kept; the oldest bucket is evicted.
+    There is one bucket for all errors, and a further bucket for each destination host. (An IPv6 /64
+    counts as one host.) So one busy host does not use up the error budget of the other hosts. At
+    most `max_hosts` buckets are kept; the oldest bucket is evicted.
     """
 
     def __init__(

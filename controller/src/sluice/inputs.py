@@ -101,7 +101,7 @@ class HostInput(Protocol):
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
-        """The kernel's VRF device of each VRF except the default one, by the VRF's number.
+        """The kernel's VRF device of each VRF except the default VRF, by the VRF's number.
 
         None if the VRF shares the host's stack with the default VRF.
         """
@@ -183,7 +183,7 @@ class XfrmInput(Protocol):
 
     @property
     def policies(self) -> Mapping[PolicyKey, KernelPolicy]:
-        """All policies except per-socket ones."""
+        """All policies except policies of single sockets."""
 
     @property
     def states(self) -> Mapping[StateKey, KernelState]:

@@ -8,7 +8,7 @@
 
 An IKE daemon writes policies and states one by one, so changes are collected for a moment. The
 daemon's packets to the peer wait until the changes are in force (`ike_order`). If a kernel's
-policies cannot be brought into force, its SPD closes: all packets but ND and IKE are dropped, and
+policies cannot be brought into force, the SPD closes: it drops all packets except ND and IKE, and
 the mirror tries again.
 
 The kernel passes this module's acquires on to all key managers, like acquires for its own packets.
@@ -57,7 +57,8 @@ to each pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together, and their burst."""
 MOST_ACQUIRED = 4096
-"""Number of bundles, and of pairs of hosts in traps, whose last acquire is remembered."""
+"""Maximum number of remembered acquires: the last acquire of each bundle and, in traps, of each
+pair of hosts."""
 CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
@@ -264,7 +265,7 @@ class KernelMirror:
     def report(self, reports: Iterable[SaReport]) -> None:
         """Reports usage and expiries of SAs to the kernel.
 
-        The kernel passes an expiry on to the IKE daemon like one of its own.
+        The kernel passes such an expiry on to the IKE daemon, as if the kernel had detected it.
         """
         mirrored = {identity(one.association): one.state for one in self.states}
         for one in reports:

@@ -73,7 +73,7 @@ def mask_address(address: Address, length: int) -> Address:
 
 
 class Prefix(NamedTuple):
-    """Holds an address prefix. Bits after `length` are zero. The family is that of `address`."""
+    """Holds an address prefix. Bits after `length` are zero. `address` determines the family."""
 
     address: Address
     length: int
@@ -222,7 +222,7 @@ class RouteDeleted(NamedTuple):
 class NexthopObjectUpdated:
     """A next-hop object is new or replaced (RTM_NEWNEXTHOP).
 
-    It has one `nexthop`, or a `group` of (object id, weight).
+    The object has one `nexthop`, or a `group` of (object id, weight).
     """
 
     id: int
@@ -243,8 +243,8 @@ class NexthopObjectDeleted:
 class FpmSessionOpened:
     """A routing daemon connected and will now replay all its routes and next-hop objects.
 
-    The following events belong to this session until it closes or another opens. `namespace` is the
-    network namespace of the daemon. Each namespace has its own daemon.
+    The following events belong to this session until the session closes or another session opens.
+    `namespace` is the network namespace of the daemon. Each namespace has its own daemon.
     """
 
     peer: str

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps this controller primary: opens one session after another.
 
-`Primacy.acquire` returns a session once it may write. One of several controllers is primary. The
-others are on standby (`wait_for_primacy`): they wait until the switch reports that it has no
-primary, and never displace a primary. A primary that loses this role, and does not regain it within
-its patience, is displaced (`DisplacedError`). A displaced controller must release the resources of
-a primary.
+`Primacy.acquire` returns a session once the session may write. Of several controllers, only one is
+primary. The other controllers are on standby (`wait_for_primacy`): they wait until the switch
+reports that it has no primary, and never displace a primary. A primary that loses this role, and
+does not regain it within its patience, is displaced (`DisplacedError`). A displaced controller must
+release the resources of a primary.
 Depends on p4runtime.
 """
 
@@ -63,8 +63,8 @@ class Primacy:
     """Opens the sessions of one controller.
 
     `connect` creates a client that arbitrates with an election id. `patience` is in seconds; None:
-    no limit. `first_id`, if given, is the election id of the first session. It is set to displace
-    an earlier session with a lower id.
+    no limit. `first_id`, if given, is the election id of the first session. The caller sets it to
+    displace an earlier session, which has a lower id.
     """
 
     def __init__(

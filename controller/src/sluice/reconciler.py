@@ -241,7 +241,7 @@ class Reconciler:
             yield
 
     def hold(self, kinds: Iterable[EntityKind]) -> None:
-        """Defers new entities of these kinds until `open`; still corrects installed ones."""
+        """Defers new entities of these kinds until `open`. Still corrects installed entities."""
         self._held = frozenset(kinds)
 
     def open(self) -> None:
@@ -484,9 +484,10 @@ class Reconciler:
     ) -> None:
         """Writes entities of committed kinds at once, ahead of everything queued.
 
-        They become desired when the switch has acknowledged them. With `atomic` the switch applies
-        all or none, between two packets. Raises P4RuntimeError if the switch refuses one, or if the
-        session ends. Then only a read-back shows which of them the switch holds.
+        The entities become desired when the switch has acknowledged them. With `atomic` the switch
+        applies all of them or none, between two packets. Raises P4RuntimeError if the switch
+        refuses an entity, or if the session ends. After such an error, only a read-back shows which
+        entities the switch holds.
         """
         entries = list(kind_entries)
         updates = []

@@ -2,8 +2,9 @@
 """Finds the route, group and next hop of a flow by a dry run of one packet in the switch.
 
 The switch runs its own program on its own tables, so it selects the same group member as for a real
-packet. It sends and counts nothing. The packet is of local origin, and the pipeline routes it. So
-neither admission nor inbound policy applies to it. Its routing is the same as for any other packet.
+packet. In a dry run, the switch sends and counts nothing. The packet is of local origin, and the
+pipeline routes it. So neither admission nor inbound policy applies to the packet. Its routing is
+the same as for any other packet.
 Only sluice-switch can do this. Depends on model, policy.model, p4, p4runtime and wire.
 """
 

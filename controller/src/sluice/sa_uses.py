@@ -88,7 +88,7 @@ class SaUses:
     def expire(self, keys: Iterable[str]) -> None:
         """Records that SAs are used up: always in memory, and on disk unless this raises.
 
-        Later calls write what earlier ones could not write. Raises SaStoreError.
+        A later call also writes the keys that earlier calls could not write. Raises SaStoreError.
         """
         for key in keys:
             self._unwritten[key] = None

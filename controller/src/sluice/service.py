@@ -67,7 +67,7 @@ FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
     *(SaStoreError, OSError),
 )
-"""Errors that end the daemon with a message. A reload that raises one of them is refused."""
+"""Errors that end the daemon with a message. A reload that raises such an error is refused."""
 TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1
 """Time that a new primary waits for its predecessor on the host to release resources, and interval
 of its attempts, in seconds."""
@@ -115,7 +115,7 @@ class ControllerRun:
         self.controller: Controller | None = None
         self._requests: Requests | None = None
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Future that is done when the controller runs. It has an exception if that fails."""
+        """Future that is done when the controller runs, or has the error that prevented this."""
         self._handover = Handover()
         self._fast_path = FastPath(
             PacketSchema(Schema(shared.pipeline.p4info)),

@@ -36,9 +36,9 @@ class Isolation(Enum):
 class VrfConfig:
     """Describes a VRF: its number in the pipeline and its kernel routing table.
 
-    - `next_hop_vrfs` names other VRFs whose interfaces its routes may use.
-    - `device` and `namespace` name its VRF device and its network namespace, if the isolation uses
-      one. They are None for the default VRF.
+    - `next_hop_vrfs` names other VRFs. Routes of this VRF may use their interfaces.
+    - `device` and `namespace` name the VRF device and the network namespace of this VRF, if the
+      isolation uses one. Both are None for the default VRF.
     - `isolation` is None until it is decided (`sources.vrf_namespaces`), and for the default VRF.
     """
 

@@ -297,7 +297,7 @@ class YamlMapping:
         self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:
-        """Returns all pairs and marks them as read. For mappings whose keys are names."""
+        """Returns all pairs and marks them as read. Use it for mappings whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
 

@@ -9,8 +9,8 @@ never mix. A connection counts only once `admit` has accepted it; a refused conn
 a session nor changes a route. Bytes that cannot be decoded also end the session. zebra then
 connects again and replays everything; until then the routes stay as they are.
 
-A zebra with `-n` sends routes of other network namespaces as its own. These routes are left out
-(`fpm_senders`).
+A zebra with `-n` sends routes of other network namespaces as if they were routes of its own
+namespace. These routes are left out (`fpm_senders`).
 
 In a full table, nearly all frames differ from earlier ones only in the prefix. With `runs`, these
 frames arrive as a `RouteRun`: many routes in one event.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distinguishes routes of the session's network namespace from those of other namespaces.
+"""Distinguishes routes of the session's network namespace from routes of other namespaces.
 
 A zebra with `-n` has a network namespace for each VRF. It sends the routes of all namespaces as
 routes of the main table, with the interface indexes of their own namespace. If these routes were
-used for the default VRF, its packets would be sent into another VRF. zebra uses one netlink socket
-for each namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The kernel
-lists the ports of a namespace's sockets in /proc/net/netlink.
+used for the default VRF, packets of this VRF would leave in another VRF. zebra uses one netlink
+socket for each namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The
+kernel lists the ports of a namespace's sockets in /proc/net/netlink.
 
 A peer other than zebra may write any value to nlmsg_pid. So all senders are accepted until one of
 them is found to have a socket in the session's namespace. Depends on nothing.

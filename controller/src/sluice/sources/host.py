@@ -15,10 +15,10 @@ TAP (VRRP's virtual router) is an own address only while the device works; at ot
 router has the address. A macvlan device has the same kernel settings and the same VRF as the TAP
 below it.
 
-A TAP is separated when the kernel keeps its VRF apart from the others. Either the TAP and all
-macvlan devices on it belong to the kernel's VRF device of its VRF, or the TAP is in a network
-namespace of its own VRF. For all other TAPs, and until the kernel has reported its links, the rules
-of `shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
+A TAP is separated when the kernel keeps its VRF apart from the other VRFs. This is so in two cases:
+the TAP and all macvlan devices on it belong to the VRF's VRF device, or the TAP is in the VRF's
+network namespace. For all other TAPs, and until the kernel has reported its links, the rules of
+`shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
 through the kernel, so they are dropped here.
 
 Depends on `sluice._native.TapSet` (or an object with its methods) and on the kernel monitor's
@@ -106,7 +106,7 @@ class Taps(Protocol):
         """Returns (ifindex, frame) pairs in order of arrival."""
 
     def write(self, frames: list[tuple[int, bytes]]) -> int:
-        """Sends frames to the host. Returns how many of them were accepted."""
+        """Sends frames to the host. Returns the number of accepted frames."""
 
 
 class Addresses(Protocol):
@@ -189,7 +189,7 @@ class HostInterfaces:
         # has the VRFs of all other interfaces.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
-        # TAPs whose VRF the kernel keeps apart from the others.
+        # TAPs whose VRF the kernel keeps apart from the other VRFs.
         self._separated: set[int] = set()
         # MAC addresses of TAPs and of macvlan devices on them.
         self._macs: dict[int, Mac] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the kernel's links, addresses and neighbours as events, and requests changes of them.
+"""Reads the kernel's links, addresses and neighbours as events, and sends requests to change them.
 
 `KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
 (ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that

@@ -89,10 +89,10 @@ def user_number(user: str) -> int | None:
 
 
 def user_of(peer: Endpoint, here: Endpoint) -> int:
-    """Returns the uid of the process that holds `peer`'s end of a connection to `here`.
+    """Returns the uid of the process that holds the socket at `peer` of a connection to `here`.
 
-    Both ends are addresses of this host. The process held the socket when the kernel answered.
-    Raises UnknownOwner.
+    `peer` and `here` are addresses of this host. The process held the socket when the kernel
+    answered. Raises UnknownOwner.
     """
     request = _request(peer, here)
     try:

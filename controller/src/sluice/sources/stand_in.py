@@ -56,7 +56,7 @@ UNUSED_QUEUE_LIMIT = 1
 def stand_in(
     tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
 ) -> None:
-    """Forwards packets of the TAPs in `queues`, which has one queue by the name of each TAP.
+    """Forwards packets of some TAPs. `queues` maps the name of each TAP to one of its queues.
 
     Ends at `until` (monotonic), when a controller is primary, or when a session ends. Raises
     OSError if the kernel refuses an operation.

@@ -6,7 +6,7 @@ Each VRF except the default one gets a device with its routing table
 zebra identifies the VRF by the device. On a kernel without VRF devices, `sources.vrf_namespaces`
 selects another means to keep the VRFs apart.
 
-Before a TAP joins, these leaks between VRFs are closed:
+Before a TAP joins a VRF device, these leaks between VRFs are closed:
 
 - A VRF's table ends with an unreachable default route. Without it, a lookup that misses continues
   in the main table, and the host's packet leaves in the default VRF. The route's protocol is
@@ -117,8 +117,9 @@ class VrfDevices:
         """Devices that `recheck` did not find. Their VRFs do not work until the next start."""
 
     def prepare(self, vrfs: Iterable[VrfConfig]) -> bool:
-        """Finds or creates the device of each VRF but the default one, closes its leaks and sets it
-        up.
+        """Finds or creates the device of each VRF except the default VRF.
+
+        Closes the leaks of each device, and sets the device up.
 
         Returns False if the kernel has no VRF devices. Raises OSError if the kernel refuses a
         request.

@@ -90,7 +90,7 @@ class XfrmMonitor:
         self._dump_interrupted = self._again = self._complete = False
         self._lost = False
         self.is_refused = False
-        """Whether the kernel refused a dump. Then `synced` is False until `read_again`."""
+        """Whether the kernel refused a dump. If so, `synced` is False until `read_again`."""
         self._requests: dict[int, str] = {}
 
     @property

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares tables for the auditor and holds its report; pure.
 
-`TableComparison` compares what a switch holds with the record, part by part, and returns the keys
-that differ. The auditor checks these keys again, since an update may have been in flight.
+`TableComparison` compares the entries of a switch with the record, part by part, and returns the
+keys of different entries. The auditor checks these keys again, since an update may have been in
+flight.
 `AuditReport` has the result for operators. Depends on nothing.
 """
 

@@ -4,8 +4,8 @@
 `Fib.apply(events, now)` applies events in order and returns the `EntityChanges` of desired
 entities. Every event passes these stages in one direction. No stage calls an earlier stage:
 
-1. `interfaces` and `neighbors` apply events of the kernel, `rib` those of a routing daemon. A RIB
-   has its next hops resolved by `paths` and `nexthops`, and returns the changed routes.
+1. `interfaces` and `neighbors` apply events of the kernel. `rib` applies events of a routing
+   daemon: `paths` and `nexthops` resolve its next hops, and `rib` returns the changed routes.
 2. `usable_routes` says which routes their VRF may use.
 3. `onlink` derives connected prefixes and neighbours' host routes, and returns the changed
    prefixes.

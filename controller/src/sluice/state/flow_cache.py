@@ -147,7 +147,7 @@ class FlowCache:
         return None if flow is None else flow.verdict
 
     def count_stale(self) -> int:
-        """Returns the number of recorded flows that no longer serve packets."""
+        """Returns the number of recorded flows that no longer apply to packets."""
         return len(self._flows) - len(self._live)
 
     # -- packets
@@ -240,7 +240,7 @@ class FlowCache:
         else:
             self._keep_as_stale(key, flow)
 
-    # -- comparing with what the switch holds
+    # -- comparing with the switch
 
     def agrees(self, key: FlowKey, found: FlowVerdict | None) -> bool:
         """Returns whether the switch may hold this verdict (None: no entry) for a flow.

@@ -9,8 +9,8 @@ fragments that arrive after it.
 A fragment that contradicts its datagram is refused, and so are all later fragments of the datagram.
 A fragment contradicts its datagram in these cases:
 
-- It overlaps another fragment (RFC 5722). An exact duplicate is accepted.
-- It ends after the last fragment.
+- The fragment overlaps another fragment (RFC 5722). An exact duplicate is accepted.
+- The fragment ends after the last fragment.
 - The table already holds the maximum of fragments.
 
 A complete datagram is forgotten. All state is bounded: the number of datagrams, the fragments of

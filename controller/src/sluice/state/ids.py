@@ -40,7 +40,7 @@ class IdPool:
         return candidate
 
     def claim(self, wanted: int) -> None:
-        """Takes an id out of quarantine that the switch was found to hold."""
+        """Takes an id out of quarantine that was found in the switch."""
         self._quarantine.discard(wanted)
         self._taken.add(wanted)
 

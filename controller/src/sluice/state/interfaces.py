@@ -212,7 +212,8 @@ class InterfaceTable:
         ]
 
     def local_addresses(self, vrf: int) -> list[Address]:
-        """Returns the router's own addresses in a VRF, those of layer-3 interfaces first."""
+        """Returns the router's own addresses in a VRF. Addresses of layer-3 interfaces come
+        first."""
         own = [
             address.address
             for state in self.by_l3_if.values()

@@ -29,8 +29,8 @@ def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     """Returns the rules that `after` adds, removes or moves. Of a changed rule, returns both
     versions.
 
-    All other rules are in both lists in the same order. They are a longest increasing subsequence
-    of the positions, so that few rules count as moved.
+    All other rules are in both lists in the same order. A longest increasing subsequence of their
+    positions is used, so that few rules count as moved.
     """
     old, new = _identities(before), _identities(after)
     start = _common_prefix_length(old, new)

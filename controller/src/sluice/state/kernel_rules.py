@@ -103,8 +103,8 @@ class MirroredRules(NamedTuple):
     """Holds the kernel's XFRM policies, translated to an SPD.
 
     The mappings after `rules` are by bundle name. `policies` lists a bundle's outbound policies in
-    order, `inbound_policies` its inbound ones. `problems` has a sentence on each policy that could
-    not be mirrored or whose order is ambiguous.
+    order, and `inbound_policies` its inbound policies. `problems` has a sentence for each policy
+    that could not be mirrored or whose order is ambiguous.
     """
 
     rules: Mapping[Direction, tuple[Rule, ...]]
@@ -402,7 +402,7 @@ def _label(policy: KernelPolicy) -> str:
 
 
 def selector_matches(selector: KernelSelector, flow: KernelSelector) -> bool:
-    """Returns whether a policy's selector matches a packet, given as a one-packet selector."""
+    """Returns whether a policy's selector matches a packet. `flow` matches only this packet."""
     return (
         selector.source.covers(flow.source.address)
         and selector.destination.covers(flow.destination.address)

@@ -91,7 +91,7 @@ class MirroredState(NamedTuple):
 
 
 class MirroredStates(NamedTuple):
-    """Holds all mirrored states. `problems` has a sentence on each state that was left out.
+    """Holds all mirrored states. `problems` has a sentence for each state that was left out.
 
     `used_by_kernel` has the states that were left out because the kernel itself has sent packets
     with them. These states need a rekey.
@@ -128,8 +128,8 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given its mirrored policies.
 
-    Bundles of `rules` that have no number are ignored. `own` has this router's addresses: by them,
-    inbound states are distinguished from outbound states.
+    Bundles of `rules` that have no number are ignored. The direction of a state follows from `own`,
+    which has this router's addresses.
     """
     by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}
     for bundle in rules.bundles.values():

@@ -94,7 +94,7 @@ class NexthopTable:
         self._found_nexthops: dict[Path, tuple[int, Mac | None]] = {}
         self._found_groups: dict[NexthopGroup, int] = {}
 
-    # -- what the switch was found to hold
+    # -- entries found in the switch
 
     def adopt(
         self, nexthops: dict[int, Nexthop | None], groups: dict[int, NexthopGroup | None]
@@ -112,7 +112,7 @@ class NexthopTable:
                 self._found_groups.setdefault(group, identifier)
 
     def found_neighbors(self) -> dict[Path, Mac]:
-        """Returns gateways and hosts whose MAC address the switch was found to hold."""
+        """Returns gateways and hosts whose MAC address was found in the switch."""
         return {
             path: mac
             for path, (_, mac) in self._found_nexthops.items()

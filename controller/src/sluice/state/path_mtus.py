@@ -50,8 +50,8 @@ class ReportedMtu(NamedTuple):
 class PathMtu(NamedTuple):
     """Holds a path MTU in bytes of an IP packet, and what determines it.
 
-    It is determined by an ICMP error (`reported`) or an interface (`l3_if`). If both are None, the
-    configuration determines it.
+    An ICMP error (`reported`) or an interface (`l3_if`) determines the path MTU. If both fields are
+    None, the configuration determines it.
     """
 
     mtu: int

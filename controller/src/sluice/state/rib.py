@@ -11,9 +11,10 @@ The prefixes are kept in a native table (`sluice._native.RouteTable`), which ref
 number and counts its routes. `Fib` writes routes in bulk there: `entry_for` returns their entry,
 and `drop_unused` must be called for entries that may have lost their last route.
 
-Every event returns the routes whose path set or target changed, as `RouteChange`s. The caller
-chooses among the sources of a prefix. The caller must exhaust iterators of changes. If ids run out,
-such an iterator first yields the changes made so far, then raises OutOfIdsError.
+The methods that apply an event return the routes whose path set or target changed, as
+`RouteChange`s. If a prefix has routes from several sources, the caller chooses among them. The
+caller must exhaust iterators of changes. If ids run out, such an iterator first yields the changes
+made so far, then raises OutOfIdsError.
 
 Depends on model, entities, paths.
 """
@@ -275,7 +276,7 @@ class Rib:
     ) -> Iterator[RouteChange]:
         """Adds or replaces an object. Yields the routes that change at once.
 
-        Other routes change later, by `moved_objects`.
+        The other routes of the object change later: the object is in `moved_objects`.
         """
         self.table.forget_texts()
         obj = self._objects.get(event.id) or self._new_object(event.id)

@@ -470,7 +470,7 @@ class SaTable:
         return is_last, not one.sa.is_coming, -place, one.order
 
     def _add_reassembly(self, found: dict[EntityKind, dict[EntityKey, EntityValue]]) -> None:
-        """Sends all fragments of a VRF to one engine: the one with most of its inbound SAs."""
+        """Sends all fragments of a VRF to the engine that has most of the VRF's inbound SAs."""
         counts: dict[int, Counter[int]] = {}
         for key, value in found[EntityKind.INBOUND_SA].items():
             if isinstance(key, InboundSpi) and isinstance(value, Decrypt):

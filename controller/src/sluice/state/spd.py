@@ -152,7 +152,7 @@ class PolicyList:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Holds the new state of the changed lists, and their rules' numbers.
+    """Holds the new state of the changed lists, and the numbers of their rules.
 
     `rule_ids.fresh` are the numbers whose counters start from zero.
     """

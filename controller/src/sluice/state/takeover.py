@@ -3,9 +3,9 @@
 
 The switch may hold the entities of an earlier configuration, in which the numbers of interfaces,
 lists and bundles had another meaning. A packet must not be handled by a mix of old and new
-entities. So entities that differ, and whose absence drops packets, are deleted first. They are
-written again once everything that they depend on matches the new configuration. Equal entities stay
-and keep forwarding.
+entities. So entities that differ, and without which packets are dropped, are deleted first. They
+are written again once everything that they depend on matches the new configuration. Equal entities
+stay and keep forwarding.
 
 A next hop names its interface by number, and routes name the next hop. So a next hop is retired
 instead of deleted: its routes drop their packets until they are moved, and its number is not reused
@@ -44,13 +44,13 @@ BUNDLE_KINDS = frozenset(
         EntityKind.ESP_SOURCE,
     }
 )
-"""Kinds whose entities name a bundle by its number."""
+"""Kinds of entities that name a bundle by its number."""
 INTERFACE_KINDS = OPENING | {EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING}
-"""Kinds whose entities name an interface by its number."""
+"""Kinds of entities that name an interface by its number."""
 
 
 class ClosingPlan(NamedTuple):
-    """Holds the entities to delete, dependent ones first, and the next hops to retire."""
+    """Holds the entities to delete, dependent entities first, and the next hops to retire."""
 
     withdrawn: tuple[tuple[EntityKind, EntityKey], ...] = ()
     retired: tuple[int, ...] = ()

@@ -11,8 +11,8 @@ from math import gcd
 from typing import NamedTuple
 
 TOTALS_TRIED = 64
-"""Number of weight sums tried, from the largest downwards. A small group has fewer sums. In a large
-group, the error of a share is small for any sum."""
+"""Maximum number of weight sums that are tried, from the largest downwards. A small group has fewer
+sums. In a large group, the error of a share is small for any sum."""
 
 _ONE = 1 << 40
 """Unit of errors. Errors are whole numbers, so that results do not depend on rounding."""

@@ -263,7 +263,9 @@ _SET = NLM_F_REQUEST | NLM_F_ACK
 
 
 def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
-    """Encodes a request to create a missing neighbour entry and resolve it. It is acknowledged.
+    """Encodes a request to create a missing neighbour entry and resolve the neighbour.
+
+    The kernel acknowledges the request.
 
     NLM_F_EXCL: if the entry exists, the kernel answers EEXIST and does not change it. Without the
     flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from the entry (since Linux 5.16).
@@ -274,17 +276,17 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
 
 
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Encodes a request to add an address to an interface. It is acknowledged.
+    """Encodes a request to add an address to an interface. The kernel acknowledges the request.
 
-    The address is marked as Sluice's. The kernel acknowledges the request even if the interface has
-    the address already.
+    The address is marked as one of Sluice's. The request succeeds even if the interface already has
+    the address.
     """
     body = _address_body(ifindex, address) + attribute(IFA_PROTO, bytes([IFAPROT_SLUICE]))
     return message(RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
 def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Encodes a request to remove an address from an interface. It is acknowledged."""
+    """Encodes a request to remove an address from an interface. The kernel acknowledges it."""
     return message(RTM_DELADDR, _SET, sequence, _address_body(ifindex, address))
 
 
