@@ -43,7 +43,7 @@ IPV6_ERROR_LIMIT = 1280
 INTERNETWORK_CONTROL = 0xC0
 ERROR_TTL = 64
 
-# Destination unreachable, source quench, redirect, time exceeded, parameter problem.
+# Types: destination unreachable, source quench, redirect, time exceeded, parameter problem.
 ICMPV4_ERRORS = frozenset({3, 4, 5, 11, 12})
 ICMPV6_REDIRECT = 137
 

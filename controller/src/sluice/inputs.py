@@ -53,7 +53,8 @@ class RouteInput(Protocol):
         """Returns about `limit` events, or a run of routes. Empty if no event waits."""
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Receives a link change: zebra's replay may have omitted group members on this link."""
+        """Handles a link change. zebra's replay may have omitted group members on a link that was
+        down."""
 
 
 class KernelInput(Protocol):
@@ -118,7 +119,7 @@ class FastPathInput(Protocol):
         """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
 
     def delivered_packets(self) -> list[PuntedPacket]:
-        """Returns IP packets delivered to the host that it may answer with an ICMP error."""
+        """Returns IP packets that were delivered to the host and may cause an ICMP error of it."""
 
     def handled(self) -> dict[int, int]:
         """Returns the number of packets delivered to the host, by punt reason."""
@@ -159,7 +160,7 @@ class PuntInput(Protocol):
 
 
 class IkePortsInput(Protocol):
-    """Reserves the UDP source ports of IKE for privileged users (`sources.ike_ports.IkePorts`)."""
+    """Reserves the UDP source ports of IKE for the IKE daemon (`sources.ike_ports.IkePorts`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:

@@ -49,8 +49,8 @@ RETRY = 1.0
 REPORTING = 2.0
 """Pause between two usage reports of SAs, in seconds."""
 TAKEOVER = 2.0
-"""Time after which a new outbound SA takes over from one that the kernel still has, in seconds. If
-the kernel deletes the old SA, the new one takes over at once."""
+"""Time in seconds after which a new outbound SA replaces an older SA that the kernel still has. If
+the kernel deletes the older SA, the new SA replaces it immediately."""
 ACQUIRE_INTERVAL = 3.0
 """Minimum time between two acquires for a bundle, in seconds. In a trap, the minimum time applies
 to each pair of hosts."""

@@ -195,9 +195,9 @@ class PuntHandler:
             self.counters[f"icmp refused: {refusal}"] += 1
             return
         self.counters[f"icmp sent: {kind.name}"] += 1
-        # An error about a decrypted packet quotes plaintext. So it leaves by the bundle of the SA
-        # that decrypted the packet, or not at all (RFC 4301, section 6). The pipeline enforces
-        # this.
+        # An error about a decrypted packet quotes plaintext. So the error must leave through the
+        # bundle of the SA that decrypted the packet (RFC 4301, section 6). Otherwise the pipeline
+        # drops it.
         metadata = self._packets.local_origin(0, packet.vrf, packet.bundle)
         outcome.packet_outs.append((local_frame(answer), metadata))
 

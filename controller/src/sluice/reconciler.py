@@ -224,7 +224,7 @@ class Reconciler:
     ) -> Iterator[None]:
         """Deletes the orphans of an unreleased kind for which `is_kept` is false, a block per step.
 
-        An entity that has become desired is no orphan any more.
+        An entity that has become desired is no longer an orphan.
         """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
@@ -511,8 +511,8 @@ class Reconciler:
     async def _take_orphans(self, kind: EntityKind) -> None:
         """Queues orphans for deletion, as many as one turn of deletions writes.
 
-        Queuing all of them (perhaps a million) would block the event loop. Yields after each slice:
-        possibly no write follows, and only a write would yield otherwise.
+        Queuing all of them (perhaps a million) would block the event loop. Yields to the event loop
+        after each slice. A write would also yield, but possibly no write follows.
         """
         orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
         while kind in self._released and orphans and room:

@@ -55,7 +55,7 @@ whole SA."""
 
 
 class Differences(NamedTuple):
-    """Holds the keys that differ, by the way in which their change comes into force."""
+    """Holds the keys that differ, in one field for each class of keys."""
 
     fixed: tuple[str, ...]
     settings: tuple[str, ...]

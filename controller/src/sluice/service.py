@@ -194,8 +194,8 @@ class ControllerRun:
                     if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
                         raise
                 else:
-                    # Order: this callback runs before the others, so that no stand-in starts after
-                    # a life that has not been killed.
+                    # Order: this callback runs before the others. It removes the tables of the fast
+                    # path, so only a controller that is killed leaves tables for a stand-in.
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,

@@ -2,8 +2,8 @@
 """Defines the entries of the kernel's IPsec databases (linux/xfrm.h), and events about them.
 
 XFRM policies are the kernel's SPD, and XFRM states its SAD. A policy names templates. A state that
-matches a template (reqid, addresses, mode) is an SA for it. All types are immutable. Depends on
-model only.
+matches a template (reqid, addresses, mode) is an SA for this template. All types are immutable.
+Depends on model only.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class KernelLimits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch. 0: not yet."""
+    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch; 0 means not yet."""
 
     bytes: int = 0
     packets: int = 0

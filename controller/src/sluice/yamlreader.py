@@ -190,7 +190,8 @@ class YamlValue:
         self._reader.include(self._node, error.problems)
 
     def mapping(self) -> YamlMapping:
-        """Returns the value as a mapping. Otherwise records a problem and returns an empty one."""
+        """Returns the value as a mapping. If it is not a mapping, records a problem and returns an
+        empty mapping."""
         pairs: dict[str, tuple[yaml.Node, YamlValue]] = {}
         if isinstance(self._node, yaml.MappingNode):
             for key_node, value_node in self._node.value:
@@ -205,7 +206,8 @@ class YamlValue:
         return YamlMapping(self._reader, self._node, self._where, pairs)
 
     def sequence(self) -> list[YamlValue]:
-        """Returns the elements of a list. Otherwise records a problem and returns an empty list."""
+        """Returns the elements of a list. If the value is not a list, records a problem and returns
+        an empty list."""
         if isinstance(self._node, yaml.SequenceNode):
             return [
                 YamlValue(self._reader, node, f"{self._where}[{index}]")
@@ -246,7 +248,7 @@ class YamlMapping:
     ) -> T | None:
         """Returns the converted value. Records a problem and returns None if absent or invalid.
 
-        `converter` replaces the key's own one if the accepted values depend on the file.
+        `converter` replaces the key's own converter if the accepted values depend on the file.
         """
         value = self._take(key.name)
         if value is None or value.is_null():

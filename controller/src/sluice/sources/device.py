@@ -134,12 +134,12 @@ def _open_queue(name: str) -> int:
 
 
 def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
-    """Returns whether no foreign process has a queue of the TAP.
+    """Returns whether only this process and keepers (`tap_keeper`) have queues of the TAP.
 
-    This process has a queue. If the TAP existed before, keepers (`tap_keeper`) may have queues too:
-    there is one keeper for each controller that ended within the grace period. A keeper's queue is
-    detached, unless the keeper stands in and so holds the stand-in lock. The keeper of a controller
-    that was just killed has until `until` (monotonic) to detach its queue or to take the lock.
+    Keepers have queues only if the TAP existed before. There is one keeper for each controller that
+    ended within the grace period. A keeper's queue is detached, unless the keeper stands in and so
+    holds the stand-in lock. The keeper of a controller that was just killed has until `until`
+    (monotonic) to detach its queue or to take the lock.
     """
     while True:
         attached, detached = queues_of(name)

@@ -145,5 +145,6 @@ def _end(name: str, pid: int, claims: Path) -> None:
 
 
 def _path(name: str, claims: Path) -> Path:
-    # File names of controllers' claims begin with the namespace's number, so they differ from this.
+    # File names of controllers' claims begin with the namespace's number, so they differ from these
+    # names.
     return claims / f"stand-in-{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}"

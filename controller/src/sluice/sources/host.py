@@ -461,7 +461,7 @@ class HostInterfaces:
         return tap in self._separated and namespace_of(tap) == OWN_NAMESPACE
 
     def _is_shared(self, tap: int) -> bool:
-        """Returns whether a TAP of another VRF than the default one is in the default VRF's
+        """Returns whether a TAP of a VRF other than the default VRF is in the default VRF's
         stack."""
         return self._vrf.get(tap, DEFAULT_VRF) != DEFAULT_VRF and tap not in self._separated
 

@@ -6,12 +6,12 @@ The filter is for interfaces that the kernel does not separate by VRF devices
 may send the answer to a packet of one VRF through an interface of another VRF, under the policy of
 the other VRF. Two rules prevent this:
 
-- The host receives a packet of a VRF other than the default one only if any answer has the packet's
-  destination as its source (`answers_from_its_destination`). A server on an unbound UDP socket
-  answers from an address that the routing table selects. So only UDP of routing protocols and IKE
-  passes, since their daemons choose interface or source themselves. For the same reason the host
-  may send no other UDP through an interface of such a VRF (`is_of_its_vrf`): it might be an answer
-  to a packet of the default VRF whose sender's address is routed to that interface.
+- The host receives a packet of a VRF other than the default VRF only if every answer has the
+  packet's destination as its source (`answers_from_its_destination`). A server on an unbound UDP
+  socket answers from an address that the routing table selects. So only UDP of routing protocols
+  and IKE passes, since their daemons choose interface or source themselves. For the same reason the
+  host may send no other UDP through an interface of such a VRF (`is_of_its_vrf`): it might be an
+  answer to a packet of the default VRF whose sender's address is routed to that interface.
 - The source of a frame from the host must be an address of the interface's own VRF. Unless the
   frame stays on the link (`stays_on_link`), no other VRF may have this address too.
 
@@ -98,7 +98,7 @@ def _upper(frame: bytes) -> Selectors | None:
 
 
 def stays_on_link(frame: bytes, destination: bytes) -> bool:
-    """Returns whether a frame of the host stays on its link, whatever the routing table says.
+    """Returns whether a frame of the host stays on its link, independently of the routing table.
 
     A frame stays on its link if its destination is a multicast or link-local address, or if it is
     neighbour discovery.

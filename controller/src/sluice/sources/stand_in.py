@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards the host's packets after a controller was killed, until the next one is primary.
+"""Forwards the host's packets after a controller was killed, until another one is primary.
 
 The process that keeps the TAPs (`tap_keeper`) runs this module when its controller has ended and
 has left tables (`handover`). The stand-in forwards the same packets as the fast path, by the same
@@ -68,7 +68,7 @@ def stand_in(
         locks.take()
         stack.callback(locks.release)
         # Order: detach before the locks are released. While this process holds a lock, the next
-        # controller accepts an attached queue as this process's.
+        # controller assumes that an attached queue belongs to this process.
         stack.callback(detach, queues.values())
         StandIn(tables, queues, stack).run(until)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates kernel VRF devices, by which the host's stack itself separates VRFs.
 
-Each VRF except the default one gets a device with its routing table
+Each VRF except the default VRF gets a device with its routing table
 (Documentation/networking/vrf.rst). The TAPs of the VRF's interfaces belong to this device, and
 zebra identifies the VRF by the device. On a kernel without VRF devices, `sources.vrf_namespaces`
 selects another means to keep the VRFs apart.
@@ -264,9 +264,10 @@ class VrfDevices:
         """Puts the rule for VRFs' tables before the rule for the local table.
 
         Returns whether the order was wrong. Invariant: the local table always has a rule, and only
-        the VRFs' rule is before it. If another program adds a rule without a priority, the kernel
-        inserts it before the second rule. So such a rule stays after the local table's rule. Among
-        rules of equal priority, the oldest comes first, and a deletion removes the oldest.
+        the VRFs' rule is before it. Normally both rules have priority 0. Then the kernel also gives
+        priority 0 to a rule that another program adds without a priority. Among rules of equal
+        priority, the oldest comes first, so that rule comes after the local table's rule. A
+        deletion also removes the oldest of equal rules.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -316,7 +317,7 @@ def _read_rule(body: bytes) -> RoutingRule:
 def _rule(family: int, rule: RoutingRule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
-    # Marked as the kernel's own rule, since networkd removes rules of other protocols.
+    # The rule is marked as the kernel's own, since networkd removes rules of other protocols.
     body += attribute(FRA_PROTOCOL, bytes([RTPROT_KERNEL]))
     if rule.to_vrfs:
         body += attribute(FRA_L3MDEV, b"\1")

@@ -43,8 +43,8 @@ class EngineLinks:
         return changes
 
     def complete_link_dump(self) -> EntityChanges:
-        """Ends the kernel's link dump: devices that it did not report are down. Returns their
-        engines."""
+        """Ends the kernel's link dump: devices that the dump did not report are down. Returns the
+        engines on these devices."""
         changes = EntityChanges()
         for device in self._up.keys() - set(self._names.values()):
             self._set(device, False, changes)

@@ -333,7 +333,7 @@ class FlowCache:
         return flow
 
     def _keep_as_unknown(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps a flow whose write was refused: the switch may still serve its earlier verdict."""
+        """Keeps a flow whose write was refused: the switch may still apply the earlier verdict."""
         self.is_exact = False
         self._keep_as_stale(key, flow)
 

@@ -30,11 +30,11 @@ from sluice.model import Address, PuntedPacket
 from sluice.policy.model import Selectors
 
 MAX_FRAGMENTS = 256
-"""Maximum fragments of one datagram: 65,535 bytes in fragments of 256 and more."""
+"""Maximum number of fragments of one datagram: 65,535 bytes in fragments of 256 bytes."""
 MAX_WAITING = 64
-"""Maximum fragments of one datagram that wait for its first fragment."""
+"""Maximum number of fragments of one datagram that wait for its first fragment."""
 MAX_LENGTH = 0xFFFF
-"""Maximum bytes of a reassembled IP packet after its IP headers."""
+"""Maximum number of bytes of a reassembled IP packet after its IP headers."""
 
 
 class DatagramKey(NamedTuple):

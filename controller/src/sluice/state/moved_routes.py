@@ -46,7 +46,8 @@ class MovedRoutes:
             self._walk_again = True
 
     def next_slice(self) -> Iterator[RouteChange]:
-        """Yields the moved routes of some blocks of the walk. The caller must exhaust it."""
+        """Yields the moved routes of some blocks of the walk. The caller must exhaust the
+        iterator."""
         visited = 0
         while visited < ROUTES_PER_SLICE:
             slots = None if self._walk is None else next(self._walk, None)

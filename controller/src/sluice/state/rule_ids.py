@@ -25,7 +25,8 @@ class TooManyRulesError(Exception):
 class RuleIdPlan:
     """Holds planned numbers for the rules of some lists.
 
-    `fresh` numbers go to rules without a number; their counters may hold counts of an earlier rule.
+    `fresh` numbers go to rules without a number. The counters of these numbers may hold counts of
+    an earlier rule.
     `released` numbers have lost their rule.
     """
 

@@ -123,7 +123,7 @@ class LifetimeReview(NamedTuple):
 
 
 def _has_ended(held: HeldSa) -> bool:
-    """Returns whether an engine reports that an SA can encrypt or decrypt no more."""
+    """Returns whether an engine reports that an SA can no longer encrypt or decrypt."""
     return held.age is LifetimeState.HARD or bool(held.drops.get("sequence_exhausted"))
 
 
@@ -260,8 +260,8 @@ class SaTable:
             tracked.held, tracked.refusal = held, None
 
     def refused(self, sa: SecurityAssociation, why: str, now: float) -> None:
-        """Records that an SA was refused, by its engine or because of its keys. `commands` adds it
-        again later."""
+        """Records that an SA was refused, by its engine or because of its keys. `commands` requests
+        the SA again later."""
         tracked = self._tracked.get(identity(sa))
         if tracked is not None:
             tracked.refusal, tracked.retry_at = why, now + RETRY
@@ -365,7 +365,8 @@ class SaTable:
         return age is None or age >= limit
 
     def retired(self, now: float) -> list[SecurityAssociation]:
-        """Returns the retiring SAs that are no longer needed; the caller stops wanting them."""
+        """Returns the retiring SAs that are no longer needed. The caller must remove them from the
+        wanted SAs."""
         done = []
         for tracked in self._tracked.values():
             if not tracked.sa.is_retiring:

@@ -162,7 +162,8 @@ class Commit:
 
     @property
     def spds(self) -> tuple[str, ...]:
-        """The SPDs that change, sorted; more than one needs a target with atomic writes."""
+        """The SPDs that change, sorted. A change of several SPDs needs a target with atomic
+        writes."""
         return tuple(sorted({state.spd for state in self.lists}))
 
 
@@ -227,7 +228,7 @@ class SpdTable:
             self.observe(list_id, version)
 
     def observe(self, list_id: int, version: ListVersion) -> None:
-        """Excludes numbers that the switch or the disk holds from being issued again.
+        """Ensures that numbers found in the switch or on disk are not issued again.
 
         Must be called for every list_state entry and every flow's epoch that is read back. So a
         lost or old record on disk can never revive a retired flow.

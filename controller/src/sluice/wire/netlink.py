@@ -2,7 +2,7 @@
 """Netlink framing (RFC 3549, netlink(7)): decodes and encodes messages and their attributes.
 
 The contents of messages are in `routes` and `rtnetlink`. Netlink is in host byte order, also inside
-FPM frames: their sender is on this machine, or on one with the same byte order.
+FPM frames: their sender is on this machine, or on a machine with the same byte order.
 """
 
 from __future__ import annotations
