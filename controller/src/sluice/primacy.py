@@ -5,8 +5,7 @@
 primary. The other controllers are on standby (`wait_for_primacy`): they wait until the switch
 reports that it has no primary, and never displace a primary. A primary that loses this role, and
 does not regain it within its patience, is displaced (`DisplacedError`). A displaced controller must
-release the resources of a primary.
-Depends on p4runtime.
+release the resources of a primary. Depends on p4runtime.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 The switch runs its own program on its own tables, so it selects the same group member as for a real
 packet. In a dry run, the switch sends and counts nothing. The packet is of local origin, and the
 pipeline routes it. So neither admission nor inbound policy applies to the packet. Its routing is
-the same as for any other packet.
-Only sluice-switch can do this. Depends on model, policy.model, p4, p4runtime and wire.
+the same as for any other packet. Only sluice-switch can do this. Depends on model, policy.model,
+p4, p4runtime and wire.
 """
 
 from __future__ import annotations

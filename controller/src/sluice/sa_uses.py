@@ -8,8 +8,7 @@ fingerprints of keys, not the keys.
 
 The file consists of JSON lines and is append-only. Each start rewrites the file with one line for
 each key. A partial last line is ignored: the machine stopped while it wrote the line, so the key
-was not yet used.
-Any other damage prevents the start. Depends on durable and state.sa_table.
+was not yet used. Any other damage prevents the start. Depends on durable and state.sa_table.
 """
 
 from __future__ import annotations
