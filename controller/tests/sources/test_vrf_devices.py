@@ -380,7 +380,7 @@ def test_another_device_of_that_name_is_left_alone(
     kernel: FakeKernel, tmp_path: Path, vrf_table: int | None
 ) -> None:
     kernel.add_link("red", vrf_table)
-    with pytest.raises(OSError, match="is no VRF device of table 100; remove it, or give"):
+    with pytest.raises(OSError, match="is not a VRF device of table 100; remove it, or give"):
         devices_in(kernel, tmp_path).prepare(VRFS)
     assert kernel.actions == []
 

@@ -493,7 +493,7 @@ def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
     (report,) = (one for one in world.table.reports() if one.sa == back)
     assert (report.state, report.why) == (
         SaState.WAITING,
-        "another SA has its key: give it another, or delete that SA",
+        "another SA has the same key: give this SA another key, or delete the other",
     )
 
 
@@ -505,4 +505,6 @@ def test_a_second_sa_of_an_spi_waits_and_says_for_what() -> None:
     assert world.obey() == [Add(IN, resume=False)]
     assert world.obey() == []
     (report,) = (one for one in world.table.reports() if one.sa == second)
-    assert report.why == "another SA has its SPI: give it another, or delete that SA"
+    assert report.why == (
+        "another SA has the same SPI: give this SA another SPI, or delete the other"
+    )

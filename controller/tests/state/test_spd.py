@@ -269,7 +269,7 @@ def test_too_many_lists_are_refused() -> None:
 def test_a_restart_with_too_few_counters_is_refused() -> None:
     spd = SpdTable(BUNDLES, maximum_rule_id=4)
     spd.restore(table().record_with(Commit(())), ["corp"])
-    with pytest.raises(TooManyRulesError, match="counts 4 rules"):
+    with pytest.raises(TooManyRulesError, match="more than 4 rules"):
         spd.plan_start({("corp", OUT): [WEB, DNS], ("corp", IN): [REST]}, FOUND)
 
 

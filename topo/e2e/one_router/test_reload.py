@@ -124,7 +124,7 @@ def test_random_reloads_never_mix(network: OneRouter) -> None:
     ("change", "said"),
     [
         ({"swich": {}}, "swich"),
-        ({"router": "other"}, "router: not to be changed while the controller runs"),
+        ({"router": "other"}, "router: cannot be changed while the controller runs"),
         ({"vrfs": {"red": {"table": 100}}}, "vrfs.red: not to be changed"),
         ({"spds": []}, "there is no SPD 'open'"),
     ],
