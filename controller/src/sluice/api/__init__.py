@@ -4,21 +4,23 @@
 A request is ``{"command": "show", "what": "routes", ...}``. An answer is ``{"ok": true, "data":
 ...}`` or ``{"ok": false, "error": "what was wrong and what to do"}``. A page of a longer answer
 also has ``next``. A connection may carry any number of requests, which are answered in order.
-``what`` is one of
+``what`` is one of:
 
   ============  ====================================================================  ==============
-  status        router, switch, FPM, what is pending and what was refused             object
+  status        router, switch, FPM, pending and refused updates, problems            object
   interfaces    layer-3 interfaces with state, addresses, counters                    list
   routes        prefixes with action and live next hops; ``prefix``, ``limit``,
                 ``after`` and ``after_vrf`` select                                    list
+  route         the route to ``address``, and longer prefixes that are not installed  object
   nexthops      next hops and groups in use                                           object
   neighbors     neighbours on the router's links                                      list
   punts         packets sent to the CPU by reason, and how they were handled          object
   counters      drops by reason in the switch, and the controller's own counters      object
   metrics       the same counts as Prometheus text                                    string
-  spd           an item for each list with its rules and counts; ``spd`` selects      list
+  spd           for each SPD and direction, the rules and their hits; ``spd`` selects list
   flows         flows in the switch; ``spd``, ``limit`` select                        list
-  flow-cache    an item for each list: its cache's occupancy; ``spd`` selects         list
+  flow-cache    for each SPD and direction, the cache's occupancy; ``spd`` selects    list
+  sas           security associations; ``bundle`` selects                             list
   ============  ====================================================================  ==============
 
 The commands ``spd check``, ``spd diff`` and ``spd commit`` have ``files``: a list of ``{"name":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends requests to the daemon's API, for the `sluice` command and other programs.
 
-Depends on the standard library and on limits.
+Depends on the standard library and on `limits`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            # if the server refused it, read the reason
+            # The server may refuse a request before it has read it all. Its reason is read below.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(line)
             found = json.loads(_line(connection))

@@ -17,7 +17,7 @@ from sluice.namespaces import OWN_NAMESPACE
 from sluice.progress import Phase
 
 SHOWN = 3
-"""Limit of refused updates that are listed one by one."""
+"""Number of refused updates that are listed one by one."""
 
 
 def problems(controller: Controller, phase: Phase) -> Iterator[str]:

@@ -3,8 +3,8 @@
 
 The server supports the part of HTTP (RFC 9112) that a scraper needs: one request for each
 connection, GET and HEAD of one path. Requests are bounded in size and time, and connections in
-number. Only one text is made at a time. Every client that can connect may read. Only the Unix
-socket has permissions.
+number. The server makes only one metrics text at a time. Every client that can connect may read the
+metrics. Only a Unix socket can restrict who connects, by its file permissions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ Text = Callable[[], Awaitable[str]]
 
 
 class MetricsServer:
-    """Serves `text` while its context is active. Raises OSError with a sentence if it cannot
-    listen."""
+    """Serves the metrics that `text` returns, while the server's context is active.
+
+    Entering the context raises OSError with a message for people if the server cannot listen.
+    """
 
     def __init__(self, address: SwitchAddress, text: Text) -> None:
         self._address = address
@@ -136,7 +138,10 @@ class MetricsServer:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Reads and drops further input for a moment, since a reset could discard the answer."""
+    """Reads and drops further input for a moment.
+
+    Closing a TCP socket with unread input sends a reset, and the client could lose the answer.
+    """
     writer.write_eof()
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(LINGERING):

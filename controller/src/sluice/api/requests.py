@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles all requests of the API: `show`, and requests that check and change policy.
 
-`Requests(controller).answer(request)` is the server's handler. A request contains the text of
-rule files: the client reads them with its user's permissions. Depends on views
-and controller.
+`Requests(controller).answer(request)` is the server's handler. A request contains the text of rule
+files. The client has read the files with the permissions of its user. Depends on views and
+controller.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Requests:
             routing = Routing()
             for name, text in map(_file, frr):
                 read_frr(text, name, routing)
-        # Evaluated now, since another thread uses the result.
+        # Evaluated here, on the loop's thread, since the checker runs on another thread.
         own = self._policy.rules.named_by(self._policy.spds)
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
@@ -121,7 +121,7 @@ class Requests:
         return texts
 
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        # Checking a long list takes long, too.
+        # Checking a long list takes long, and must not delay packets.
         return await asyncio.to_thread(self._checker(request).report, await self._texts(request))
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:

@@ -208,9 +208,10 @@ class _Lines:
         self._buffer = bytearray()
 
     async def next(self, permits: AsyncExitStack) -> bytes:
-        """Returns the next request, or an empty one at the end. Raises _TooLongError, TimeoutError.
+        """Returns the next request, or b"" if the client has closed the connection.
 
-        A large request takes a permit, which `permits` then holds.
+        Raises _TooLongError, TimeoutError. A large request takes a permit, which `permits` then
+        holds.
         """
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:

@@ -2,8 +2,8 @@
 """Makes the views of the API: the controller's state as plain data or `Rows`.
 
 `Views(controller).answer(request)` answers `show`. Data that grows with the network is made in
-slices, with a yield to the loop after each. Counters are read from the switch on request. Without a
-switch they are null. Depends on controller and its parts.
+slices, with a yield to the loop after each. Counters are read from the switch on request, and are
+null while the switch is not connected. Depends on controller and its parts.
 """
 
 from __future__ import annotations
@@ -242,7 +242,10 @@ class Views:
         ]
 
     def _selected(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
-        """Returns the interfaces of a `name` or a `vrf`, by number. Without these, returns all."""
+        """Returns the interfaces that the request's `name` or `vrf` selects, by number.
+
+        Without `name` and `vrf`, returns all interfaces.
+        """
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
         if name is not None:
@@ -327,7 +330,7 @@ class Views:
     async def _neighbor_slices(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yields neighbours in order of interface and address.
 
-        Each has its state at the time its slice is made.
+        Each neighbour has its state at the time its slice is made.
         """
         controller = self._controller
         runs = []
@@ -413,7 +416,7 @@ class Views:
             "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
-        if sources.fast_path is not None:  # its packets also count in these groups
+        if sources.fast_path is not None:  # packets of the fast path belong to these groups too
             for name, passed in sources.fast_path.counters().items():
                 group = counts.setdefault(name, {})
                 for what, count in passed.items():

@@ -34,7 +34,7 @@ def cli() -> None:
 
 
 def _say_version(context: click.Context) -> None:
-    from sluice.about import version  # noqa: PLC0415 - other commands need none of it
+    from sluice.about import version  # noqa: PLC0415 - other commands do not need it
 
     click.echo(f"sluice {version()}")
     context.exit()
@@ -56,13 +56,13 @@ def run(config: Path, check: bool, configured_policy: bool) -> None:
     if check:
         _check(config)
         return
-    from sluice.app import run as run_daemon  # noqa: PLC0415 - `sluice show` needs none of it
+    from sluice.app import run as run_daemon  # noqa: PLC0415 - `sluice show` does not need it
 
     sys.exit(run_daemon(config, configured_policy=configured_policy))
 
 
 def _check(config: Path) -> None:
-    from sluice.config import ConfigError, load_config  # noqa: PLC0415 - likewise
+    from sluice.config import ConfigError, load_config  # noqa: PLC0415 - as above
 
     try:
         loaded = load_config(config)
@@ -85,7 +85,7 @@ def _show(
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
-        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
 
         tables.show(table or what, data)
 
@@ -191,7 +191,7 @@ def _flow(
         return None
     if source is None or protocol is None:
         raise click.UsageError("a flow has --source and --protocol, and --ports where it has ports")
-    from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - others need none of it
+    from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - other commands do not need it
 
     number = PROTOCOLS.get(protocol)
     if number is None and not protocol.isdecimal():
@@ -231,7 +231,8 @@ def show_routes(
 ) -> None:
     """Show the prefixes in the switch's routing table, all of them or one PREFIX.
 
-    They are sorted by VRF, IPv4 before IPv6, and prefix, and printed as they arrive.
+    The prefixes are sorted by VRF, then IPv4 before IPv6, then prefix. They are printed as they
+    arrive.
     """
     if after_vrf is not None and after is None:
         raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
@@ -305,7 +306,7 @@ def clear_counters(socket: Path | None, as_json: bool) -> None:
 def reload(socket: Path | None, as_json: bool) -> None:
     """Make the controller read its configuration again, as SIGHUP does.
 
-    An invalid configuration is refused as a whole, and the one in force stays. Prints the keys that
+    If the configuration is invalid, nothing changes: the one in force stays. Prints the keys that
     have changed.
     """
     changed = request(socket, {"command": "reload"})["changed"]

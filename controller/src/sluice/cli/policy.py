@@ -66,7 +66,7 @@ def _print(what: str, data: Any, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
-        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
 
         tables.show(what, data)
 
@@ -97,8 +97,8 @@ def check(
 ) -> None:
     """Validate the rules in each FILE for the SPD that it names, and warn of likely mistakes.
 
-    The running controller checks them, as it knows the bundles and this router's addresses. If none
-    runs, or with --config, this command checks the files itself.
+    The running controller checks the rules, since it knows the bundles and this router's addresses.
+    If no controller runs, or with --config, this command checks the files itself.
     """
     rules, routing = _rules(files, configured), _read_frr(frr)
     if config is None:
@@ -111,7 +111,7 @@ def check(
                 raise
             click.echo(f"sluice: {absent.message}", err=True)
             click.echo("checking the rules alone: bundles and addresses are not known", err=True)
-    from sluice.cli.local_check import check_files  # noqa: PLC0415 - it is most of the package
+    from sluice.cli.local_check import check_files  # noqa: PLC0415 - imports most of the package
 
     found = check_files(config, list(configured), rules.get("files"), routing)
     _print("spd check", found, as_json)

@@ -14,7 +14,10 @@ from sluice.api.client import DaemonAbsentError, RequestError, answer
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
 SWITCH_SOCKET_END = "-p4rt.sock"
-"""Suffix of switches' P4Runtime sockets, which are in the same directory; see connection_config."""
+"""Suffix of the P4Runtime sockets of switches. They are in the same directory as the API sockets.
+
+`connection_config` has their default names.
+"""
 
 PAGE = 1000
 """Number of rows in one request."""
@@ -71,8 +74,8 @@ def pages(
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of a view, at most `limit`, in pages that are requested one by one.
 
-    The controller makes only rows that are read, and neither side stores all rows. Raises
-    CommandFailedError.
+    The controller makes each page when it is requested. Neither the controller nor the client
+    stores all rows. Raises CommandFailedError.
     """
     path = _find_socket(socket)
     while True:

@@ -86,7 +86,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
 
 
 def _role(role: str, arbitration: str) -> Text:
-    """Returns whether this controller is primary. If it is not, says which one is."""
+    """Returns this controller's role. If another controller is primary, names that controller."""
     if role == PRIMARY:
         return Text("primary, connected", style="green")
     return Text(f"{role}: {arbitration}", style="yellow" if role == STANDBY else "red")
