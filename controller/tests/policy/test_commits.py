@@ -192,13 +192,16 @@ def test_configured_rules_are_those_in_the_file_now(
         told = [(one["change"], one["name"]) for one in changes["lists"]["outbound"]]
         assert told == [("removed", "web"), ("added", "http")]
         for text, problem in (
-            (COMMIT.replace("spd: corp", "spd: edge"), "is the SPD 'edge', not 'corp'"),
+            (
+                COMMIT.replace("spd: corp", "spd: edge"),
+                "has rules of the SPD 'edge', not of 'corp'",
+            ),
             ("spd: corp\nno: rules\n", r"corp.yaml:2: no: unknown key"),
         ):
             file.write_text(text)
             with pytest.raises(BadRequestError, match=problem):
                 await world.ask("spd commit", configured=["corp"])
-        with pytest.raises(BadRequestError, match="without files"):
+        with pytest.raises(BadRequestError, match="without `files`"):
             await world.ask("spd commit", configured=["corp"], files=[{"name": "", "text": ""}])
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])

@@ -180,6 +180,6 @@ def test_names_and_numbers_are_given_once(tmp_path: Path) -> None:
 
 def test_a_file_must_be_of_the_spd_that_names_it(tmp_path: Path) -> None:
     text = INTERFACES + POLICY
-    assert "corp.yaml is the SPD 'crop', not 'corp'" in problems(
+    assert "corp.yaml has rules of the SPD 'crop', not of 'corp'" in problems(
         tmp_path, text, RULES.replace("spd: corp", "spd: crop")
     )

@@ -70,7 +70,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         raise RequestError(f"{path}: {error}") from error
     if not isinstance(found, dict) or not found.get("ok"):
         message = found.get("error") if isinstance(found, dict) else None
-        raise RequestError(str(message or f"{path}: an answer that is none: {found!r}"))
+        raise RequestError(str(message or f"{path}: the answer is invalid: {found!r}"))
     return found
 
 

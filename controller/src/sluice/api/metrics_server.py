@@ -97,20 +97,22 @@ class MetricsServer:
     async def _respond(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await self._answer(writer, 400, "not HTTP/1.1\n")
+            await self._answer(writer, 400, "the request is not HTTP/1.1\n")
             return
         method, target, _ = words
         if target.partition("?")[0] != PATH:
-            await self._answer(writer, 404, f"there is {PATH} here, and nothing else\n")
+            await self._answer(writer, 404, f"not found: this server has only {PATH}\n")
         elif method not in ("GET", "HEAD"):
-            await self._answer(writer, 405, "GET or HEAD\n", "Allow: GET, HEAD\r\n")
+            await self._answer(writer, 405, "use GET or HEAD\n", "Allow: GET, HEAD\r\n")
         else:
             async with self._making:
                 try:
                     text = await self._text()
                 except Exception:
                     log.exception("metrics could not be made")
-                    await self._answer(writer, 500, "the controller's log says more\n")
+                    await self._answer(
+                        writer, 500, "metrics could not be made; see the controller's log\n"
+                    )
                     return
             await self._answer(writer, 200, text, with_body=method == "GET")
 

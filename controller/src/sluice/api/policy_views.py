@@ -54,9 +54,9 @@ class PolicyViews:
             policy = self._controller.policy
             if not policy.started:
                 raise BadRequestError(
-                    f"{', '.join(policy.spds)}: not started: the switch is not connected, or is"
-                    " being read; `sluice show status` says which. Guarded interfaces drop"
-                    " until then what the switch's flow cache does not serve"
+                    f"{', '.join(policy.spds)}: not started: the switch is not connected, or its"
+                    " entries are being read; `sluice show status` says which. Until then, guarded"
+                    " interfaces drop every packet without a flow in the switch's flow cache"
                 )
             return await view(request)
 

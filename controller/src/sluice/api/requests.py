@@ -74,7 +74,8 @@ class Requests:
         files = request.get("files")
         if not isinstance(files, list) or not files:
             raise BadRequestError(
-                "files: a list of {name, text}, one for each SPD; or configured: names of SPDs"
+                "the request needs `files`: a list of {name, text}, one for each SPD; or"
+                " `configured`: a list of SPD names"
             )
         # Parsing a long list takes long, and must not delay packets.
         return await asyncio.to_thread(self._checker(request).read, [*map(_file, files)])
@@ -97,13 +98,17 @@ class Requests:
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):
-            raise BadRequestError("configured: must be a list of names of SPDs, without files")
+            raise BadRequestError(
+                "`configured` must be a list of SPD names, in a request without `files`"
+            )
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
         for name in map(str, names):
             spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
-                problems.append(f"{name}: its rules are the kernel's IPsec policies, in no file")
+                problems.append(
+                    f"{name}: this SPD's rules are the kernel's IPsec policies, in no file"
+                )
                 continue
             bundles = self._controller.config.policy.bundle_names(name)
             try:
@@ -114,7 +119,7 @@ class Requests:
                 problems += error.problems
                 continue
             if text.name != name:
-                problems.append(f"{spd.file} is the SPD {text.name!r}, not {name!r}")
+                problems.append(f"{spd.file} has rules of the SPD {text.name!r}, not of {name!r}")
             texts[name] = text
         if problems:
             raise BadRequestError(str(ConfigError(problems)))
@@ -210,7 +215,7 @@ def _file(file: object) -> tuple[str, str]:
         name, text = file.get("name"), file.get("text")
         if isinstance(name, str) and isinstance(text, str):
             return name, text
-    raise BadRequestError("each of the files (and of frr) must have a name and a text")
+    raise BadRequestError("each item of `files` and of `frr` must have a `name` and a `text`")
 
 
 def _change(change: RuleChange) -> dict[str, Any]:

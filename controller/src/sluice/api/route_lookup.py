@@ -60,7 +60,7 @@ class RouteLookup:
         controller = self._controller
         session = controller.connection.primary
         if session is None:
-            raise BadRequestError("the switch is not connected: it cannot be asked about a flow")
+            raise BadRequestError("the switch is not connected, so it cannot trace a flow")
         cpu_port = controller.config.switch.cpu_port
         try:
             way = await trace(session, controller.packets, cpu_port, vrf, flow)
@@ -144,7 +144,7 @@ def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
         raise BadRequestError("a flow must be an object: source, protocol, ports, flow_label")
     unknown = found.keys() - {"source", "protocol", "ports", "flow_label"}
     if unknown:
-        raise BadRequestError(f"a flow has no {min(unknown)!r}")
+        raise BadRequestError(f"a flow has no field {min(unknown)!r}")
     protocol, label = _number(found, "protocol"), _number(found, "flow_label")
     ports = found.get("ports")
     if ports is not None:

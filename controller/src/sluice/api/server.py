@@ -95,7 +95,9 @@ class ApiServer:
         REQUESTED_BY.set(_requester(writer))
         try:
             if len(self._connections) >= self._limits.connections:
-                await self._send(writer, _refusal(f"{len(self._connections)} connections are open"))
+                await self._send(
+                    writer, _refusal(f"{len(self._connections)} connections are open already")
+                )
                 return
             task = asyncio.current_task()
             if task is not None:
@@ -105,7 +107,7 @@ class ApiServer:
         except ConnectionError:
             pass  # the client left
         except TimeoutError:
-            log.warning("API: a client stalled for %g s; hung up", self._limits.patience)
+            log.warning("API: a client stalled for %g s; connection closed", self._limits.patience)
             writer.transport.abort()
         finally:
             writer.close()
@@ -193,7 +195,7 @@ def _failure(error: Exception, line: bytes) -> dict[str, Any]:
     if isinstance(error, RecursionError):
         return _refusal("lists and objects are nested too deeply; no request needs that")
     log.error("API request failed: %r", line[:200], exc_info=error)
-    return _refusal(f"internal error: {error}; the controller's log says more")
+    return _refusal(f"internal error: {error}; see the controller's log")
 
 
 class _Lines:
@@ -230,7 +232,7 @@ class _Lines:
                     break
                 self._buffer += chunk
         if end < 0 or end > limits.request_bytes:
-            raise _TooLongError(f"a request is at most {limits.request_bytes} bytes")
+            raise _TooLongError(f"the request is longer than {limits.request_bytes} bytes")
         line = bytes(self._buffer[: end + 1])
         del self._buffer[: end + 1]
         return line

@@ -105,7 +105,7 @@ def _add_show(what: str, text: str) -> None:
 
 _add_show("nexthops", "Next hops and next-hop groups in use.")
 _add_show("neighbors", "Neighbours on the router's links.")
-_add_show("punts", "Packets sent to the CPU, by reason, and what became of them.")
+_add_show("punts", "Packets sent to the CPU, by reason, and how they were handled.")
 _add_show("counters", "Drops by reason in the switch; the controller's own counters.")
 
 
@@ -127,7 +127,7 @@ def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
-_VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show this VRF's only.")
+_VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show only this VRF.")
 
 
 @show.command("interfaces", epilog=EPILOG)
@@ -190,7 +190,7 @@ def _flow(
     if source is None and protocol is None and ports is None and label is None:
         return None
     if source is None or protocol is None:
-        raise click.UsageError("a flow has --source and --protocol, and --ports where it has ports")
+        raise click.UsageError("a flow needs --source and --protocol, and --ports if it has ports")
     from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - other commands do not need it
 
     number = PROTOCOLS.get(protocol)
@@ -210,13 +210,15 @@ def _flow(
 
 @show.command("routes", epilog=EPILOG)
 @click.argument("prefix", required=False)
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N routes.")
 @click.option("--after", metavar="PREFIX", help="Begin after this prefix.")
 @click.option(
     "--after-vrf", type=click.IntRange(min=0), metavar="VRF", help="The VRF of --after; default: 0."
 )
 @_VRF
-@click.option("--protocol", metavar="NAME", help="Show one protocol's only: bgp, ospf, static ...")
+@click.option(
+    "--protocol", metavar="NAME", help="Show only this protocol's routes: bgp, ospf, static ..."
+)
 @common
 def show_routes(
     *,
@@ -235,7 +237,7 @@ def show_routes(
     arrive.
     """
     if after_vrf is not None and after is None:
-        raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
+        raise click.UsageError("--after-vrf needs --after PREFIX")
     filters = {"prefix": prefix, "after": after, "after_vrf": after_vrf}
     filters |= {"vrf": vrf, "protocol": protocol}
     body: dict[str, Any] = {"command": "show", "what": "routes"}
@@ -270,7 +272,12 @@ def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: boo
 
 @show.command("flows", epilog=EPILOG)
 @click.argument("spd", required=False, shell_complete=SPDS)
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most so many (default 1000).")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show at most N flows (default 1000).",
+)
 @common
 def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
     """Show the flows that the switch serves from its cache, of one SPD or of all."""

@@ -20,8 +20,8 @@ _CONFIGURED = click.option(
     metavar="SPD",
     multiple=True,
     shell_complete=SPDS,
-    help="Instead of FILE: the rules of this SPD that the router's configuration names, as its file"
-    " has them now.",
+    help="Instead of FILE: use the rules that the router's configuration has for this SPD. If they"
+    " are in a file, the file is read now.",
 )
 _SPD = click.argument("spd", required=False, shell_complete=SPDS)
 
@@ -77,13 +77,13 @@ def _print(what: str, data: Any, as_json: bool) -> None:
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Ask no controller: check against this configuration of a router.",
+    help="Check against this configuration of a router, without asking a controller.",
 )
 @click.option(
     "--frr",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="FRR's configuration: a file, a directory, or - for standard input. Warnings are then"
-    " about the BGP and OSPF sessions in it.",
+    help="FRR's configuration: a file, a directory, or - for standard input. The check then warns"
+    " of rules that break the BGP and OSPF sessions in it.",
 )
 @common
 def check(
@@ -110,7 +110,10 @@ def check(
             if socket is not None or configured:
                 raise
             click.echo(f"sluice: {absent.message}", err=True)
-            click.echo("checking the rules alone: bundles and addresses are not known", err=True)
+            click.echo(
+                "checking the rules without a configuration: bundles and addresses are not known",
+                err=True,
+            )
     from sluice.cli.local_check import check_files  # noqa: PLC0415 - imports most of the package
 
     found = check_files(config, list(configured), rules.get("files"), routing)
@@ -124,7 +127,7 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
         return [{"name": "standard input", "text": sys.stdin.read()}]
     paths = sorted(path.glob("*.conf")) if path.is_dir() else [path]
     if not paths:
-        raise CommandFailedError(f"{path}: no *.conf there")
+        raise CommandFailedError(f"{path}: the directory has no *.conf file")
     return [_read(one) for one in paths]
 
 
@@ -135,7 +138,7 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
     "--flows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Show at most so many changed flows of each list (default 10).",
+    help="Show at most N changed flows of each list (default 10).",
 )
 @common
 def diff(
@@ -154,9 +157,9 @@ def diff(
 
 _add_spd(
     "commit",
-    "Make the rules in each FILE the SPD's rules, on running flows too.\n\n"
-    "When the command returns, no packet that comes later is treated by the old rules. The new "
-    "ones stay in force over a restart, whatever the file that the configuration names says.",
+    "Put the rules in each FILE into force for its SPD, also for running flows.\n\n"
+    "The old rules apply to no packet that arrives after the command has returned. The new rules "
+    "stay in force over restarts, even if the file that the configuration names has other rules.",
 )
 
 
@@ -191,7 +194,7 @@ def _add_cache(name: str, text: str) -> None:
     flow_cache.command(name, help=text, epilog=EPILOG)(command)
 
 
-_add_cache("on", "Install flows again.")
-_add_cache("off", "Have the controller search every packet that needs policy.")
-_add_cache("clear", "Retire all flows; the next packet of each is searched.")
+_add_cache("on", "Turn the caches on: the controller installs flows again.")
+_add_cache("off", "Turn the caches off: the controller searches the rules for every packet.")
+_add_cache("clear", "Retire all flows: the rules are searched for the next packet of each flow.")
 _add_cache("show", "Show how full the caches are, and their epochs.")

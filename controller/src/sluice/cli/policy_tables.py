@@ -143,7 +143,7 @@ def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
         rate = data[0]["fragments_per_second"]
         bound = "" if rate is None else f": {rate:,} fragments a second"
         console.print(
-            "Fragments by the controller meet the rule of their first fragment, within"
+            "The controller applies the rule of the first fragment to all fragments, within"
             f" punt_rates.FRAGMENT{bound}, and limits.fragment_*"
         )
     for why in dict.fromkeys(item["sessions_unchecked"] for item in data):
@@ -191,7 +191,7 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
         console.print("  flows: not known: the switch is not connected, or is being read")
         return
     if flows["changed"] is None:
-        console.print(f"  flows: any of {flows['live']:,} may change: too many to look at")
+        console.print(f"  flows: any of {flows['live']:,} may change: too many to test")
         return
     first, changed = flows["first"], flows["changed"]
     console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))

@@ -444,7 +444,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         file.include(error)
         return None
     if text.name != name:
-        file.problem(f"{path} is the SPD {text.name!r}, not {name!r}")
+        file.problem(f"{path} has rules of the SPD {text.name!r}, not of {name!r}")
     return SpdConfig(name, path, text.rules, cache, are_errors_checked)
 
 
