@@ -72,13 +72,13 @@ duration of a poll."""
 RECONNECT = 0.5
 """Pause between attempts to reach an engine that does not answer, in seconds."""
 ENGINES_TIMEOUT = 2.0
-"""Time that a start waits for the engines, in seconds, so that it need not close the SAs in
-them."""
+"""Longest time that a start waits for the engines, in seconds. If an engine answers in time, the
+switch's SAs of this engine need not be closed."""
 SETTLE = 5.0
 """Time that a command waits for its change to take effect, in seconds."""
 OVERLAP = 1.0
-"""Time that an outbound SA may serve after the kernel deleted it, in seconds, until its successor
-serves."""
+"""Longest time, in seconds, that an outbound SA serves after the kernel has deleted it. It ends
+earlier if its successor serves."""
 SHOWN = 3
 """Maximum number of SAs that `problems` names for each kind of problem."""
 
@@ -91,7 +91,7 @@ class Associations:
     """Manages all SAs.
 
     `engines` are the engines with an admin socket, by number. `path_mtus` gives the path MTUs to
-    their peers. `on_changed` receives the changes of the desired switch state. `on_engine` is
+    the SAs' peers. `on_changed` receives the changes of the desired switch state. `on_engine` is
     called when an engine starts or stops answering. Raises SaStoreError.
     """
 
@@ -129,7 +129,7 @@ class Associations:
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
         self._leaving: dict[SaId, SecurityAssociation] = {}
-        """Outbound SAs deleted by the kernel that serve until their successors do."""
+        """Outbound SAs that the kernel has deleted. They serve until their successors serve."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
@@ -141,9 +141,10 @@ class Associations:
         self._refusals: dict[str, str] = {}
         """The last logged reason why an engine refused an SA, by the SA's name."""
         self.unreachable: dict[int, str] = {}
-        """Why an engine does not answer, by engine number."""
+        """Errors of the engines that do not answer, by engine number."""
         self.disk_problem: str | None = None
-        """Why the last record could not be written. SAs wait until it can be written."""
+        """Error of the last write of the record, or None. New SAs wait until the record can be
+        written."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
@@ -274,7 +275,7 @@ class Associations:
     async def _read_status(self, number: int, engine: EngineInput) -> None:
         """Reads the SAs that an engine holds.
 
-        Wanted SAs without a record are recorded first, since the switch may come to use them.
+        Wanted SAs without a record are recorded first, since the switch may use them from then on.
         """
         held = await engine.status()
         wanted = {one.settings for one in self.table.wanted}
@@ -397,7 +398,7 @@ class Associations:
         self._progress.set()
 
     def progressed(self) -> None:
-        """Called when the switch has applied updates."""
+        """Wakes waiting commands after the switch has applied updates."""
         self._progress.set()
 
     # -- path MTUs
@@ -411,7 +412,7 @@ class Associations:
     def path_mtu_of(self, sa: SecurityAssociation) -> PathMtu | None:
         """Returns the path MTU enforced for packets of an outbound SA.
 
-        None if packets are fragmented after encryption.
+        Returns None if packets are fragmented after encryption.
         """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None or sa.fragmentation is Fragmentation.AFTER:
@@ -518,9 +519,9 @@ class Associations:
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
         """Returns the stored SAs that still apply, and warns of conflicting ones.
 
-        A replacement of a configured SA applies while that configuration is unchanged. An SA of a
-        command applies while no configured SA has its name. No stored SA applies once the
-        configuration has given its key or inbound SPI to another SA.
+        A replacement of a configured SA applies while the SA's configuration is unchanged. An SA
+        that a command added applies while no configured SA has its name. A stored SA stops applying
+        when the configuration gives its key or inbound SPI to another SA.
         """
         document = {one.name: self._store.document(one) for one in self._configured}
         taken = ValuesInUse.by(self._configured)
@@ -598,7 +599,7 @@ class Associations:
             return await self._try([*self._stored, *added], sas)
 
     async def rekey(self, name: str, spi: int, key_file: KeyFiles) -> list[SaReport]:
-        """Replaces an SA by a successor of another SPI and key (make-before-break).
+        """Replaces an SA with a successor that has another SPI and key (make-before-break).
 
         Raises AssociationError and SaStoreError; then the SA stays as it was.
         """
@@ -615,7 +616,7 @@ class Associations:
     def serving_sa(self, name: str) -> SecurityAssociation:
         """Returns the SA of a name that is not retiring.
 
-        Raises AssociationError if there is none, or if it is the kernel's.
+        Raises AssociationError if there is no such SA, or if it is an SA of the kernel.
         """
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
         if not found:

@@ -3,7 +3,7 @@
 
 The file is reopened when its path names another file, so that `logrotate` needs no signal. A line
 is written whole or not at all. Lines that cannot be written are counted. The program's own log
-reports the first of them, and reports when writing works again. Symbolic links are not followed.
+reports the first lost line, and reports when writing works again. Symbolic links are not followed.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Auditor:
     """Audits one router.
 
     `routes` walks all prefixes. `rate` is in entries a second. `interval` is in seconds from the
-    start of one round to the start of the next. After a round that takes longer, the next one
+    start of one round to the start of the next. After a round that takes longer, the next round
     starts at once.
     """
 
@@ -238,7 +238,7 @@ class Auditor:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            for some in _slices(slots, SLICE):  # empty slices too
+            for some in _slices(slots, SLICE):  # yields empty slices too: the caller then yields
                 yield [slot for slot in some if slot in held]
 
     async def _audit_flows(self, session: AuditedSwitch, audited: _Round) -> None:

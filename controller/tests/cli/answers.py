@@ -242,7 +242,7 @@ EXPECTED = {
     ],
     "nexthops": ["02:00:00:00:09:04", "weight 2"],
     "neighbors": ["reachable"],
-    "punts": ["ARP", "1,000", "icmp sent: NO_ROUTE", "1 are held"],
+    "punts": ["ARP", "1,000", "icmp sent: NO_ROUTE", "1 for a neighbour"],
     "counters": ["MARTIAN", "frames"],
 }
 

@@ -64,11 +64,10 @@ class Decoder:
         }
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns requests that together read everything that is installed. `decode` decodes the
-        results.
+        """Returns requests that together read all installed entities. `decode` decodes the results.
 
-        Meters and the hash seed are not read. They are written at every start, which has no side
-        effects.
+        Meters and the hash seed are not read: the controller writes them at every start, and
+        writing them again has no side effects.
         """
         tables = [
             self._tables.egress,

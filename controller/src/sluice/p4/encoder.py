@@ -217,7 +217,7 @@ class Encoder:
         return _entry(table, [_exact(table, "l3_if", l3_if)], action)
 
     def _nexthop_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
-        """Encodes a next hop. Its metadata hold interface and address, for reading it back."""
+        """Encodes a next hop. The entry's metadata has interface and address, for a read-back."""
         table = self._tables.nexthop
         action, metadata = None, b""
         if isinstance(value, Nexthop):

@@ -271,8 +271,9 @@ class Session:
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
         """Sends one batch like `write`, and returns at once. The loop calls `done` with the result.
 
-        Serves writes that packets trigger: a task for them would cost more than the write. Raises
-        P4RuntimeError if the session has ended. If the session ends later, `done` gets the error.
+        Serves writes that packets trigger: a task for each would cost more than the write itself.
+        Raises P4RuntimeError if the session has ended. If the session ends later, `done` gets the
+        error.
         """
         if self.closed.done():
             raise self.closed.result()

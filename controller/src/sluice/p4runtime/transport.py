@@ -2,7 +2,7 @@
 """Reads the keys for a connection to the switch, and checks the owner of the switch's socket.
 
 The files are read for every connection, so renewed certificates need no restart. If a file is bad,
-the connection fails and is retried like any other. Depends on connection_config.
+the connection fails and is retried, as for any other error. Depends on connection_config.
 """
 
 from __future__ import annotations

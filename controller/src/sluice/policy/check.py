@@ -27,8 +27,8 @@ from sluice.yamlreader import ConfigError
 class Checker:
     """Checks files of rules against a configuration, or without one.
 
-    `own` returns this router's addresses for an SPD. If it is None, the configured addresses are
-    used.
+    `own` returns this router's addresses for an SPD. If `own` is None, the checker uses the
+    configured addresses.
     """
 
     config: Config | None = None

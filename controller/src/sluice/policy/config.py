@@ -72,8 +72,8 @@ class FlowCacheConfig:
 class SpdConfig:
     """Holds an SPD as configured.
 
-    `file` is None unless its rules come from a file. `is_mirrored`: its rules come from the
-    kernel's IPsec policies. `path_mtu` then holds for its bundles, in bytes of IP packet.
+    `file` is None unless the SPD's rules come from a file. `is_mirrored`: the rules come from the
+    kernel's IPsec policies. `path_mtu` then applies to the SPD's bundles, in bytes of IP packet.
     """
 
     name: str
@@ -81,7 +81,7 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet it
+    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet that it
     quotes."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
@@ -108,8 +108,8 @@ class EngineConfig:
 class OutboundSa:
     """The SA that encrypts for a bundle. `path_mtu` and `overhead` are in bytes of IP packet.
 
-    `local` is the source address of its ESP packets and `spi` their SPI, None if unknown. The SPI
-    identifies ICMP errors about these packets.
+    `local` is the source address of the SA's ESP packets. `spi` is the SPI of these packets, or
+    None if it is unknown. The SPI identifies ICMP errors about these packets.
     """
 
     engine: int
@@ -134,9 +134,9 @@ class BundleConfig:
     """A bundle of SAs that protect the same traffic of one VRF.
 
     Rules name the bundle; rekeys do not change it. `outbound` and `inbound` are SAs that an
-    operator sets in the engines by hand. If they are empty, the controller gives the SAs of
-    `security_associations` to `engines` (the preferred one first). `path_mtu` then holds for the
-    bundle, in bytes of IP packet.
+    operator sets in the engines by hand. If both are empty, the controller gives the SAs of
+    `security_associations` to `engines` (the preferred engine first). `path_mtu` then applies to
+    the bundle, in bytes of IP packet.
     """
 
     name: str
@@ -156,7 +156,7 @@ class BundleConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Holds all IPsec sections of the configuration. Empty if it has none."""
+    """Holds all IPsec sections of the configuration. Empty if the configuration has none."""
 
     spds: tuple[SpdConfig, ...] = ()
     engines: tuple[EngineConfig, ...] = ()
@@ -546,7 +546,7 @@ def _read_bundle(
 def _read_engines_of_bundle(
     section: YamlMapping, engines: tuple[EngineConfig, ...]
 ) -> tuple[int, ...]:
-    """Returns the engines that get a bundle's SAs, the preferred one first.
+    """Returns the engines that get a bundle's SAs, the preferred engine first.
 
     If the bundle has no list of engines, returns all engines that have `admin`.
     """

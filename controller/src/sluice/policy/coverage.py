@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds shadowed rules. One earlier rule matches all packets of a shadowed rule.
+"""Finds shadowed rules. A rule is shadowed if one earlier rule matches all of its packets.
 
-The test of one rule against another is exact. A rule can cover only rules inside its own blocks of
-addresses and ports. So an index of blocks finds the earlier rules to test. If the rules are for
-different hosts or ports, the time is linear in the number of rules. Pure; depends on model.
+The earlier rule then covers the shadowed rule. The test whether a rule covers another is exact. A
+rule can cover only rules whose blocks of addresses and ports are inside its own blocks. So an index
+of blocks finds the earlier rules to test. If the rules are for different hosts or ports, the time
+is linear in the number of rules. Pure; depends on model.
 """
 
 from __future__ import annotations

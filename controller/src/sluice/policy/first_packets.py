@@ -61,7 +61,7 @@ class EspSender(NamedTuple):
 
 
 class FirstPackets:
-    """Answers INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS punts of a list.
+    """Answers the punts INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS of a list.
 
     `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
     """
@@ -88,7 +88,8 @@ class FirstPackets:
     def answer(self, packet: PuntedPacket, now: float) -> list[Reinjection]:
         """Returns the packets to re-inject.
 
-        These are this packet, unless it is discarded or held, and any packets held for it.
+        These are `packet`, unless it is discarded or held, and the packets that were held until
+        `packet` arrived.
         """
         state = self._policy.list_by_id(packet.list_id)
         if state is None:

@@ -60,15 +60,18 @@ class FlowInvalidation:
         self.counters: Counter[str] = Counter()
 
     def may_keep_epoch(self, list_id: int) -> bool:
-        """Returns whether a commit may keep a list's epoch: it has live flows, and all are
-        known."""
+        """Returns whether a commit may keep a list's epoch.
+
+        That requires that the list has live flows, and that all its flows are known.
+        """
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
 
     async def changes(self, before: PolicyList, after: PolicyList) -> list[FlowChange] | None:
         """Returns the flows whose verdicts differ between the lists `before` and `after`.
 
-        Returns None if that needs too many tests. `after` has the ids that its rules will have.
+        Returns None if the comparison needs too many tests. The rules of `after` must already have
+        the ids that a commit would assign.
         """
         known = self._flows.caches.get(before.list_id)
         if known is None:
@@ -112,7 +115,7 @@ class FlowInvalidation:
     async def empty(self, list_ids: Iterable[int]) -> None:
         """Deletes all flows of held lists.
 
-        Raises P4RuntimeError if the switch may still hold one.
+        Raises P4RuntimeError if the switch may still hold one of these flows.
         """
         for list_id in list_ids:
             known = self._flows.caches.get(list_id)

@@ -64,7 +64,7 @@ def prefix_range(prefix: Prefix) -> AddressRange:
 
 
 def range_text(addresses: AddressRange) -> str:
-    """Formats a range as an address, as a prefix if it is one, or as both ends."""
+    """Formats a range as an address, as a prefix or as `LOW-HIGH`, in this order of preference."""
     bits = len(addresses.low) * 8
     low, high = int.from_bytes(addresses.low, "big"), int.from_bytes(addresses.high, "big")
     size = high - low + 1
@@ -139,10 +139,11 @@ class FragmentClass(IntEnum):
 class FlowKey(NamedTuple):
     """The pipeline's key of a flow, without the list id.
 
-    It holds all fields that any rule tests, so the result of an ordered search may be cached under
-    it. Ports are zero where `Selectors` has None; for ICMP the destination port is type << 8 |
-    code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local` is
-    `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, zero outbound.
+    The key holds all fields that any rule tests, so the result of an ordered search may be cached
+    under the key. Ports are zero where `Selectors` has None; for ICMP the destination port is type
+    << 8 | code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local`
+    is `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, or zero for outbound
+    packets.
     """
 
     source: Address

@@ -239,7 +239,7 @@ def _numbers(
 def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple[T, ...] | None:
     if value.text() == "any":
         return None
-    if value.is_null():  # possibly a mistake, and it would match everything
+    if value.is_null():  # possibly a mistake: read as `any`, it would match everything
         value.problem("nothing is written here; write `any`, or leave the key out")
         return ()
     elements = value.sequence() if value.is_sequence() else [value]

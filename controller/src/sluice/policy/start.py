@@ -45,7 +45,7 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
     rules: dict[ListName, tuple[Rule, ...]] = {}
     problems: list[str] = []
     for spd in config.policy.spds:
-        if spd.is_mirrored:  # its rules are the kernel's current policies only
+        if spd.is_mirrored:  # has the kernel's current policies, and no committed rules
             rules |= {(spd.name, direction): () for direction in Direction}
             continue
         in_force = {
@@ -89,7 +89,8 @@ def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) 
 
 
 def check_capacity(config: Config, capacity: Capacity) -> None:
-    """Checks that the flow caches together fit the pipeline's tables, whatever flows they hold.
+    """Checks that the flow caches together fit the pipeline's tables, even with all flows of one
+    family.
 
     Raises PolicyError.
     """

@@ -145,7 +145,10 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
 
 
 def _bgp_obstacle(rules: RuleLists, own: Address, far: Address, far_port: int) -> str | None:
-    """Returns why neither end can open the session; None if one can. `far_port` is the peer's."""
+    """Returns why neither end can open the session, or None if an end can.
+
+    `far_port` is the peer's port.
+    """
     passive = _obstacle(rules, _tcp(own, far, (BGP, AN_EPHEMERAL_PORT)))
     active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, far_port)))
     return active if passive else None
@@ -216,7 +219,7 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    # Chooses another address on the link. If the link has two (RFC 3021), it is the other one.
+    # Another address on the link. On a link with two addresses (RFC 3021), the other address.
     has_two = address.length == 8 * len(own) - 1
     peer = own[:-1] + bytes([own[-1] ^ 1 if has_two else own[-1] ^ 3 or 1])
     group = ALL_OSPF_ROUTERS[len(own)]
