@@ -209,7 +209,7 @@ class Associations:
                 self.table.why_expired(sa),
             )
         for sa in restored:
-            log.warning("SA %s has not expired: the clock was set", _name(sa))
+            log.warning("SA %s has not expired after all: the clock was set", _name(sa))
         self.counters["SAs expired"] += len(used_up) + len(outlived)
         try:
             if used_up or self._uses.has_unwritten:
@@ -339,7 +339,7 @@ class Associations:
             try:
                 if keys.fingerprint() != settings.fingerprint:
                     raise KeyUnavailableError(
-                        "its key file has changed since it was read: rekey by another file, or"
+                        "its key file has changed since it was read: rekey with another file, or"
                         " reload the configuration"
                     )
                 await engine.add(settings, number, keys, resume=command.resume)
@@ -354,7 +354,7 @@ class Associations:
             return None
         self._refusals.pop(_name(sa), None)
         self.counters["SAs given to engines"] += 1
-        log.info("SA %s: the engine has it as %d", _name(sa), number)
+        log.info("SA %s: installed in the engine as number %d", _name(sa), number)
         return number
 
     async def _delete(self, number: int, engine: EngineInput, held: HeldSa) -> None:
@@ -532,8 +532,8 @@ class Associations:
             others = taken.holders(one.sa) - {one.sa.name}
             if others:
                 log.warning(
-                    "SA %s is left out: its key or inbound SPI is now that of %s in the"
-                    " configuration",
+                    "SA %s is not used: in the configuration, its key or inbound SPI now belongs"
+                    " to %s",
                     _name(one.sa),
                     ", ".join(sorted(others)),
                 )
@@ -593,7 +593,7 @@ class Associations:
         async with self._lock:
             for sa in filter(self.table.is_expired, sas):
                 raise AssociationError(
-                    f"SA {sa.name!r}: its key has reached a hard limit before; give it a new one"
+                    f"SA {sa.name!r}: its key has reached a hard limit before; give it a new key"
                 )
             added = [StoredSa(sa) for sa in sas]
             return await self._try([*self._stored, *added], sas)
@@ -622,7 +622,9 @@ class Associations:
         if not found:
             raise AssociationError(self._no_such_sa(name))
         if found[0].origin is Origin.KERNEL:
-            raise AssociationError(f"SA {name!r} is of the kernel's IKE daemon: rekey it there")
+            raise AssociationError(
+                f"SA {name!r} belongs to the kernel's IKE daemon: rekey it there"
+            )
         return found[0]
 
     def _no_such_sa(self, name: str, spi: int | None = None) -> str:
@@ -643,7 +645,7 @@ class Associations:
         if of_key in taken.keys:
             raise AssociationError(
                 f"SA {taken.keys[of_key]!r} has this key, and a nonce could be used twice: a rekey"
-                " takes a new key"
+                " needs a new key"
             )
         if of_key in self._uses.uses:
             raise AssociationError("this key has been used before: a rekey needs a new key")
@@ -651,7 +653,9 @@ class Associations:
         if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
             raise AssociationError(f"SPI {spi:#x} is in use: a rekey needs a new SPI")
         if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
-            raise AssociationError(f"SPI {spi:#x} was used by {old.name!r} before: give another")
+            raise AssociationError(
+                f"SPI {spi:#x} was used by {old.name!r} before: give another SPI"
+            )
         settings = old.settings._replace(spi=spi, fingerprint=of_key)
         return replace(old, settings=settings, keys=keys)
 
@@ -671,7 +675,7 @@ class Associations:
             for one in found:
                 if one.origin is Origin.KERNEL:
                     raise AssociationError(
-                        f"SA {name!r} is of the kernel's IKE daemon: delete it there"
+                        f"SA {name!r} belongs to the kernel's IKE daemon: delete it there"
                     )
                 if one.origin is Origin.CONFIGURATION and not one.is_retiring:
                     raise AssociationError(
@@ -744,7 +748,7 @@ class Associations:
                 " are dropped as NO_ENGINE"
             )
         if self.disk_problem is not None:
-            yield f"{self.disk_problem}: SAs wait until it can be written"
+            yield f"{self.disk_problem}: SAs wait until the file can be written"
         found: dict[str, list[str]] = {}
         for one in self.table.reports():
             if (problem := self._problem_of(one)) is not None:

@@ -39,8 +39,8 @@ class AuditFile:
             self._lost_since += 1
             if self._lost_since == 1:
                 reason = error.strerror or str(error)
-                log.error("audit log %s: %s: events are lost until it can be written: free space,"
-                          " or set audit.file", self.path, reason)  # fmt: skip
+                log.error("audit log %s: %s: events are lost until the file can be written: free"
+                          " disk space, or set audit.file", self.path, reason)  # fmt: skip
             self.close()
             return False
         if self._lost_since:

@@ -163,7 +163,7 @@ class Auditor:
                 now = self._clock()
                 report.completed(audited.comparison.compared, now - began, now)
             if audited.unsaid:
-                log.warning("repaired: %d more of the same round", audited.unsaid)
+                log.warning("repaired: %d more entries in the same round", audited.unsaid)
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: AuditedSwitch) -> None:

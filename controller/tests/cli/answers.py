@@ -334,7 +334,7 @@ ANSWERS |= {
             "spd": "corp",
             "rules": {"inbound": 1, "outbound": 2},
             "warnings": ["no BGP"],
-            "sessions_unchecked": "name FRR's configuration by --frr",
+            "sessions_unchecked": "give FRR's configuration with --frr",
             "fragments": [
                 {
                     "direction": "outbound",

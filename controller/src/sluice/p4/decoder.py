@@ -101,7 +101,7 @@ class Decoder:
         try:
             return self._decode(entity)
         except OverflowError as error:
-            raise DecodeError(f"a field that is too wide: {error}") from error
+            raise DecodeError(f"a field is too wide: {error}") from error
 
     def _decode(self, entity: p4r.Entity) -> DecodedEntity | None:
         match entity.WhichOneof("entity"):

@@ -79,10 +79,10 @@ class FlowCodec:
         """Highest possible list number."""
         verdicts = {verdict: schema.member("verdict_t", verdict.name) for verdict in Verdict}
         if any(int(verdict) != number for verdict, number in verdicts.items()):
-            schema.lack("verdict_t with the numbers of policy_model.Action")
+            schema.lack("verdict_t with the numbers of policy.model.Action")
         classes = schema.enum("fragment_t")
         if any(classes.get(one.name) != one for one in FragmentClass):
-            schema.lack("fragment_t with the numbers of policy_model.FragmentClass")
+            schema.lack("fragment_t with the numbers of policy.model.FragmentClass")
         schema.check()
 
     # -- writing

@@ -155,7 +155,7 @@ class Schema:
         """Raises SchemaError if anything that was requested is missing."""
         if self._missing:
             raise SchemaError(
-                "the pipeline is not one this controller drives; its P4Info lacks: "
+                "this controller cannot drive the pipeline; the pipeline's P4Info lacks: "
                 + "; ".join(self._missing)
             )
 

@@ -439,7 +439,7 @@ class Session:
                 P4RuntimeError(
                     RESOURCE_EXHAUSTED,
                     "a controller that is gone had the largest election id (2^128 - 1), and the"
-                    " switch takes only higher ones: restart the switch",
+                    " switch accepts only higher ids: restart the switch",
                 )
             )
             return
@@ -481,4 +481,6 @@ def _entities_of(part: bytes) -> Sequence[p4r.Entity]:
     try:
         return p4r.ReadResponse.FromString(part).entities
     except DecodeError as error:
-        raise P4RuntimeError(INTERNAL, f"a ReadResponse that is no protobuf: {error}") from None
+        raise P4RuntimeError(
+            INTERNAL, f"the switch sent an invalid ReadResponse: {error}"
+        ) from None

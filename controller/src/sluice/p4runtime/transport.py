@@ -38,7 +38,7 @@ def _check_owner(path: Path) -> None:
         raise P4RuntimeError(
             PERMISSION_DENIED,
             f"{path} belongs to user {found.st_uid}, not to the switch (root, or user"
-            f" {os.geteuid()}); remove it and start the switch anew",
+            f" {os.geteuid()}); remove the socket and restart the switch",
         )
 
 
@@ -51,7 +51,7 @@ def _read_keys(tls: TlsConfig) -> TlsCredentials:
     if mode & 0o007:
         raise P4RuntimeError(
             PERMISSION_DENIED,
-            f"tls.key: {tls.key} can be read by every user (mode {mode:04o}); chmod 0600",
+            f"tls.key: {tls.key} can be read by every user (mode {mode:04o}); set mode 0600",
         )
     return _read(tls.ca), _read(tls.certificate), key
 

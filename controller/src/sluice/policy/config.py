@@ -385,7 +385,7 @@ def read_interface_spd(
     value = section.value(key)
     if value is None or value.is_null():
         if spds:
-            section.problem(key, f"is missing: {', '.join(sorted(spds))}, or {NO_SPD}")
+            section.problem(key, f"is missing: write {', '.join(sorted(spds))}, or {NO_SPD}")
         return None
     name = value.convert(key.convert)
     if name is None or name == NO_SPD:
@@ -423,18 +423,22 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
     if is_mirrored and (file is not None or any(inline.values())):
-        section.problem(SpdKeys.source, "the rules come from the kernel: no file, no rules here")
+        section.problem(
+            SpdKeys.source, "the rules come from the kernel: remove `file` and the rules here"
+        )
     if section.value(SpdKeys.path_mtu) is not None and not is_mirrored:
-        section.problem(SpdKeys.path_mtu, "is for `source: kernel`; else each bundle has its own")
+        section.problem(
+            SpdKeys.path_mtu, "is only for `source: kernel`; otherwise each bundle has this key"
+        )
     if is_mirrored and bundles:
         names = ", ".join(sorted(bundles))
-        section.problem(SpdKeys.source, f"the kernel's templates are its bundles; take out {names}")
+        section.problem(SpdKeys.source, f"the kernel's templates are its bundles; remove {names}")
     if file is None:
         if name is None:
             return None
         return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu)
     if any(inline.values()):
-        section.problem(SpdKeys.file, "rules from a file or rules here, not both")
+        section.problem(SpdKeys.file, "give the rules in a file or here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))
     if name is None or path is None:
         return None
@@ -475,10 +479,12 @@ def _read_engines(
         if number in engines:
             value.problem(f"there is an engine {number} already; give each its own id")
         if port in taken:
-            value.problem(f"port {port} belongs to {taken[port]}; an engine has a port to itself")
+            value.problem(
+                f"port {port} belongs to {taken[port]}; give the engine a port of its own"
+            )
         taken[port] = f"engine {number}"
         if admin is not None and admin in (one.admin for one in engines.values()):
-            value.problem(f"an earlier engine has {admin}; each has an admin socket of its own")
+            value.problem(f"an earlier engine has {admin}; give each engine its own admin socket")
         engines[number] = EngineConfig(number, port, l3_if, device, admin)
     return tuple(engines.values())
 
@@ -536,7 +542,9 @@ def _read_bundle(
     if any(section.value(key) for key in (BundleKeys.outbound, BundleKeys.inbound)):
         for key in (BundleKeys.engines, BundleKeys.path_mtu):
             if section.value(key) is not None:
-                section.problem(key, "is for security_associations; here SAs are given by hand")
+                section.problem(
+                    key, "is only for security_associations; here an operator sets the SAs"
+                )
         engine_ids = ()
     if name is None or number is None or spd is None:
         return None
@@ -594,7 +602,7 @@ def _one_by_hand(engines: frozenset[int]) -> Callable[[object], int]:
             return choose(value)
         except ValueError as error:
             raise ValueError(
-                f"{error} (engines without `admin`; others are told `security_associations`)"
+                f"{error} (only engines without `admin`; others get `security_associations`)"
             ) from None
 
     return convert

@@ -59,11 +59,13 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
         yield (
             f"the {direction.value} {'rule' if is_one else 'rules'}"
             f" {quoted_names([operators[one].name for one in covered])}"
-            f" {'is' if is_one else 'are'} never reached: {operators[at].name!r} stands before and"
+            f" {'is' if is_one else 'are'} never reached: the earlier rule {operators[at].name!r}"
             f" matches all of {'its' if is_one else 'their'} packets"
         )
     if not coverage.is_complete:
-        yield f"the {direction.value} list was not searched to its end for rules never reached"
+        yield (
+            f"the {direction.value} list is too long: it may have more rules that are never reached"
+        )
     unmatched = [rule.name for rule in operators if _matches_nothing(rule)]
     if unmatched:
         yield (

@@ -389,7 +389,7 @@ class Policy:
             if self.checked_spd_name(spd).is_mirrored:
                 raise PolicyError(
                     f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
-                    " configuration); change those (swanctl, `ip xfrm policy`)"
+                    " configuration); change the policies there (swanctl, `ip xfrm policy`)"
                 )
         rules = {
             (spd, direction): tuple(lists[direction])
@@ -423,7 +423,7 @@ class Policy:
         commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
         if len(commit.spds) > 1 and not self._atomic:
             raise PolicyError(
-                f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
+                f"{', '.join(commit.spds)}: this target cannot change several SPDs in one write;"
                 " commit them one by one"
             )
         return commit
@@ -485,7 +485,7 @@ class Policy:
                 await self._writer.apply(session, lost)
             except P4RuntimeError as error:
                 log.error(
-                    "policy %s: drops all packets until it is committed again: %s", spd, error
+                    "policy %s: all packets are dropped until it is committed again: %s", spd, error
                 )
 
     async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
@@ -566,7 +566,9 @@ class Policy:
 
     def _connected(self) -> Session:
         if self._session is None or not self.started:
-            raise PolicyError("the switch is not connected, or is being read; try again")
+            raise PolicyError(
+                "the switch is not connected, or its entries are being read; try again"
+            )
         return self._session
 
     async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
@@ -586,11 +588,11 @@ class Policy:
             return await asyncio.shield(task)
         except P4RuntimeError as error:
             outlook = self.record.rules_after_restart()
-            raise PolicyError(f"the switch refused it: {error}; {outlook}") from error
+            raise PolicyError(f"the switch refused the change: {error}; {outlook}") from error
         except SpdStoreError as error:
             outlook = self.record.rules_after_restart()
             raise PolicyError(
-                f"not done, as the disk cannot be written: {error}; {outlook}"
+                f"the change is not made, since the disk cannot be written: {error}; {outlook}"
             ) from error
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error

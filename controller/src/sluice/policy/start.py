@@ -55,8 +55,8 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
         }
         bundles = config.policy.bundle_names(spd.name)
         problems += [
-            f"{spd.name}: the {direction.value} rule {rule.name!r} that was committed names the"
-            f" bundle {rule.bundle!r}, which is no longer configured: configure it, or start with"
+            f"{spd.name}: the committed {direction.value} rule {rule.name!r} names the bundle"
+            f" {rule.bundle!r}, which is no longer configured: configure it, or start with"
             " `sluice run --configured-policy`"
             for direction, listed in in_force.items()
             for rule in listed
@@ -100,6 +100,6 @@ def check_capacity(config: Config, capacity: Capacity) -> None:
         if wanted > flows:
             sizes = " + ".join(f"{spd.flow_cache.size} ({spd.name})" for spd in spds)
             raise PolicyError(
-                f"spds: flow_cache.size: {sizes} = {wanted} flows, and the pipeline's"
-                f" {direction.value} flow tables have room for {flows}; give the SPDs less"
+                f"spds: flow_cache.size: {sizes} = {wanted} flows, but the pipeline's"
+                f" {direction.value} flow tables have room for {flows}; reduce the sizes"
             )

@@ -140,7 +140,7 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
         if tried and all(obstacle for _, obstacle in tried):
             own, obstacle = tried[0]
             yield _no_bgp(own, peer.address, peer, obstacle or "") + (
-                ", if it goes by an interface that this SPD guards"
+                ", if it uses an interface that this SPD guards"
             )
 
 
@@ -236,7 +236,7 @@ def _hello_ipv6(rules: RuleLists, name: str, where: str) -> Iterator[str]:
 
 def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
     return (
-        f"no {protocol} neighbour can come up by {interface}{where}: {obstacle}; `protocol: ospf`"
+        f"no {protocol} neighbour can come up on {interface}{where}: {obstacle}; `protocol: ospf`"
         " needs a bypass rule in both lists"
     )
 
@@ -257,7 +257,7 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
             if rule is not None:
                 yield (
                     f"the {direction.value} rule {rule.name!r} discards every {name}, so that path"
-                    " MTU discovery fails: put a rule for it before this one"
+                    " MTU discovery fails: put a rule for this error before that rule"
                 )
             elif any(_bypasses_large(one, protocol) for one in listed) and not any(
                 _lets_pass(one, protocol, icmp) for one in listed
@@ -268,7 +268,7 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
                 other = ", or `icmp_errors: checked` for the SPD" if is_inbound else ""
                 yield (
                     f"no {direction.value} rule lets {name} pass, so that path MTU discovery fails"
-                    f" for what is bypassed: write a bypass rule for it{other}"
+                    f" for bypassed packets: write a bypass rule for this error{other}"
                 )
 
 
@@ -288,8 +288,8 @@ def _traceroute(rules: RuleLists) -> Iterator[str]:
     if lost and any(one.action is not Action.DISCARD and not one.generated for one in outbound):
         yield (
             f"no outbound rule lets this router's {' or '.join(lost)} pass, so that a traceroute"
-            " that comes in by an interface that this SPD guards shows `*` for this router: write"
-            " a bypass rule for it"
+            " through an interface that this SPD guards shows `*` for this router: write a bypass"
+            " rule for this error"
         )
 
 
