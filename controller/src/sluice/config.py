@@ -94,11 +94,11 @@ STATE_DIRECTORY = "/var/lib/sluice"
 
 @dataclass(frozen=True, slots=True)
 class InterfaceConfig:
-    """Describes a layer-3 interface: a switch port, or one VLAN of it, and the TAP of this `name`.
+    """Describes a layer-3 interface: a switch port or one of its VLANs, and the TAP called `name`.
 
     `l3_if` is the interface's number in the pipeline (position in the file, from 1). `device` is
-    the port's own network device, if this host can see it; the TAP's carrier follows the device's.
-    `spd` is the SPD that guards the interface, or None for `none`.
+    the port's own network device, if this host can see it. The TAP's carrier follows the carrier of
+    this device. `spd` is the SPD that guards the interface, or None for `none`.
     """
 
     name: str
@@ -314,8 +314,10 @@ def _read_config(root: YamlMapping, directory: Path) -> Config | None:
 
 
 def _check_kernel_spds(root: YamlMapping, config: Config) -> None:
-    """Checks that a mirrored SPD has exactly one VRF, and is the only mirror of that VRF's
-    kernel."""
+    """Checks that each mirrored SPD guards interfaces of exactly one VRF.
+
+    Also checks that no other SPD mirrors the kernel's policies in this VRF.
+    """
     owners: dict[str, str] = {}
     for value, spd in zip(root.sequence(RouterKeys.spds), config.policy.spds, strict=False):
         if not spd.is_mirrored:

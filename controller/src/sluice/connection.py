@@ -95,7 +95,7 @@ class SwitchConnection:
 
     @property
     def last_error(self) -> str | None:
-        """Why the last session failed or ended. None while a session works."""
+        """Error that ended the last session, or None while a session works."""
         return self._primacy.last_error
 
     @property

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the configuration sections `switch`, `fpm`, `ike` and `metrics`.
 
-They have the addresses of the switch and of the metrics, and the peers and local users that may
-connect. Refuses peers that cannot be authenticated: P4Runtime over a network without mutual TLS,
-FPM from another host. Depends on yamlreader, config_keys and scalars.
+These sections have the addresses of the switch and of the metrics, and the peers and local users
+that may connect. The module refuses peers that cannot be authenticated: P4Runtime over a network
+without mutual TLS, FPM from another host. Depends on yamlreader, config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Returns whether only local processes can connect. Of all names, only localhost counts."""
+        """Returns whether only local processes can connect.
+
+        Of all host names, only localhost counts as local.
+        """
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -123,7 +126,8 @@ class IkeConfig:
 
 
 def default_address(router: str, target: str) -> SwitchAddress:
-    """Returns a Unix socket next to the API's, or a TCP address for BMv2, which has TCP only."""
+    """Returns a Unix socket in the API socket's directory. BMv2 supports TCP only: then returns a
+    TCP address."""
     if target == BMV2:
         return HostPort("127.0.0.1", 9559)
     return UnixAddress(RUN_DIRECTORY / f"{router}{P4RUNTIME_SOCKET_END}")

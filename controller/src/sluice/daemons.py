@@ -58,7 +58,8 @@ class RoutingDaemons:
         drain: Callable[[Daemon], bool],
         compare: Callable[[Daemon], bool],
     ) -> None:
-        """Adds two inlets for each daemon: its routes, and their comparison with its kernel's."""
+        """Adds two inlets for each daemon: `routes` reads its routes, `comparing` compares them
+        with its kernel's routes."""
         self._scheduler = scheduler
         for daemon in self._daemons:
             feed = daemon.feed

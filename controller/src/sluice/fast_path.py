@@ -82,7 +82,7 @@ class FastPath:
       with an ICMP error, which must leave by the carrier of the packet (`host_errors`).
     - `withholds_ike`: IKE packets go to Python, since they must leave in order with the kernel's
       SAs (`ike_order`).
-    - `handover` takes the tables for a stand-in at the TAPs `names`.
+    - `handover` receives the tables for a stand-in process, which serves the TAPs `names`.
     """
 
     def __init__(
