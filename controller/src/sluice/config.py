@@ -326,11 +326,15 @@ def _check_kernel_spds(root: YamlMapping, config: Config) -> None:
         if len(vrfs) != 1:
             count = " and ".join(sorted(vrfs)) or "none"
             value.problem(
-                f"an SPD of the kernel guards interfaces of one VRF; these are of {count}"
+                "an SPD with `source: kernel` must guard interfaces of one VRF; its interfaces are"
+                f" in: {count}"
             )
         for vrf in vrfs.values():
             if owners.setdefault(vrf.name, spd.name) != spd.name:
-                value.problem(f"{owners[vrf.name]!r} mirrors the kernel in that VRF already")
+                value.problem(
+                    f"{owners[vrf.name]!r} mirrors the kernel's policies in that VRF already;"
+                    " remove one of the two SPDs"
+                )
 
 
 def _read_audit(section: YamlMapping, state_dir: Path) -> AuditConfig:
@@ -348,7 +352,7 @@ def _read_interfaces(root: YamlMapping, vrfs: dict[str, VrfConfig]) -> tuple[Int
         root.problem(RouterKeys.interfaces, "a router needs at least one entry under `interfaces:`")
     if len(values) > MAX_INTERFACES:
         root.problem(
-            RouterKeys.interfaces, f"the pipeline has room for {MAX_INTERFACES} interfaces"
+            RouterKeys.interfaces, f"the pipeline has room for only {MAX_INTERFACES} interfaces"
         )
     interfaces: list[InterfaceConfig] = []
     seen = _Uniqueness()
@@ -417,7 +421,7 @@ class _Uniqueness:
         elif (owner := self._ports.get((new.port, new.vlan))) is not None:
             value.problem(f"port {new.port} vlan {new.vlan} belongs to {owner!r}; use another VLAN")
         elif (owner := self._macs.get((new.vlan, new.mac))) is not None:
-            value.problem(f"MAC {format_mac(new.mac)} belongs to {owner!r}; give each its own")
+            value.problem(f"MAC {format_mac(new.mac)} belongs to {owner!r}; use another MAC")
         self._names.add(new.name)
         self._ports[new.port, new.vlan] = new.name
         self._macs[new.vlan, new.mac] = new.name

@@ -181,7 +181,7 @@ class SwitchConnection:
             self._let_pass(session)
         else:
             log.info(
-                "packets of these are dropped until the new configuration is written: %s",
+                "packets of these entries are dropped until the new configuration is written: %s",
                 ", ".join(
                     f"{kind.name.lower()} ({text_of(key)})"
                     for kind, key in closed.withdrawn[:SHOWN]

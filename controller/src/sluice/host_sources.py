@@ -128,7 +128,7 @@ def open_sources(
         try:
             keeper.hold({name: queues[name] for name in names_in(config, place)})
         except OSError as error:
-            raise with_context("the keeper of the host interfaces", error) from error
+            raise with_context("the process that keeps the host interfaces", error) from error
         keeper.watch(_log_keeper_end)
     feeds = [
         _make_feed(config, vrf, stacks[vrf.namespace_number], stack)

@@ -227,8 +227,8 @@ def test_all_problems_come_at_once_and_a_wrong_protocol_is_told_once(tmp_path: P
     ) == [
         "4: outbound rule 2 'b'.action: 'x' is no action: bypass, discard or protect",
         "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: write a number from 0 to 255, or"
-        " one of icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; write several as a"
-        " list, not as a range",
+        " one of icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; write several"
+        " as a list, not as a range",
         "5: outbound rule 3 'a': rule 1 of this list has that name; give each rule its own",
     ]
 

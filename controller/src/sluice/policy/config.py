@@ -405,7 +405,7 @@ def _read_spds(
         spd = _read_spd(section, directory, policy)
         section.close()
         if spd is not None and spd.name in spds:
-            value.problem(f"there is an SPD {spd.name!r} already; give each its own name")
+            value.problem(f"there is an SPD {spd.name!r} already; give each SPD its own name")
         elif spd is not None:
             spds[spd.name] = spd
     return tuple(spds.values())
@@ -477,7 +477,7 @@ def _read_engines(
         if number is None or port is None:
             continue
         if number in engines:
-            value.problem(f"there is an engine {number} already; give each its own id")
+            value.problem(f"there is an engine {number} already; give each engine its own id")
         if port in taken:
             value.problem(
                 f"port {port} belongs to {taken[port]}; give the engine a port of its own"
@@ -506,7 +506,7 @@ def _read_bundles(
         if bundle is None:
             continue
         if bundle.name in names or bundle.id in numbers:
-            value.problem("an earlier bundle has this name or id; give each its own")
+            value.problem("an earlier bundle has this name or id; give each bundle its own")
         for sa in bundle.inbound:
             if (bundle.vrf, sa.spi) in spis:
                 owner = spis[bundle.vrf, sa.spi]
