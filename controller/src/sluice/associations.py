@@ -67,8 +67,8 @@ from sluice.state.sa_table import (
 log = logging.getLogger(__name__)
 
 POLL = 1.0
-"""Minimum pause between two polls of an engine, in seconds. It is also at least ten times the
-duration of a poll."""
+"""Minimum pause between two polls of an engine, in seconds. The pause is also at least ten times as
+long as the poll."""
 RECONNECT = 0.5
 """Pause between attempts to reach an engine that does not answer, in seconds."""
 ENGINES_TIMEOUT = 2.0
@@ -77,7 +77,7 @@ switch's SAs of this engine need not be closed."""
 SETTLE = 5.0
 """Time that a command waits for its change to take effect, in seconds."""
 OVERLAP = 1.0
-"""Longest time, in seconds, that an outbound SA serves after the kernel has deleted it. It ends
+"""Longest time, in seconds, that an outbound SA serves after the kernel has deleted it. The SA ends
 earlier if its successor serves."""
 SHOWN = 3
 """Maximum number of SAs that `problems` names for each kind of problem."""
@@ -489,7 +489,7 @@ class Associations:
     ) -> None:
         """Keeps outbound SAs that the kernel has deleted while engines install their successors.
 
-        A daemon may delete an SA at the moment in which it creates the next one.
+        An IKE daemon may delete an SA at the moment in which it creates the successor.
         """
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
@@ -585,7 +585,7 @@ class Associations:
         return ValuesInUse.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Adds SAs of a command. Returns their reports once they are in force or wait for an
+        """Adds SAs of a command. Returns the SAs' reports once the SAs are in force or wait for an
         engine.
 
         Raises AssociationError and SaStoreError; then no SA is added.
@@ -628,7 +628,7 @@ class Associations:
         return found[0]
 
     def _no_such_sa(self, name: str, spi: int | None = None) -> str:
-        """Returns the text of an error about an unknown SA. It names the existing SAs."""
+        """Returns the text of an error about an unknown SA. The text names the existing SAs."""
         wanted = self._wanted()
         spis = [f"{one.settings.spi:#x}" for one in wanted if one.name == name]
         if spis and spi is not None:

@@ -3,8 +3,8 @@
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
 discard by a rule with `audit: true`). Logs each change of policy with its requester. Each kind of
-event has a token bucket. Suppressed events are counted, and the next event of their kind has their
-number. No function here raises an exception, for any packet, nor if the disk is full.
+event has a token bucket. Suppressed events are counted, and the next event of the same kind has
+their number. No function here raises an exception, not even for a malformed packet or a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.

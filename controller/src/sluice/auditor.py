@@ -238,7 +238,8 @@ class Auditor:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            for some in _slices(slots, SLICE):  # yields empty slices too: the caller then yields
+            # Yields empty slices too: the caller yields to the loop after each slice.
+            for some in _slices(slots, SLICE):
                 yield [slot for slot in some if slot in held]
 
     async def _audit_flows(self, session: AuditedSwitch, audited: _Round) -> None:

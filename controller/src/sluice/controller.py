@@ -653,7 +653,7 @@ class Controller:
     def _settle(self) -> None:
         """Releases left-over routes for deletion.
 
-        Waits until the daemons have replayed all routes, and no kernel holds a left-over route.
+        Does so once the daemons have replayed all routes, and no kernel holds a left-over route.
         """
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
@@ -732,6 +732,6 @@ class Controller:
 
 
 def _icmp_rates(limits: ControllerLimits) -> tuple[float, float, float, float]:
-    """Returns rate and burst of all ICMP errors, then rate and burst of those to one host."""
+    """Returns rate and burst of all ICMP errors, then rate and burst of ICMP errors to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

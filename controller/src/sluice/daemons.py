@@ -19,8 +19,10 @@ from sluice.state.fib import Fib
 from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 
 WAITED_FOR = 30.0
-"""Time to wait for the other daemons after the first daemon's routes are complete, in seconds. Then
-the kernel's routes replace those of a daemon without a session. zebra tries to connect every 3 s.
+"""Time to wait for the other daemons after the first daemon's routes are complete, in seconds.
+
+After that time, the kernel's routes replace the routes of a daemon without a session. zebra tries
+to connect every 3 s.
 """
 
 

@@ -56,7 +56,7 @@ MODIFY_ONLY = frozenset({EntityKind.PUNT_METER, EntityKind.HASH_SEED})
 deleted."""
 COMMITTED = frozenset({EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST})
 """Kinds written by policy commits (`Reconciler.commit`). The reconciler itself never corrects them.
-Order: their state must be on disk before it is written to the switch."""
+Order: a list's state must be on disk before it is written to the switch."""
 OPENING = frozenset({EntityKind.EGRESS_INTERFACE, EntityKind.ROUTER_MAC, EntityKind.L3_INTERFACE})
 """Kinds of entities without which no packet enters or leaves, under any policy."""
 DROPS_WITHOUT = OPENING | {
@@ -269,8 +269,8 @@ UNKNOWN = Presence("unknown")
 
 NO_POLICY = ListBinding(0)
 RETIRED = Nexthop(0, None, None, up=False)
-"""Value of a next hop of an earlier configuration. It drops packets, refers to no interface, and
-keeps its number."""
+"""Value of a next hop of an earlier configuration. The next hop drops packets, refers to no
+interface, and keeps its number."""
 
 HASH_SEED_KEY = "hash_seed"
 

@@ -46,7 +46,7 @@ class Failure(NamedTuple):
 class Failures:
     """Holds all entities whose last update failed.
 
-    There may be as many as routes, so no method examines all of them in one call.
+    There may be as many as there are routes, so no method examines all failures in one call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

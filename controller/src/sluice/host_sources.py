@@ -119,7 +119,7 @@ def open_sources(
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise with_context(f"interface {interface.name}", error) from error
-        if place not in keepers:  # its interpreter starts while the other TAPs are made
+        if place not in keepers:  # the keeper's interpreter starts while the other TAPs are made
             left = handover if place == OWN_NAMESPACE else None
             keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
             letting_go.callback(keepers[place].close)

@@ -25,9 +25,10 @@ also has ``next``. A connection may carry any number of requests, which are answ
 
 The commands ``spd check``, ``spd diff`` and ``spd commit`` have ``files``: a list of ``{"name":
 ..., "text": ...}``, one for each SPD. The commands ``flow-cache on``, ``flow-cache off`` and
-``flow-cache clear`` apply to ``spd``, or to all SPDs without it. They are answered like ``show
+``flow-cache clear`` apply to ``spd``, or to all SPDs without it. Their answer is that of ``show
 flow-cache``.
 
-`views` and `requests` make the data, with long lists as `rows`. `server` and `client` use the
-socket. Addresses, prefixes and MAC addresses are text in the usual notation; times are in seconds.
+`views` and `requests` make the data, and `rows` makes long lists in slices. `server` and `client`
+exchange the data over the socket. Addresses, prefixes and MAC addresses are text in the usual
+notation; times are in seconds.
 """

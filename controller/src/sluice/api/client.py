@@ -39,7 +39,7 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
 def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Sends a request to the daemon and returns its answer.
 
-    An answer that is a page has `next` if another page follows. Raises DaemonAbsentError or
+    The answer has `next` if it is a page and another page follows. Raises DaemonAbsentError or
     RequestError with a sentence for people.
     """
     line = json.dumps(request).encode() + b"\n"
@@ -53,7 +53,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            # The server may refuse a request before it has read it all. Its reason is read below.
+            # The server may refuse a request before all of it is sent. The refusal is read below.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(line)
             found = json.loads(_line(connection))

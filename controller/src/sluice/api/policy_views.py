@@ -36,7 +36,7 @@ DEFAULT_FLOW_LIMIT = 1000
 
 View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
-"""Reads counters from the switch and decodes them. Returns None without a switch."""
+"""Reads counters from the switch and decodes them. Returns None if no switch is connected."""
 
 
 class PolicyViews:
@@ -119,7 +119,7 @@ class PolicyViews:
     async def _hits(
         self, state: PolicyList, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
-        """Returns the switch's counts of these rules, or None without a switch."""
+        """Returns the switch's counts of these rules, or None if no switch is connected."""
         codec = self._controller.flow_codec
         requests = codec.rule_requests(state.direction, rule_ids)
         read: dict[int, tuple[int, int]] | None = await self._read(

@@ -92,9 +92,10 @@ class Requests:
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """Reads the SPDs that a request names from the files that the configuration names.
+        """Returns the rules of the SPDs that a request names.
 
-        Rules in the configuration itself are not read again.
+        Reads the files that the configuration names for these SPDs. Rules in the configuration
+        itself are not read again.
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):

@@ -141,7 +141,8 @@ class ApiServer:
         await self._write(writer, "".join(text) + "\n")
 
     async def _send_rows(self, writer: asyncio.StreamWriter, rows: Rows, line: bytes) -> None:
-        """Sends a list while it is made. `ok` or an error follows the list."""
+        """Sends a list slice by slice, as the slices are made. `ok` or an error follows the
+        list."""
         await self._write(writer, '{"data": [')
         before = ""
         end: dict[str, Any] = {"ok": True}

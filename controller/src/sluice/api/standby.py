@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the view `status` of a standby controller: the primary's keys, with empty values.
+"""Makes the view `status` of a standby controller: a primary's keys, mostly with empty values.
 
 Depends on config, primacy and reload.
 """

@@ -181,7 +181,7 @@ class Views:
         return {**fib.problems, **fib.path_sets.problems(), **repairs}
 
     def _progress(self) -> dict[str, Any]:
-        """Returns the progress of reading and writing the table."""
+        """Returns the progress of reading and writing the switch's tables."""
         controller = self._controller
         reading = controller.reconciler.reading
         now = asyncio.get_running_loop().time()
@@ -424,7 +424,7 @@ class Views:
         return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        """Returns the metrics text. It is made in slices of lines, since each rule has several
+        """Returns the metrics text. Makes the lines in slices, since each rule has several
         lines."""
         text: list[str] = []
         made_of = lines(
@@ -443,7 +443,7 @@ class Views:
         return "\n".join(text) + "\n"
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
-        """Reads and decodes counters of the switch. Returns None without a switch."""
+        """Reads and decodes counters of the switch. Returns None if no switch is connected."""
         session = self._controller.connection.primary
         if session is None:
             return None

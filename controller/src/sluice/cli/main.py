@@ -113,7 +113,7 @@ _add_show("counters", "Drops by reason in the switch; the controller's own count
 @click.option("--check", is_flag=True, help="Print problems only; exit with 1 if there are any.")
 @common
 def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
-    """Show whether the switch is connected and holds the desired entries, and every problem."""
+    """Show all problems, and whether the switch is connected and holds the desired entries."""
     if not check:
         _show("status", socket, as_json)
         return
@@ -263,7 +263,7 @@ def _print_pages(found: Iterable[list[Any]]) -> None:
 @click.option("--generated", is_flag=True, help="Show each generated rule, too.")
 @common
 def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: bool) -> None:
-    """Show the rules of one SPD, or of all, in their order, with the packets that matched them.
+    """Show the rules of one SPD, or of all, in order, each with the number of packets it matched.
 
     Rules are numbered as in their file; generated rules come first and have no number.
     """
@@ -313,8 +313,8 @@ def clear_counters(socket: Path | None, as_json: bool) -> None:
 def reload(socket: Path | None, as_json: bool) -> None:
     """Make the controller read its configuration again, as SIGHUP does.
 
-    If the configuration is invalid, nothing changes: the one in force stays. Prints the keys that
-    have changed.
+    If the configuration is invalid, nothing changes, and the configuration in force stays. Prints
+    the keys that have changed.
     """
     changed = request(socket, {"command": "reload"})["changed"]
     if as_json:

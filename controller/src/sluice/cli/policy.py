@@ -177,7 +177,7 @@ def export(name: str, socket: Path | None, as_json: bool) -> None:
 
 @click.group("flow-cache", epilog=EPILOG)
 def flow_cache() -> None:
-    """Turn the flow caches of an SPD (or of all) on or off, clear them, show them."""
+    """Turn the flow caches of one SPD, or of all, on or off; clear or show the caches."""
 
 
 def _add_cache(name: str, text: str) -> None:

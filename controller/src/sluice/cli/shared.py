@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the parts that commands with the API share: the socket, errors, exit codes, options."""
+"""Provides common parts of the commands that use the API: socket, errors, exit codes, options."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists what to read from the switch, and decodes the results to entities.
+"""Makes the requests that read the switch's entities, and decodes the results.
 
-If the controller could not have written an entry, its value decodes to `UNKNOWN` under its key. So
-the reconciler corrects or removes the entry.
+An entry that the controller cannot have written decodes to its key and the value `UNKNOWN`. So the
+reconciler corrects or removes the entry.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ CODE_NAMES = (
     "UNAUTHENTICATED",
 )
 
-# The client refuses every request once its session has ended. The event that tells this end may
-# still be queued then. It fails all pending answers, so the refusal itself is ignored.
+# The client refuses every request once its session has ended. The event that reports the end may
+# still be queued then. That event fails all pending answers, so the refusal itself is ignored.
 ended = suppress(ConnectionError)
 
 PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]

@@ -69,8 +69,8 @@ class CommitWriter:
     def list_by_id(self, list_id: int) -> PolicyList | None:
         """Returns the list that a packet was punted for.
 
-        New lists of a write in flight are included. The switch may punt packets for such a list
-        before its acknowledgement arrives.
+        New lists of a write in flight are included: the switch may punt packets for such a list
+        before the acknowledgement of the write arrives.
         """
         return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
 

@@ -61,7 +61,7 @@ DEFAULT_PATH_MTU = 1500
 
 @dataclass(frozen=True, slots=True)
 class FlowCacheConfig:
-    """Settings of the flow cache of each of an SPD's lists; `idle_timeout` is in seconds."""
+    """Settings of the flow caches of an SPD's two lists. `idle_timeout` is in seconds."""
 
     enabled: bool = True
     size: int = 65536
@@ -133,8 +133,8 @@ class InboundSa:
 class BundleConfig:
     """A bundle of SAs that protect the same traffic of one VRF.
 
-    Rules name the bundle; rekeys do not change it. `outbound` and `inbound` are SAs that an
-    operator sets in the engines by hand. If both are empty, the controller gives the SAs of
+    Rules name the bundle, which stays the same over rekeys. `outbound` and `inbound` are SAs that
+    an operator sets in the engines by hand. If both are empty, the controller gives the SAs of
     `security_associations` to `engines` (the preferred engine first). `path_mtu` then applies to
     the bundle, in bytes of IP packet.
     """

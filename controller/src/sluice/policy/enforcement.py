@@ -572,7 +572,7 @@ class Policy:
         return self._session
 
     async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Runs a change while no other change runs. The change ends even if the caller is
+        """Runs a change while no other change runs. The change is completed even if the caller is
         cancelled.
 
         Raises PolicyError.

@@ -5,13 +5,13 @@ The order is search, insert, re-inject. Insertion and re-injection do not wait f
 packet carries its own verdict, and the flow serves later packets only. A discarded packet ends
 here, but its flow is installed too.
 
-Fragments (RFC 4301, section 7) get the verdict of their datagram. They are cached like other
-packets if all rules that could match a later fragment have the same verdict. Otherwise each
-fragment is punted, and `state.fragments` tracks the datagrams.
+Fragments (RFC 4301, section 7) get the verdict of their datagram. This verdict is cached as usual
+if all rules that could match a later fragment have the same verdict. Otherwise each fragment is
+punted, and `state.fragments` tracks the datagrams.
 
 An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
 an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
-or dropped. It can be bypassed only inbound, if the SPD has `icmp_errors: checked`.
+or dropped. Only an inbound error can be bypassed, if the SPD has `icmp_errors: checked`.
 
 Two kinds of verdict are not cached. One is the verdict on an ICMP error that was judged by its
 quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.

@@ -7,8 +7,9 @@ else writes flows of the list (`FlowTables.held`). For a packet of a deleted flo
 searches the old rules until the commit is in force, and the new rules after that. A verdict that is
 in flight at the change carries the old generation, so the switch rejects it.
 
-If too many flows would have to be tested or deleted, or the switch does not delete one, the list
-gets a new epoch, which retires all its flows in one write.
+If too many flows would have to be tested or deleted, the list gets a new epoch instead. The new
+epoch retires all flows of the list in one write. The list also gets a new epoch if the switch does
+not delete a flow.
 
 Depends on flow_tables, state.invalidation and task_slices.
 """
@@ -36,8 +37,8 @@ TESTS_PER_TURN = 4096
 WITHDRAWN_AT_MOST = 16_384
 """Limit of flows that are deleted for one list."""
 WITHDRAWN_SHARE = 0.25
-"""The same limit as a share of the list's flows. Beyond this share, a new epoch is not more
-expensive than the deletions, although all flows must then be searched again."""
+"""Limit of flows that are deleted for one list, as a share of the list's flows. Beyond this share,
+a new epoch costs no more than the deletions, although the rules are then searched for all flows."""
 
 
 class FlowChange(NamedTuple):

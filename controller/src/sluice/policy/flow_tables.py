@@ -3,8 +3,8 @@
 
 `offer` takes the flow of a packet whose verdict was searched. Writes of flows are queued and sent
 in order, one batch at a time. So a full cache never exceeds its bound. `flush` sends at once if no
-batch is in flight. A session begins with `rebuild`, which adopts the flows found in the switch. It
-ends with `close`. After that, no flow is installed until the next session.
+batch is in flight. A session begins with `rebuild`, which adopts the flows found in the switch. The
+session ends with `close`. After that, no flow is installed until the next session.
 
 Ageing: only the counters in the switch tell whether a flow is in use. Each round reads the counters
 of the flows that are idle according to the record, and deletes a flow if its packet count has not
@@ -303,8 +303,7 @@ class FlowTables:
         """Sends a batch of queued writes. If a batch is in flight, the next one is sent after
         it."""
         if not self._under_way and self._session is not None and (self._queue or self._strays):
-            # An error here means that the session has ended. The session's owner learns of that
-            # anyway.
+            # An error here means that the session has ended. The session's owner handles that.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
 

@@ -25,7 +25,7 @@ from sluice.policy.model import OPAQUE, Action, Direction, Rule
 from sluice.state.spd import FINAL_DISCARD
 
 TESTS = 1_000_000
-"""Limit of rules tested for a list and family, over all intervals. It takes about a second."""
+"""Limit of tested rules per list and family, over all intervals. The tests take about a second."""
 FAMILIES = {4: "IPv4", 16: "IPv6"}
 
 _Range: TypeAlias = tuple[int, int]

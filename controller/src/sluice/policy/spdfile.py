@@ -17,7 +17,7 @@
 A rule has an action (bypass, discard, protect) and selectors. A selector that is absent or `any`
 matches everything; `opaque`, for protocol, ports and icmp, matches only packets that do not show
 the value. A protect rule names a bundle. A discard rule may request an audit log record.
-docs/how-to/rules.md has an example of each.
+docs/how-to/rules.md has examples.
 
 The first rule that matches decides; a packet that no rule matches is discarded (RFC 4301, 4.4.1).
 All problems are reported at once, each with file, line, list, and the rule's number and name.

@@ -2,9 +2,10 @@
 """Selects the rules that an SPD starts with, and checks that they fit the pipeline's tables.
 
 Rules change only by a commit. A start, also after a crash, uses the last committed rules (from
-`spdstore`), even if the files have changed since. The configured rules apply to an SPD that was
-never in force, or if the operator requests them (`sluice run --configured-policy`). A difference
-between the two is logged; `sluice spd diff --configured SPD` shows it.
+`spdstore`), even if the files have changed since. The configured rules apply only to an SPD that
+was never in force, or if the operator requests them (`sluice run --configured-policy`). A
+difference between committed and configured rules is logged; `sluice spd diff --configured SPD`
+shows it.
 
 Pure; depends on config, state.spd and model.
 """
