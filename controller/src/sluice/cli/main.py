@@ -49,9 +49,10 @@ def _say_version(context: click.Context) -> None:
     help="Start with every SPD's configured rules instead of those committed last.",
 )
 def run(config: Path, check: bool, configured_policy: bool) -> None:
-    """Run the controller of one router, described by the YAML file CONFIG.
+    """Run the controller of one router.
 
-    Prints `sluice: ready` on standard error once the switch is programmed with the interfaces.
+    The YAML file CONFIG describes the router. Prints `sluice: ready` on standard error once the
+    switch is programmed with the interfaces.
     """
     if check:
         _check(config)
@@ -113,7 +114,10 @@ _add_show("counters", "Drops by reason in the switch; the controller's own count
 @click.option("--check", is_flag=True, help="Print problems only; exit with 1 if there are any.")
 @common
 def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
-    """Show all problems, and whether the switch is connected and holds the desired entries."""
+    """Show the controller's state and all problems.
+
+    The state tells whether the switch is connected and holds the desired entries.
+    """
     if not check:
         _show("status", socket, as_json)
         return
@@ -135,7 +139,10 @@ _VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show onl
 @_VRF
 @common
 def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_json: bool) -> None:
-    """Show layer-3 interfaces, or the one called NAME: state, addresses, counters."""
+    """Show layer-3 interfaces with their counters.
+
+    With NAME, show only this interface, with all details.
+    """
     table = None if name is None else "interface"
     _show("interfaces", socket, as_json, table, name=name, vrf=vrf)
 
@@ -172,10 +179,11 @@ def show_route(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Look ADDRESS up as the switch does: show its route, next hop, neighbour and port.
+    """Look up ADDRESS as the switch does.
 
-    Longer prefixes that are not in the switch are shown with the reason. For a flow, the switch
-    reports which next hop of a group its packets take:
+    Shows the route, the next hops, their neighbours and ports. Longer prefixes that are not in the
+    switch are shown with the reason. For a flow, the switch reports which next hop of a group the
+    flow's packets take:
 
     sluice show route 192.0.2.1 --source 10.0.0.1 --protocol tcp --ports 40000:443
     """
@@ -231,7 +239,7 @@ def show_routes(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the prefixes in the switch's routing table, all of them or one PREFIX.
+    """Show the switch's routes, or one PREFIX.
 
     The prefixes are sorted by VRF, then IPv4 before IPv6, then prefix. They are printed as they
     arrive.
@@ -263,9 +271,10 @@ def _print_pages(found: Iterable[list[Any]]) -> None:
 @click.option("--generated", is_flag=True, help="Show each generated rule, too.")
 @common
 def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: bool) -> None:
-    """Show the rules of one SPD, or of all, in order, each with the number of packets it matched.
+    """Show rules with their packet counts.
 
-    Rules are numbered as in their file; generated rules come first and have no number.
+    Shows the rules of one SPD, or of all SPDs, in order. Rules are numbered as in their file;
+    generated rules come first and have no number.
     """
     _show("spd", socket, as_json, "spd --generated" if generated else None, spd=spd)
 
@@ -280,7 +289,10 @@ def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: boo
 )
 @common
 def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
-    """Show the flows that the switch serves from its cache, of one SPD or of all."""
+    """Show the flows in the switch's flow cache.
+
+    Shows the flows of one SPD, or of all SPDs.
+    """
     _show("flows", socket, as_json, spd=spd, limit=limit)
 
 
@@ -311,7 +323,7 @@ def clear_counters(socket: Path | None, as_json: bool) -> None:
 @cli.command(epilog=EPILOG)
 @common
 def reload(socket: Path | None, as_json: bool) -> None:
-    """Make the controller read its configuration again, as SIGHUP does.
+    """Reload the configuration, as SIGHUP does.
 
     If the configuration is invalid, nothing changes, and the configuration in force stays. Prints
     the keys that have changed.

@@ -95,10 +95,11 @@ def check(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Validate the rules in each FILE for the SPD that it names, and warn of likely mistakes.
+    """Validate rules, and warn of likely mistakes.
 
-    The running controller checks the rules, since it knows the bundles and this router's addresses.
-    If no controller runs, or with --config, this command checks the files itself.
+    Each FILE has the rules of the SPD that it names. The running controller checks the rules, since
+    it knows the bundles and this router's addresses. If no controller runs, or with --config, this
+    command checks the files itself.
     """
     rules, routing = _rules(files, configured), _read_frr(frr)
     if config is None:
@@ -148,7 +149,10 @@ def diff(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what committing each FILE would change: rules, and cached flows."""
+    """Show what a commit of each FILE would change.
+
+    Shows the changed rules, and the cached flows whose action would change.
+    """
     body = {"command": "spd diff"} | _rules(files, configured)
     if flows is not None:
         body["flows"] = flows
@@ -157,9 +161,10 @@ def diff(
 
 _add_spd(
     "commit",
-    "Put the rules in each FILE into force for its SPD, also for running flows.\n\n"
-    "The old rules apply to no packet that arrives after the command has returned. The new rules "
-    "stay in force over restarts, even if the file that the configuration names has other rules.",
+    "Put the rules in each FILE into force.\n\n"
+    "The rules apply to the SPD that FILE names, also to running flows. The old rules apply to no "
+    "packet that arrives after the command has returned. The new rules stay in force over "
+    "restarts, even if the file that the configuration names has other rules.",
 )
 
 
@@ -167,7 +172,10 @@ _add_spd(
 @click.argument("name", metavar="SPD", shell_complete=SPDS)
 @common
 def export(name: str, socket: Path | None, as_json: bool) -> None:
-    """Print the rules of SPD that are in force, as a file that `sluice spd commit` takes."""
+    """Print the rules of SPD that are in force.
+
+    The output is a file for `sluice spd commit`.
+    """
     document = request(socket, {"command": "spd export", "spd": name})
     if as_json:
         click.echo(json.dumps(document, indent=2))
@@ -177,7 +185,10 @@ def export(name: str, socket: Path | None, as_json: bool) -> None:
 
 @click.group("flow-cache", epilog=EPILOG)
 def flow_cache() -> None:
-    """Turn the flow caches of one SPD, or of all, on or off; clear or show the caches."""
+    """Turn flow caches on or off, clear or show them.
+
+    The commands apply to the flow caches of one SPD, or of all SPDs.
+    """
 
 
 def _add_cache(name: str, text: str) -> None:
@@ -194,7 +205,9 @@ def _add_cache(name: str, text: str) -> None:
     flow_cache.command(name, help=text, epilog=EPILOG)(command)
 
 
-_add_cache("on", "Turn the caches on: the controller installs flows again.")
-_add_cache("off", "Turn the caches off: the controller searches the rules for every packet.")
-_add_cache("clear", "Retire all flows: the rules are searched for the next packet of each flow.")
+_add_cache("on", "Turn the caches on.\n\nThe controller installs flows again.")
+_add_cache("off", "Turn the caches off.\n\nThe controller searches the rules for every packet.")
+_add_cache(
+    "clear", "Retire all flows.\n\nThe controller searches the rules for each flow's next packet."
+)
 _add_cache("show", "Show how full the caches are, and their epochs.")

@@ -58,7 +58,7 @@ def list_sas(bundle: str | None, socket: Path | None, as_json: bool) -> None:
 @_BUNDLE
 @common
 def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None:
-    """List SAs with their state, and the packets and bytes that they have carried."""
+    """List SAs with their state, packets and bytes."""
     list_sas(bundle, socket, as_json)
 
 
@@ -66,10 +66,11 @@ def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None
 @click.argument("file", type=click.Path(path_type=Path))
 @common
 def add(file: Path, socket: Path | None, as_json: bool) -> None:
-    """Add the SAs under `security_associations` in FILE, in the format of the configuration.
+    """Add the SAs in FILE.
 
-    The SAs persist over restarts until `sluice sa del`. An outbound SA replaces an earlier outbound
-    SA of its bundle. If one SA is refused, none is added.
+    FILE has SAs under `security_associations`, in the format of the configuration. The SAs persist
+    over restarts until `sluice sa del`. An outbound SA replaces an earlier outbound SA of its
+    bundle. If one SA is refused, none is added.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -87,11 +88,11 @@ def add(file: Path, socket: Path | None, as_json: bool) -> None:
 @click.option("--spi", type=SpiType(), help="Delete only the SA with this SPI.")
 @common
 def delete(name: str, spi: int | None, socket: Path | None, as_json: bool) -> None:
-    """Delete the SA NAME: from the switch at once, then from its engine.
+    """Delete the SA NAME.
 
-    From then on, traffic that only this SA protects is dropped. To delete an SA of the
-    configuration, remove it from the configuration, then reload. An SA that a rekey has replaced
-    can be deleted with --spi.
+    The SA is deleted from the switch at once, then from its engine. From then on, traffic that only
+    this SA protects is dropped. To delete an SA of the configuration, remove it from the
+    configuration, then reload. An SA that a rekey has replaced can be deleted with --spi.
     """
     body: dict[str, Any] = {"command": "sa del", "name": name}
     if spi is not None:
@@ -118,7 +119,9 @@ def rekey(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Give the SA NAME a successor with another SPI and key, without interrupting traffic.
+    """Give the SA NAME a successor.
+
+    The successor has another SPI and key. It takes over without interrupting traffic.
 
     Rekey the inbound SA first, then the peer's outbound SA with the same SPI and key. The old
     inbound SA stays until its successor has carried packets for a while. The old outbound SA is
