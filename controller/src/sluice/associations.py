@@ -204,7 +204,7 @@ class Associations:
         used_up, outlived, restored = self.table.review_lifetimes()
         for sa in used_up + outlived:
             log.warning(
-                "SA %s has expired (%s): traffic that only it protects is dropped",
+                "SA %s has expired (%s): traffic that only this SA protects is dropped",
                 _name(sa),
                 self.table.why_expired(sa),
             )

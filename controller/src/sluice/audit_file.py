@@ -44,7 +44,9 @@ class AuditFile:
             self.close()
             return False
         if self._lost_since:
-            log.warning("audit log %s: written again; %d events lost", self.path, self._lost_since)
+            log.warning(
+                "audit log %s: written again; %d events were lost", self.path, self._lost_since
+            )
             self._lost_since = 0
         return True
 

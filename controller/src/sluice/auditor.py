@@ -177,7 +177,7 @@ class Auditor:
         except P4RuntimeError as error:
             if session.closed.done():
                 raise
-            self.reports["policy"].problem = f"the pipeline: {error}"
+            self.reports["policy"].problem = f"the pipeline cannot be read: {error}"
             return
         repair = Repair(self._clock(), "pipeline", f"cookie {found}", f"cookie {ours}")
         self.reports["policy"].repaired("pipeline", repair)

@@ -76,7 +76,7 @@ def _name(request: dict[str, Any]) -> str:
             [
                 "outbound, IPv4 and IPv6 fragments of 'web', 'dns', 'site' and 2 more: by the"
                 " controller where 'web' could match too, else by the flow cache",
-                "punt_rates.FRAGMENT: 2,000 fragments a second",
+                "punt_rates.FRAGMENT (2,000 fragments a second)",
             ],
         ),
         (

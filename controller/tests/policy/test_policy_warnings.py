@@ -86,7 +86,7 @@ def test_ospf_needs_its_hello_out_and_in() -> None:
     only_ipv4 = OSPF_RULE._replace(destination=(prefix_range(Prefix.parse("224.0.0.0/24")),))
     (ipv6,) = warned([*bgp, only_ipv4, REST], [*bgp, OSPF_RULE], around)[:1]
     assert "no OSPFv3 neighbour" in ipv6
-    assert "the outbound rule 'rest' discards it" in ipv6
+    assert "the outbound rule 'rest' discards its packets" in ipv6
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_frr_speaks_is_tried_and_nothing_else() -> None:
     one_peer = ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("10.0.0.9/32")),))
     found, _, _ = warned([one_peer], [ALL], peers)
     assert found.startswith("corp: the BGP session 10.0.0.1 - 10.0.0.2 (frr.conf:2) cannot come up")
-    assert "no outbound rule lets it pass" in found
+    assert "no outbound rule lets its packets pass" in found
     assert warned([ACTIVE_OUT], [ACTIVE_IN], peers) == []
     (found,) = warned([], [ALL], peers)[1:2]
     assert "10.0.0.1 - 192.0.2.1 (frr.conf:3)" in found

@@ -104,7 +104,11 @@ def test_prefixes_become_ranges() -> None:
 @pytest.mark.parametrize(
     ("rule", "key", "message"),
     [
-        ("name: a, action: allow", "action", "'allow' is no action: bypass, discard or protect"),
+        (
+            "name: a, action: allow",
+            "action",
+            "'allow' is no action: write bypass, discard or protect",
+        ),
         ("name: a", "action", "is missing"),
         ("action: bypass", "name", "is missing"),
         ("name: 'a:b', action: bypass", "name", "'a:b' is not a name"),
@@ -225,7 +229,7 @@ def test_all_problems_come_at_once_and_a_wrong_protocol_is_told_once(tmp_path: P
         "name: b, action: x, protocol: tpc, source_ports: 1",
         "name: a, action: discard",
     ) == [
-        "4: outbound rule 2 'b'.action: 'x' is no action: bypass, discard or protect",
+        "4: outbound rule 2 'b'.action: 'x' is no action: write bypass, discard or protect",
         "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: write a number from 0 to 255, or"
         " one of icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; write several"
         " as a list, not as a range",

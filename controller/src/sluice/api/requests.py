@@ -108,7 +108,7 @@ class Requests:
             spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
                 problems.append(
-                    f"{name}: this SPD's rules are the kernel's IPsec policies, in no file"
+                    f"{name}: this SPD's rules are the kernel's IPsec policies; no file has them"
                 )
                 continue
             bundles = self._controller.config.policy.bundle_names(name)

@@ -46,7 +46,7 @@ def _say_version(context: click.Context) -> None:
 @click.option(
     "--configured-policy",
     is_flag=True,
-    help="Start with every SPD's configured rules instead of those committed last.",
+    help="Start every SPD with its configured rules, not with the rules committed last.",
 )
 def run(config: Path, check: bool, configured_policy: bool) -> None:
     """Run the controller of one router.
@@ -162,7 +162,7 @@ def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_j
 @click.option(
     "--ports",
     metavar="SOURCE:DESTINATION",
-    help="The flow's source and destination port, if it has ports.",
+    help="The flow's source and destination port, if its protocol has ports.",
 )
 @click.option(
     "--flow-label", type=click.IntRange(0, (1 << 20) - 1), help="The flow label of an IPv6 flow."
@@ -198,7 +198,9 @@ def _flow(
     if source is None and protocol is None and ports is None and label is None:
         return None
     if source is None or protocol is None:
-        raise click.UsageError("a flow needs --source and --protocol, and --ports if it has ports")
+        raise click.UsageError(
+            "a flow needs --source and --protocol, and --ports if its protocol has ports"
+        )
     from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - other commands do not need it
 
     number = PROTOCOLS.get(protocol)

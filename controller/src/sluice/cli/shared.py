@@ -108,5 +108,5 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
         envvar="SLUICE_SOCKET",
         help="The controller's socket; default: the only one in /run/sluice.",
     )
-    as_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     return socket(as_json(command))

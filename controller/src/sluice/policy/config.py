@@ -432,7 +432,9 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         )
     if is_mirrored and bundles:
         names = ", ".join(sorted(bundles))
-        section.problem(SpdKeys.source, f"the kernel's templates are its bundles; remove {names}")
+        section.problem(
+            SpdKeys.source, f"the kernel's templates are its bundles; remove the bundles {names}"
+        )
     if file is None:
         if name is None:
             return None
@@ -602,7 +604,7 @@ def _one_by_hand(engines: frozenset[int]) -> Callable[[object], int]:
             return choose(value)
         except ValueError as error:
             raise ValueError(
-                f"{error} (only engines without `admin`; others get `security_associations`)"
+                f"{error} (only engines without `admin`; the controller sets the others' SAs)"
             ) from None
 
     return convert

@@ -64,7 +64,7 @@ def to_action(value: object) -> Action:
     try:
         return _ACTIONS[str(value)]
     except KeyError:
-        raise ValueError(f"{value!r} is no action: bypass, discard or protect") from None
+        raise ValueError(f"{value!r} is no action: write bypass, discard or protect") from None
 
 
 class RuleKeys(ConfigSection, title="Keys of a rule"):

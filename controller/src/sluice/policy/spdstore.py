@@ -98,7 +98,8 @@ class SpdStore:
             return _decode(body)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SpdStoreError(
-                f"{self.path}: damaged ({error}); remove it together with the flows in the switch"
+                f"{self.path}: damaged ({error}); remove the file, and restart the switch to remove"
+                " its flows"
             ) from None
 
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:

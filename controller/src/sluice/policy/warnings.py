@@ -101,9 +101,9 @@ def _discarded(rules: RuleLists, direction: Direction, packet: Selectors) -> str
     listed = rules.get(direction, ())
     at = first_match(listed, packet)
     if at is None:
-        return f"no {direction.value} rule lets it pass"
+        return f"no {direction.value} rule lets its packets pass"
     if listed[at].action is Action.DISCARD:
-        return f"the {direction.value} rule {listed[at].name!r} discards it"
+        return f"the {direction.value} rule {listed[at].name!r} discards its packets"
     return None
 
 
