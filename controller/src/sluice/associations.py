@@ -129,7 +129,7 @@ class Associations:
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
         self._leaving: dict[SaId, SecurityAssociation] = {}
-        """Outbound SAs that the kernel has deleted. They serve until their successors serve."""
+        """Outbound SAs that the kernel has deleted, and that serve until their successors do."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()

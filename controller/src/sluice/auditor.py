@@ -6,10 +6,10 @@ during a session the auditor reads everything back, in parts and at a bounded ra
   - policy, interfaces and flows in frequent rounds, since a wrong entry there lets packets pass;
   - routes, which may be many, in rounds of their own.
 
-An entry that differs is read once more on its own, to rule out an update under way. Then it is
-repaired, counted and logged. Flows found at the start of a session are checked once against the
-rules, since no record says who wrote them. Packets may pass between a foreign write and its repair;
-the report's `seconds` bound that time.
+An entry that differs is read once more on its own, to rule out an update under way. An entry that
+still differs is repaired, counted and logged. Flows found at the start of a session are checked
+once against the rules, since no record says who wrote them. Packets may pass between a foreign
+write and its repair; the report's `seconds` bound that time.
 
 The reconciler and the flow tables write the repairs. If another client changed a list, a commit
 gives the list new numbers. If another client replaced the pipeline, the session restarts.

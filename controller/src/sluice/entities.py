@@ -52,7 +52,7 @@ class EntityKind(IntEnum):
 
 
 MODIFY_ONLY = frozenset({EntityKind.PUNT_METER, EntityKind.HASH_SEED})
-"""Kinds whose entities always exist in the pipeline. They are modified, never inserted or
+"""Kinds whose entities always exist in the pipeline, and are modified, never inserted or
 deleted."""
 COMMITTED = frozenset({EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST})
 """Kinds written by policy commits (`Reconciler.commit`). The reconciler itself never corrects them.

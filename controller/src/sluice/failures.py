@@ -61,7 +61,7 @@ class Failures:
         self._pushed = 0
         self._waiting: dict[FailedEntity, None] = {}
         self._released: deque[dict[FailedEntity, None]] = deque()
-        """Entities that waited when another entity was installed. They are due at once."""
+        """Entities that waited when another entity was installed, and are now due at once."""
 
     def __len__(self) -> int:
         return len(self._failures)

@@ -4,8 +4,8 @@
 A collection stops the process while it traverses all objects of its generation. For a million
 routes this takes more than a second. Routes are never cyclic garbage: reference counts free them.
 So surviving objects are frozen (excluded from collection) before they become many. A frozen object
-that later becomes part of a cycle leaks. These are only a few API connections, made while a table
-arrives.
+that later becomes part of a cycle leaks. Only a few objects leak, of API connections that are made
+while a table arrives.
 
 `made` is needed in addition to the collector's thresholds. The thresholds count objects allocated
 minus objects freed. This difference stays near zero while routes are replaced, even if many young

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the bundle that must protect an ICMP error of this router's host stack.
 
-The error may quote plaintext of a packet that a bundle carried. It then leaves by that bundle, or
+If the error quotes plaintext of a packet that a bundle carried, the error leaves by that bundle, or
 not at all (RFC 4301, section 6). The carrier of the quoted packet is determined in this order:
 
 1. The packets last delivered to the host are recorded with their carriers (`REMEMBERED`).

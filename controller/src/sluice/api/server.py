@@ -4,8 +4,8 @@
 Long answers are encoded and sent in slices. After each slice the server yields to the loop by
 `turn`, and waits until the client has received the slice.
 
-`ApiServer` listens within its context (``async with``). It replaces the socket file of a dead
-daemon. If another daemon answers there, the start fails with an explanation. `limits` bounds
+`ApiServer` listens within its context (``async with``). The server replaces the socket file of a
+dead daemon. If another daemon answers there, the start fails with an explanation. `limits` bounds
 connections, concurrent requests and their bytes. A refused client gets the reason.
 """
 

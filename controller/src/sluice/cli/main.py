@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines the commands. They print tables for people. With --json, they print the API's JSON."""
+"""Defines the commands, which print tables for people, or the API's JSON with --json."""
 
 from __future__ import annotations
 
@@ -243,8 +243,7 @@ def show_routes(
 ) -> None:
     """Show the switch's routes, or one PREFIX.
 
-    The prefixes are sorted by VRF, then IPv4 before IPv6, then prefix. They are printed as they
-    arrive.
+    The routes are sorted by VRF, then IPv4 before IPv6, then prefix, and printed as they arrive.
     """
     if after_vrf is not None and after is None:
         raise click.UsageError("--after-vrf needs --after PREFIX")

@@ -121,7 +121,7 @@ def rekey(
 ) -> None:
     """Give the SA NAME a successor.
 
-    The successor has another SPI and key. It takes over without interrupting traffic.
+    The successor has another SPI and key, and takes over without interrupting traffic.
 
     Rekey the inbound SA first, then the peer's outbound SA with the same SPI and key. The old
     inbound SA stays until its successor has carried packets for a while. The old outbound SA is

@@ -14,9 +14,9 @@ from sluice.api.client import DaemonAbsentError, RequestError, answer
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
 SWITCH_SOCKET_END = "-p4rt.sock"
-"""Suffix of the P4Runtime sockets of switches. They are in the same directory as the API sockets.
+"""Suffix of the switches' P4Runtime sockets, which are in the same directory as the API sockets.
 
-`connection_config` has their default names.
+`connection_config` has the default names of these sockets.
 """
 
 PAGE = 1000
@@ -25,7 +25,7 @@ EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
 
 
 class CommandFailedError(click.ClickException):
-    """Reports a failure. Its message is printed on standard error."""
+    """Reports a failure. The message is printed on standard error."""
 
     exit_code = FAILED
 

@@ -20,7 +20,7 @@ from sluice.cli.table import Row, good_or_bad, number_text, print_table
 
 PRIMARY, STANDBY = "primary", "standby"
 WIDE = 240
-"""Number of columns if the output is not a terminal. It is so large that no line is broken."""
+"""Number of columns if the output is not a terminal, large enough that no line is broken."""
 
 
 def show(what: str, data: Any) -> None:

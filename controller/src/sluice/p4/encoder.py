@@ -241,7 +241,7 @@ class Encoder:
         return self._group_entry_entity(key, value)
 
     def _member_entity(self, nexthop: int) -> p4r.Entity:
-        """Encodes a member. Its id is the id of its next hop."""
+        """Encodes a group member, whose id is the id of its next hop."""
         action = _action(self._tables.group.actions["set_group_nexthop"], nexthop_id=nexthop)
         member = p4r.ActionProfileMember(
             action_profile_id=self._tables.selector, member_id=nexthop, action=action.action

@@ -143,7 +143,7 @@ class Policy:
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
-        """Callback after each change takes effect. It gets the change's description, the SPDs and
+        """Callback after each change takes effect, with the change's description, the SPDs and
         their lists."""
         self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
         """Returns the entities of the SAs that the controller gives to engines."""

@@ -13,8 +13,10 @@ An ICMP error (section 6) that no rule matches is judged by the packet that it q
 an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
 or dropped. Only an inbound error can be bypassed, if the SPD has `icmp_errors: checked`.
 
-Two kinds of verdict are not cached. One is the verdict on an ICMP error that was judged by its
-quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.
+Two kinds of verdict are not cached:
+
+- the verdict on an ICMP error that was judged by the packet that it quotes;
+- the verdict on a packet whose headers the pipeline could not parse to the end.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.
@@ -183,7 +185,7 @@ class FirstPackets:
         return verdict if is_accepted else state.final()
 
     def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """Returns the verdict of an ICMP error that came in clear. Its quote may be forged.
+        """Returns the verdict on an ICMP error that came in clear, so that its quote may be forged.
 
         The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
 

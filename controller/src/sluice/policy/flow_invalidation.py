@@ -63,7 +63,7 @@ class FlowInvalidation:
     def may_keep_epoch(self, list_id: int) -> bool:
         """Returns whether a commit may keep a list's epoch.
 
-        That requires that the list has live flows, and that all its flows are known.
+        A commit may keep it if the list has live flows, and all flows of the list are known.
         """
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0

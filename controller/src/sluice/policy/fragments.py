@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where fragments of each rule get their verdict: in the flow cache or from the controller.
 
-A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. It gets the
-verdict of its datagram's first fragment. For given addresses and protocol, let D be the first rule
-that certainly matches the later fragment: in D, all selectors that the fragment does not show are
-any or opaque. Without such a rule, D is the final discard. If all earlier rules that could match
-have the same verdict as D, the first fragment is not needed, and the flow cache serves the later
-fragment. Otherwise all fragments of the datagram go to the controller.
+A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. So a later
+fragment gets the verdict of its datagram's first fragment. For given addresses and protocol, let D
+be the first rule that certainly matches the later fragment: in D, all selectors that the fragment
+does not show are any or opaque. Without such a rule, D is the final discard. If all earlier rules
+that could match have the verdict of D, the flow cache serves the later fragment. Otherwise all
+fragments of the datagram go to the controller.
 
 The result is exact. All rules' ranges cut the source and destination addresses into intervals, and
 each combination of intervals is tested once. Rules that never apply to transit packets, such as

@@ -113,9 +113,9 @@ class Selectors(NamedTuple):
 
     - `source_port` and `destination_port` are None for a later fragment, and for a protocol without
       ports.
-    - `icmp` is type << 8 | code. It is None for a later fragment and for other protocols than ICMP.
-    - `protocol` is the protocol after the extension headers that RFC 4301 skips. It is None for a
-      later fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
+    - `icmp` is type << 8 | code, or None for a later fragment and for other protocols than ICMP.
+    - `protocol` is the protocol after the extension headers that RFC 4301 skips. `protocol` is None
+      for a later fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
     - `is_own`: the packet is for this router (inbound), or this router made it (outbound).
     """
 

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """Reports an impossible policy or a failed change of policy. Its text is a complete
+    """Reports an impossible policy or a failed change of policy. The text is a complete
     sentence."""
 
 
