@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles the P4Runtime protobufs, which `make setup` unpacks from a pinned package, and our own, without needing
-//! `protoc`.
+//! Compiles the protobuf files of P4Runtime and of this project. Does not need `protoc`. `make setup` unpacks
+//! P4Runtime's files from a pinned package.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -465,8 +465,8 @@ impl Device {
     }
 
     /// Returns the trace that this packet would have if it arrived on this port now. The packet is not sent and changes
-    /// no state: no counter counts it, meters are green for it, and its writes to registers are discarded. The first
-    /// worker runs the packet between two batches, in the interpreter.
+    /// no state: counters do not count the packet, meters return green, and writes to registers are discarded. The
+    /// first worker runs the packet between two batches, in the interpreter.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].

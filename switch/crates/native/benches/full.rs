@@ -2,8 +2,9 @@
 //! Measures the CPU time per packet of the router program with full tables. The program runs as native code, with
 //! packets in memory.
 //!
-//! There are a million routes and a million flows of an outbound list. Each packet belongs to another flow, so memory
-//! latency dominates the lookups. The benchmark processes packets one after the other and in lanes, alternately.
+//! There are a million routes, and a million flows of an outbound policy list. Consecutive packets belong to different
+//! flows, so memory latency dominates the lookups. The benchmark processes packets one after the other and in lanes,
+//! alternately.
 //!
 //! `cargo bench -p sluice-native --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
 //! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. With few

@@ -43,7 +43,7 @@ constructors! {
 }
 
 impl UpdateError {
-    /// Returns the same error. Its message begins with `what`, the object that the error concerns.
+    /// Returns the same error with a message that begins with `what`, the object that the error concerns.
     pub fn of(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),

@@ -19,7 +19,8 @@ pub(crate) struct Field {
     pub(crate) slot: Slot,
     /// Whether the field may be kept in registers: it is 0 when a packet is parsed, and only machine code writes it.
     pub(crate) keepable: bool,
-    /// Whether some code does not keep the field in registers and reads it from the header vector.
+    /// Whether some code reads the field from the header vector, in a function that does not keep the field in
+    /// registers.
     pub(crate) observed: Cell<bool>,
     /// Whether the function that keeps the field in registers also loads it from memory somewhere.
     pub(crate) reread: Cell<bool>,
@@ -39,7 +40,7 @@ pub(crate) struct FieldUsage {
     pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
     /// Whether metadata fields may be kept in registers at all.
     pub(crate) keep: Cell<bool>,
-    /// Whether `reread` is known for all fields, which is so after the first build.
+    /// Whether `reread` is final for all fields. It is final after the first build.
     pub(crate) pruned: Cell<bool>,
 }
 
@@ -89,7 +90,7 @@ impl FieldUsage {
         facts
     }
 
-    /// Marks the fields that runtime functions and the traffic manager read as observed.
+    /// Marks as observed the fields that runtime functions and the traffic manager read.
     fn observe_inputs(&self, program: &Program) {
         let standard = &program.standard_metadata;
         self.observe(standard.egress_spec);
@@ -129,7 +130,8 @@ impl FieldUsage {
         }
     }
 
-    /// Returns the number of the metadata field that contains a slot, and the number of its bits below the slot.
+    /// Returns the number of the metadata field that contains a slot, and how many bits of the field lie below the
+    /// slot.
     pub(crate) fn field(&self, slot: Slot) -> Option<(usize, u32)> {
         let after = self
             .fields

@@ -343,7 +343,8 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // Each row has one pattern for the column, so its bit is added at most once. So the sum is the union.
+                // Each row has one pattern for the column, so its bit is added at most once, and the sum equals the
+                // union.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);
@@ -395,8 +396,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that counts the packet at an entry: that of the row at index `row`, or of the first row if `row`
-    /// is `None`. Generates no code if the table has neither counters nor timeouts.
+    /// Generates code that counts the packet at the entry of the row with index `row`, or of the first row if `row` is
+    /// `None`. Generates no code if the table has neither counters nor timeouts.
     fn count_row(&mut self, id: TableId, rows: &[Row], row: Option<Value>) {
         let table: &Table = self.program.table(id);
         if table.with_counters || table.support_timeout {

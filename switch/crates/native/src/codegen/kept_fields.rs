@@ -10,8 +10,8 @@
 //!
 //! A kept field that is in a register on all edges is *near*. If a near field is read before the next call, the edges
 //! pass it in a register. So a value that the action of one table writes becomes the key of the next table without a
-//! load. Fields that are not near are loaded from memory again. (When all kept fields were passed on all edges, this
-//! took a quarter of all instructions.)
+//! load. Fields that are not near are loaded from memory again. (An earlier version passed all kept fields on all
+//! edges. This took a quarter of all instructions.)
 //!
 //! A kept field is stored only if some code loads it. The function is built twice, because only the first build shows
 //! which fields are loaded. A condition whose outcome is certain is not tested.
@@ -156,7 +156,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes a slot if it lies in a kept field. Returns whether it does.
+    /// Writes a slot if the slot lies in a kept field. Returns whether the slot lies in one.
     pub(crate) fn store_kept(&mut self, slot: Slot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;

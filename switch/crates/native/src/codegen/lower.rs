@@ -151,7 +151,7 @@ impl<'a> Lower<'a> {
         self.b.ins().iconst(I8, i64::from(value))
     }
 
-    /// Returns the number for a value that is a constant in the code, else `None`.
+    /// Returns the number that a value has, if the value is a constant in the code, else `None`.
     pub(crate) fn constant(&self, value: Value) -> Option<u64> {
         match self.definition(value)? {
             InstructionData::UnaryImm {
@@ -493,8 +493,8 @@ impl<'a> Lower<'a> {
         self.load_guarded(base, slot)
     }
 
-    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore it is not
-    /// noted as a read.
+    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore the load is
+    /// not noted as a read of the header.
     pub(crate) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))

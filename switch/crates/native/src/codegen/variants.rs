@@ -19,13 +19,14 @@ use crate::analysis::field_usage::FieldUsage;
 use crate::analysis::known::Known;
 use crate::codegen::lower::Lower;
 
-/// Minimum number of steps that must use a fact for it to split paths into groups.
+/// Number of steps that must use a fact before the fact splits paths into groups.
 const MANY: usize = 3;
-/// Minimum share, of all packets that reach the step, of a group of paths that is split further.
+/// Smallest group of paths that is split further, as a share of all packets that reach the step.
 const OPEN_SHARE: f64 = 1.0 / 5.0;
-/// Number of groups of paths of one step from which on no further facts split them.
+/// Number of groups at which splitting ends: once the paths to a step form this many groups, no further fact splits
+/// them.
 const MAIN: usize = 8;
-/// Minimum share of a step's packets for a separate group.
+/// Smallest group of paths that is kept apart, as a share of all packets that reach the step.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
 /// Maximum number of headers of a deparser that is compiled in variants. A larger one is compiled once.
@@ -174,7 +175,7 @@ impl FactUses {
     }
 }
 
-/// Those of the used facts that are certain at one point of the code.
+/// The used facts that are certain at one point of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     /// For each fact: the number of steps that use it, the fact, and its value.

@@ -87,7 +87,7 @@ pub(crate) fn wide() -> LookUp {
 /// # Safety
 /// `key` points to `bytes` bytes.
 unsafe extern "C" fn row<'a>(frame: &Frame<'a>, table: u64, key: *const u8, bytes: u64) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     frame.side().row(TableId(table as u32), key)
 }
@@ -102,7 +102,7 @@ unsafe extern "C" fn row_waiting<'a>(
     key: *const u8,
     bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.yielder() {
@@ -129,7 +129,7 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
             return row;
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
 }
 
@@ -145,7 +145,7 @@ unsafe fn row_exact_of_many<'a, const WORDS: usize>(
     key: *const u8,
     bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     frame.side().row_exact(table, key)
 }
@@ -160,7 +160,7 @@ unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
     key: *const u8,
     bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.yielder() {
@@ -175,7 +175,7 @@ unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
 /// `key` points to `bytes` bytes, which take `WORDS` words.
 #[inline(always)]
 unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u8] {
-    // SAFETY: the caller's promise. The compiler drops the code for keys of other sizes.
+    // SAFETY: the caller guarantees this (# Safety). The compiler drops the code for keys of other sizes.
     unsafe {
         std::hint::assert_unchecked(bytes <= WORDS * 8);
         std::hint::assert_unchecked(bytes > (WORDS - 1) * 8);

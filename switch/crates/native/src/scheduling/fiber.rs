@@ -144,9 +144,9 @@ pub(crate) use leaving;
 mod saved_registers {
     /// Number of saved words, from the saved stack pointer on.
     pub(crate) const WORDS: usize = 8;
-    /// r12
+    /// Index of r12, which holds the function that a new stack calls.
     pub(crate) const FUNCTION: usize = 4;
-    /// rbx
+    /// Index of rbx, which holds the function's argument.
     pub(crate) const ARGUMENT: usize = 5;
     pub(crate) const RETURN: usize = 7;
 }
@@ -165,11 +165,11 @@ unsafe extern "C" fn start() {
 mod saved_registers {
     /// Number of saved words, from the saved stack pointer on.
     pub(crate) const WORDS: usize = 20;
-    /// x20
+    /// Index of x20, which holds the function that a new stack calls.
     pub(crate) const FUNCTION: usize = 1;
-    /// x19
+    /// Index of x19, which holds the function's argument.
     pub(crate) const ARGUMENT: usize = 0;
-    /// x30
+    /// Index of x30, which holds the address of the code at which the stack resumes.
     pub(crate) const RETURN: usize = 11;
 }
 

@@ -130,7 +130,7 @@ impl PacketQueue {
         let job = self.packets[number % CAPACITY].get();
         job.prefetch_payload();
         let packet = PacketIn {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this (# Safety).
             data: unsafe { &*job.data },
             port: job.port,
             now_us: job.now_us,

@@ -128,8 +128,8 @@ impl Scheduler {
     }
 
     /// Returns the stack to resume when the lane at `index` yields. If this lane is the last one of a prefetch group
-    /// ([`TOGETHER`]), issues the group's prefetches first. So these are under way before any lane of the group
-    /// resumes.
+    /// ([`TOGETHER`]), issues the group's prefetches first. So the prefetches are under way before any lane of the
+    /// group resumes.
     #[inline]
     fn next_lane(&self, index: usize) -> SavedStack {
         let active = self.active.get();

@@ -217,8 +217,8 @@ pub(crate) fn check_size(
     Ok(())
 }
 
-/// Decodes a watch port. `watch` is `None` if the client gave none, and `Some(None)` for a watch of the deprecated
-/// kind, which is refused. Any other port must exist.
+/// Decodes a watch port. `watch` is `None` if the client gave none. `Some(None)` stands for the deprecated field
+/// `watch`, which is refused. A given port must exist on the device.
 pub(crate) fn watch_port(
     context: &Context<'_>,
     watch: Option<Option<&[u8]>>,

@@ -2,7 +2,8 @@
 //! Listens for P4Runtime on a Unix socket or on TCP, and numbers connections.
 //!
 //! Any client that reaches the server may become primary. Therefore a Unix socket has permissions, and an address other
-//! than loopback requires mutual TLS. Callers enforce the latter with [`Listener::is_local`].
+//! than loopback requires mutual TLS. Callers check the address with [`Listener::is_local`], and then require TLS if
+//! necessary.
 
 use std::io;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};

@@ -27,10 +27,10 @@ enum EntityRef {
     Table(u32, Entry, RequestedFields),
     Default(u32, Arc<DefaultEntry>, RequestedFields),
     DirectCounter(u32, Found),
-    /// The flag adds the per-colour counters.
+    /// Table entry or default entry, and whether the client also requests the per-colour counters.
     DirectMeter(u32, Found, bool),
     Counter(u32, usize),
-    /// The flag adds the per-colour counters.
+    /// Index of the meter, and whether the client also requests the per-colour counters.
     Meter(u32, usize, bool),
     Register(u32, usize),
     Ready(Box<Kind>),

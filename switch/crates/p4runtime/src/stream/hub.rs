@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the streams of all controllers. Tracks the primaries, and sends each client its messages.
 //!
-//! Every stream has two bounded queues. The control queue carries arbitration. If a client does not read this queue
-//! until it is full, the client is disconnected. The event queue carries packet-ins, digests, idle notifications and
-//! stream errors. Events are dropped if this queue is full. Stream errors may contain data from the client, so only a
-//! few of them may wait. Thus a slow client costs two queues and delays no other client. The packet path takes no lock:
-//! it reads the primaries from a list that is swapped atomically. Packets become messages only when the client's stream
-//! takes them.
+//! Every stream has two bounded queues. The control queue carries arbitration. If this queue is full, the server
+//! disconnects the client. The event queue carries packet-ins, digests, idle notifications and stream errors. If this
+//! queue is full, events are dropped. Stream errors may contain data from the client, so only a few of them may wait.
+//! Thus a slow client costs two queues and delays no other client. The packet path takes no lock: it reads the
+//! primaries from a list that is swapped atomically. Packets become messages only when the client's stream takes them.
 
 use std::collections::HashMap;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write access, and the limits on a client's use of the server.
+//! Tests write access, and the limits on a client's use of the server.
 
 use sluice_p4runtime::hub::MAX_STREAMS;
 use sluice_p4runtime::listen::MAX_CONNECTIONS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arbitration under contention.
+//! Tests arbitration when many clients compete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that go down and come up: watch ports of groups and one-shot action sets, and backup replicas.
+//! Tests ports that go down and come up, as watch ports of groups and one-shot action sets, and as backup replicas.
 
 use sluice_p4runtime::proto::v1::action_profile_group::Member;
 use sluice_p4runtime::proto::v1::action_profile_group::member::WatchKind;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! "User-defined types", "Translation of Port Numbers": types that clients see as strings, or in another width, in every
-//! entity and in both directions of packets.
+//! Tests "User-defined types" and "Translation of Port Numbers": types that clients see as strings or in another width.
+//! The tests cover every entity, packet-ins and packet-outs.
 
 use std::sync::OnceLock;
 
@@ -77,7 +77,7 @@ fn by_name(name: &str, action: Option<TableAction>) -> TableEntry {
     }
 }
 
-/// An entry of `by_port`: a ternary port, perhaps an optional name.
+/// Returns an entry of `by_port` that matches a ternary port and, if given, an optional name.
 fn by_port(port: (&str, &[u8]), name: Option<&str>) -> TableEntry {
     let mut matches = vec![FieldMatch {
         field_id: 1,

@@ -447,7 +447,7 @@ pub(crate) fn selector_entry(action: table_action::Type) -> TableEntry {
     }
 }
 
-/// Returns a request for all entries of a table. Entries of the table are built on it too.
+/// Returns a request for all entries of a table. Tests also complete this message to an entry of the table.
 pub(crate) fn all_of(table: &str) -> TableEntry {
     TableEntry {
         table_id: id(table),
