@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", ours.display());
     let service = directory.join("p4/v1/p4runtime.proto");
     if !service.is_file() {
-        let problem = format!("{} is absent: run `make setup`", service.display());
+        let problem = format!("{} does not exist: run `make setup`", service.display());
         println!("cargo::error={problem}");
         return Err(problem.into());
     }

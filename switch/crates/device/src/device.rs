@@ -513,7 +513,7 @@ impl Device {
         }
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a worker had died");
+                tracing::error!("a worker had panicked");
             }
         }
         self.sweeper.watch(None);

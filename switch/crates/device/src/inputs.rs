@@ -51,7 +51,7 @@ impl Inputs {
         if let Some(fd) = receiver.readiness()
             && let Err(error) = self.poller.add(fd, index as u64)
         {
-            tracing::error!(port, %error, "the port cannot be waited for");
+            tracing::error!(port, %error, "the port receives nothing, because its receiver cannot be polled");
             return;
         }
         if index == self.inputs.len() {
@@ -111,7 +111,7 @@ impl Inputs {
         if let Some(fd) = input.receiver.readiness()
             && let Err(error) = self.poller.remove(fd)
         {
-            tracing::error!(port = input.port, %error, "a port that left is still waited for");
+            tracing::error!(port = input.port, %error, "the receiver of a removed port is still polled");
         }
     }
 }

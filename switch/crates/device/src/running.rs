@@ -171,7 +171,7 @@ impl Engines {
             Some(code) => {
                 let native = Native::new(Arc::clone(code), config.clone());
                 let lanes = Lanes::new(code, &config, Lanes::FAR).unwrap_or_else(|error| {
-                    tracing::error!(%error, "no lanes: packets run one after the other");
+                    tracing::error!(%error, "there are no lanes, so packets are processed one after the other");
                     None
                 });
                 Plain::Native(TrafficManager::new(native), lanes.map(Box::new))
@@ -204,7 +204,10 @@ fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
     let (milliseconds, bytes) = (report.time.as_secs_f64() * 1e3, report.code_bytes);
     tracing::info!(milliseconds, bytes, "program compiled");
     for construct in &report.not_compiled {
-        tracing::error!(construct, "no machine code: please report this");
+        tracing::error!(
+            construct,
+            "a construct has no machine code and runs slower: please report it"
+        );
     }
     Some(code)
 }

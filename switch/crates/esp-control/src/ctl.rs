@@ -97,7 +97,7 @@ impl Connection {
     fn open(socket: &Path) -> anyhow::Result<Self> {
         let path = socket.display();
         let stream = UnixStream::connect(socket).with_context(|| {
-            format!("{path}: no engine answers (is it running, may you ask it?)")
+            format!("{path}: cannot connect to the engine; check that it runs, and that you may open its socket")
         })?;
         Ok(Self {
             stream: BufReader::new(stream),
@@ -112,7 +112,8 @@ impl Connection {
         self.stream.get_mut().write_all(&line)?;
         let mut answer = String::new();
         self.stream.read_line(&mut answer)?;
-        let answer: Value = serde_json::from_str(&answer).context("the engine's answer")?;
+        let answer: Value =
+            serde_json::from_str(&answer).context("the engine's answer is not JSON")?;
         match answer.get("error").and_then(Value::as_str) {
             Some(error) => bail!("{error}"),
             None => Ok(answer),
@@ -145,12 +146,12 @@ fn show(out: &mut impl Write, status: &Value) -> io::Result<()> {
         )?;
         show_drops(out, &sa["counters"])?;
     }
-    writeln!(out, "packets that met no SA")?;
+    writeln!(out, "packets without an SA")?;
     show_drops(out, &status["others"])?;
     let port = &status["port"];
     writeln!(
         out,
-        "port: {} received, {} of them lost; {} sent, {} not sent",
+        "port: {} frames received, {} lost before the engine; {} frames sent, {} lost on the way to the switch",
         port["received"], port["receive_dropped"], port["sent"], port["send_dropped"]
     )
 }

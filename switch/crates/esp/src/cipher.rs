@@ -27,7 +27,7 @@ pub const HEADER: usize = 8;
 pub const TRAILER: usize = 2;
 
 const SALT: usize = 4;
-const REFUSED: &str = "the library refuses the key";
+const REFUSED: &str = "the crypto library refuses the key";
 const CBC_BLOCK: usize = 16;
 
 /// An algorithm with its keys. The library erases the keys on drop.
@@ -69,7 +69,7 @@ impl Cipher {
             if key.bytes().len() != expected {
                 let found = key.bytes().len();
                 return Err(format!(
-                    "{name} has {found} bytes, the algorithm takes {expected}"
+                    "{name} has {found} bytes; the algorithm needs {expected}"
                 ));
             }
         }

@@ -179,7 +179,10 @@ impl Engine {
             Sa::Out(sa) => {
                 // Two SAs with one key in opposite directions would both count from 1, and so repeat nonces.
                 if self.keys_in.contains_key(&sa.fingerprint()) {
-                    return Err((Sa::Out(sa), "an inbound SA has this key".into()));
+                    return Err((
+                        Sa::Out(sa),
+                        "an inbound SA has this key: generate a new one".into(),
+                    ));
                 }
                 let number = sa.spec().sa;
                 if self.outbound.contains(&number) {
@@ -193,11 +196,14 @@ impl Engine {
             Sa::In(sa) => {
                 let keyed = sa.spec().algorithm.icv_len() != 0;
                 if keyed && self.keys_out.contains(&sa.fingerprint()) {
-                    return Err((Sa::In(sa), "an outbound SA has this key".into()));
+                    return Err((
+                        Sa::In(sa),
+                        "an outbound SA has this key: generate a new one".into(),
+                    ));
                 }
                 let key = (sa.spec().vrf, sa.spec().spi);
                 if self.inbound.contains(&key) {
-                    let problem = format!("there is an inbound SA of SPI {} already", key.1);
+                    let problem = format!("there is an inbound SA with SPI {} already", key.1);
                     return Err((Sa::In(sa), problem));
                 }
                 *self.keys_in.entry(sa.fingerprint()).or_default() += 1;

@@ -192,7 +192,7 @@ impl OutboundSa {
         let (key, integrity) = (spec.key_or_none(), spec.integrity_key_or_none());
         (spec.key, spec.integrity_key) = (None, None);
         let (Some(local), Some(remote)) = (spec.local, spec.remote) else {
-            return Err("an outbound SA has local and remote".into());
+            return Err("an outbound SA needs local and remote".into());
         };
         Ok(Self {
             outer: OuterHeader::of(&spec, local, remote),

@@ -65,11 +65,11 @@ pub struct Reservations {
 #[derive(Debug, thiserror::Error)]
 pub enum ReservationError {
     /// Another outbound SA has this key.
-    #[error("another outbound SA uses this key: each needs a key of its own")]
+    #[error("another outbound SA uses this key: each outbound SA needs its own key")]
     InUse,
     /// Numbers of this key may have been used, but the file has no record of the key.
     #[error(
-        "no sequence numbers are reserved here for this key, which has encrypted before: rekey"
+        "the key has encrypted before, but no sequence numbers are reserved for it in this state directory: rekey"
     )]
     NotReserved,
     /// All numbers of this key may have been used.
@@ -134,14 +134,17 @@ impl Reservations {
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.mode(0o600).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            let problem = format!("{}: another process has it ({error})", path.display());
+            let problem = format!(
+                "{}: another process has it open, and only one may use it ({error})",
+                path.display()
+            );
             io::Error::new(io::ErrorKind::AddrInUse, problem)
         })?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let state = read(&bytes).map_err(|slot| {
             let problem = format!(
-                "{}: record {slot} is damaged, so it is not known which sequence numbers were used; give all SAs new \
+                "{}: record {slot} is damaged, so the used sequence numbers are unknown: give all SAs new \
                  keys, then remove the file",
                 path.display()
             );

@@ -80,7 +80,10 @@ pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
         return Ok(());
     }
     let failed = results.iter().filter(|result| result.is_err()).count();
-    let message = format!("{failed} of {} failed", results.len());
+    let message = format!(
+        "{failed} of {} updates or entities failed; see the error details",
+        results.len()
+    );
     let details = results.iter().map(|result| {
         let error = match result {
             Ok(_) => v1::Error::default(),

@@ -34,7 +34,7 @@ impl Pages {
             return Err(io::Error::last_os_error());
         }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
-            return Err(io::Error::other("a mapping at address 0"));
+            return Err(io::Error::other("the kernel mapped memory at address 0"));
         };
         let pages = Self { start, bytes };
         // SAFETY: the mapping is writable, has at least `code.len()` bytes and does not overlap `code`. It becomes

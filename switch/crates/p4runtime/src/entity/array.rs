@@ -73,7 +73,7 @@ pub(crate) fn cells<Id>(
         Ok(index) if index < array.size => Ok(index..index + 1),
         Ok(index) => {
             let message = format!(
-                "index {index} of {:?}, which has {}",
+                "index {index} is beyond the end of {:?}, which has {} cells",
                 array.name, array.size
             );
             Err(UpdateError::out_of_range(message))
@@ -152,10 +152,13 @@ pub(crate) fn register(
             Ok(CellWrite::Register(array.id, cells, value))
         }
         Some(_) => {
-            let message = format!("{:?} holds bitstrings", array.name);
+            let message = format!(
+                "register {:?} holds bitstrings: set the field `bitstring` of the data",
+                array.name
+            );
             Err(UpdateError::invalid(message))
         }
-        None => Err(UpdateError::invalid("a register is written with data")),
+        None => Err(UpdateError::invalid("the field `data` is not set")),
     }
 }
 

@@ -37,13 +37,13 @@ pub(crate) fn decode_config(
     match kind {
         MeterType::SingleRateThreeColor | MeterType::SingleRateTwoColor if !single_rate => {
             return Err(UpdateError::invalid(
-                "pir and pburst of a single rate are cir and cburst",
+                "in a single-rate meter, pir must equal cir, and pburst must equal cburst",
             ));
         }
         MeterType::SingleRateThreeColor => {}
         _ if config.eburst != 0 => {
             return Err(UpdateError::invalid(
-                "eburst is for single-rate three-colour meters",
+                "eburst must be 0, except in single-rate three-colour meters",
             ));
         }
         _ => {}
@@ -101,7 +101,7 @@ pub(crate) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<
         return Ok(true);
     }
     Err(UpdateError::invalid(
-        "a meter's counters by colour can only be set to 0",
+        "a meter's per-colour counters can only be set to 0",
     ))
 }
 

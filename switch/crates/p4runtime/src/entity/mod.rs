@@ -57,7 +57,9 @@ impl Operation {
             update::Type::Insert => Ok(Self::Insert),
             update::Type::Modify => Ok(Self::Modify),
             update::Type::Delete => Ok(Self::Delete),
-            update::Type::Unspecified => Err(UpdateError::invalid("the update has no type")),
+            update::Type::Unspecified => Err(UpdateError::invalid(
+                "the field `type` of the update is not set",
+            )),
         }
     }
 

@@ -41,13 +41,15 @@ fn apply_entry(
 ) -> UpdateResult {
     if table.fields.is_empty() {
         return Err(UpdateError::invalid(
-            "it has no key, so it has no entries but the default",
+            "the table has no key, so it can have no entries except the default entry",
         ));
     }
     let (key, priority) = key::decode_with_priority(table, entry)?;
     if operation == Operation::Delete {
         if table.is_const {
-            return Err(UpdateError::permission_denied("its entries are constant"));
+            return Err(UpdateError::permission_denied(
+                "the table's entries are constant",
+            ));
         }
         return Ok(transaction.delete(table.id, &key, priority)?);
     }
@@ -89,7 +91,9 @@ fn modify_constant(
     direct: &mut DirectWrites,
 ) -> UpdateResult {
     if operation != Operation::Modify || entry.action.is_some() {
-        return Err(UpdateError::permission_denied("its entries are constant"));
+        return Err(UpdateError::permission_denied(
+            "the table's entries are constant",
+        ));
     }
     let stored = transaction.entry(table.id, key, entry.priority)?;
     direct.of_entry(operation, table, entry, stored.into())
@@ -106,18 +110,19 @@ fn apply_default(
     operation.modify_only("default entry")?;
     if !entry.r#match.is_empty() || entry.priority != 0 {
         return Err(UpdateError::invalid(
-            "the default entry has neither match nor priority",
+            "the default entry must have neither a match nor a priority",
         ));
     }
     check_fields(entry)?;
     if table.const_default {
         return Err(UpdateError::permission_denied(
-            "its default entry is constant",
+            "the table's default entry is constant",
         ));
     }
     let action = match &entry.action {
         Some(_) if table.implementation.is_some() => {
-            let message = "the default entry of an indirect table is always NoAction";
+            let message =
+                "the table has an action profile, so its default action is always NoAction";
             return Err(UpdateError::unimplemented(message));
         }
         Some(given) => Some(action::decode(context, table, given, true)?),

@@ -49,7 +49,7 @@ impl FromStr for Address {
             };
         };
         match path.strip_prefix("//").unwrap_or(path) {
-            "" => Err("no path after `unix:`".to_owned()),
+            "" => Err("there is no path after `unix:`".to_owned()),
             path => Ok(Self::Unix(path.into())),
         }
     }

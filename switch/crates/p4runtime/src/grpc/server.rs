@@ -47,10 +47,10 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The certificates or the key cannot be used.
-    #[error("TLS: {0}")]
+    #[error("cannot use the TLS certificates or the key: {0}")]
     Tls(#[source] tonic::transport::Error),
     /// The descriptors for reflection cannot be used.
-    #[error("reflection: {0}")]
+    #[error("cannot serve gRPC reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The socket cannot be used.
     #[error(transparent)]

@@ -41,7 +41,9 @@ impl Pipeline {
     /// the pipeline's state with the settings of `device`.
     pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
-            return Err(Status::invalid_argument("the config has no p4info"));
+            return Err(Status::invalid_argument(
+                "the field `p4info` of the config is not set",
+            ));
         };
         let program = Program::from_json(&device_config::json(&config.p4_device_config))
             .map_err(|error| Status::invalid_argument(format!("p4_device_config: {error}")))?;

@@ -73,7 +73,9 @@ pub(crate) fn carry_over(
             _ => None,
         });
     if let Some((error, update)) = refused {
-        let message = format!("state does not fit the new config: {error}: {update:?}");
+        let message = format!(
+            "an entity of the running config does not fit the new config: {error}: {update:?}"
+        );
         return Err(Status::invalid_argument(message));
     }
     for (digest_id, config) in old.digests.all() {

@@ -90,7 +90,7 @@ pub(crate) fn read(
     };
     let read = |request: &Entity| match &request.entity {
         Some(kind) => reader.read(kind),
-        None => Err(UpdateError::invalid("an empty entity")),
+        None => Err(UpdateError::invalid("an entity of the request is empty")),
     };
     let results = requests.iter().map(read).collect();
     let items = reader.items.into_iter();

@@ -136,7 +136,7 @@ impl Names {
     /// Returns the number of a string. Assigns a number if the string is new.
     fn number(&self, string: &[u8], width: usize) -> UpdateResult<u128> {
         if !(1..=MAX_WIDTH).contains(&width) {
-            let message = format!("a string for {width} bits");
+            let message = format!("a type of {width} bits cannot be a string for clients");
             return Err(UpdateError::unimplemented(message));
         }
         let largest = u128::MAX >> (MAX_WIDTH - width);
@@ -150,7 +150,10 @@ impl Names {
             return fits(*number);
         }
         if string.len() > MAX_LENGTH {
-            let message = format!("a string of {} bytes: at most {MAX_LENGTH}", string.len());
+            let message = format!(
+                "a string has {} bytes; the maximum is {MAX_LENGTH}",
+                string.len()
+            );
             return Err(UpdateError::invalid(message));
         }
         let mut known = self.known.lock();
@@ -165,7 +168,7 @@ impl Names {
         };
         if known.numbers.len() >= MAX_STRINGS {
             return Err(exhausted(format!(
-                "a type has at most {MAX_STRINGS} strings"
+                "the type has {MAX_STRINGS} strings already, the maximum"
             )));
         }
         let number = match decimal(string) {
@@ -298,10 +301,10 @@ fn mappings(annotations: &[String]) -> Result<BTreeMap<Vec<u8>, u128>, String> {
     let body = annotations.iter().find_map(|a| a.strip_prefix(MAPPINGS));
     let mut rest = body.unwrap_or_default();
     while let Some(start) = rest.find('"') {
-        let (string, after) = quoted(&rest[start + 1..]).ok_or("a string without an end")?;
-        let end = after.find('}').ok_or("a mapping without an end")?;
+        let (string, after) = quoted(&rest[start + 1..]).ok_or("a string has no closing quote")?;
+        let end = after.find('}').ok_or("a mapping has no closing brace")?;
         let number = after[..end].trim().trim_start_matches(',').trim();
-        let parsed = literal(number).ok_or_else(|| format!("{number:?} is no number"))?;
+        let parsed = literal(number).ok_or_else(|| format!("{number:?} is not a number"))?;
         if all.values().any(|other| *other == parsed) {
             return Err(format!("two strings stand for {parsed}"));
         }

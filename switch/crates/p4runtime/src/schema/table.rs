@@ -112,7 +112,10 @@ impl TableSchema {
             } else {
                 "in entries"
             };
-            let message = format!("table {:?} does not allow this action {place}", self.name);
+            let message = format!(
+                "table {:?} does not permit action {id:#010x} {place}",
+                self.name
+            );
             return Err(UpdateError::permission_denied(message));
         }
         Ok(*action)

@@ -34,11 +34,13 @@ impl DigestConfigs {
         let Some(config) = &entry.config else {
             return match operation {
                 Operation::Delete => Ok(()),
-                _ => Err(UpdateError::invalid("a digest is configured with a config")),
+                _ => Err(UpdateError::invalid(
+                    "the field `config` of the digest entry is not set",
+                )),
             };
         };
         if config.max_timeout_ns < 0 || config.max_list_size < 0 || config.ack_timeout_ns < 0 {
-            return Err(UpdateError::invalid("a negative setting of a digest"));
+            return Err(UpdateError::invalid("a setting of the digest is negative"));
         }
         Ok(())
     }

@@ -114,7 +114,8 @@ impl Stream for Outbound {
             }
             Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
             Poll::Ready(None) if self.overrun.swap(false, Ordering::Relaxed) => {
-                let status = Status::resource_exhausted("arbitration messages were not read");
+                let status =
+                    Status::resource_exhausted("the client did not read its arbitration messages");
                 return Poll::Ready(Some(Err(status)));
             }
             Poll::Ready(None) => return Poll::Ready(None),
@@ -242,7 +243,7 @@ impl Hub {
         let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
         let mut state = self.state.lock();
         if state.clients.len() >= MAX_STREAMS {
-            let message = format!("{MAX_STREAMS} streams are open on this device");
+            let message = format!("{MAX_STREAMS} streams are open on this device, the maximum");
             return Err(Status::resource_exhausted(message));
         }
         let id = state.next;
@@ -331,7 +332,7 @@ impl Hub {
         let stream = state.clients.get(&primary).and_then(|c| c.connection);
         if connection.is_some() && stream != connection {
             return Err(Status::permission_denied(
-                "not the primary: its stream is on another connection; write by the connection of the stream",
+                "the primary's stream is on another connection: send requests on the connection of the stream",
             ));
         }
         Ok(rights.clone())

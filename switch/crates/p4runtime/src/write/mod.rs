@@ -70,7 +70,11 @@ pub(crate) fn apply(
     let failed = results.iter().any(Result::is_err);
     if failed && atomicity != Atomicity::ContinueOnError {
         // A transaction that is dropped without a commit rolls back.
-        let aborted = || UpdateError::aborted("undone because another update of the batch failed");
+        let aborted = || {
+            UpdateError::aborted(
+                "this update was rolled back, because another update of the batch failed",
+            )
+        };
         return results
             .into_iter()
             .map(|result| result.and_then(|()| Err(aborted())))
@@ -129,7 +133,9 @@ impl Writing<'_> {
             .as_ref()
             .and_then(|entity| entity.entity.as_ref());
         let Some(entity) = entity else {
-            return Err(UpdateError::invalid("the update has no entity"));
+            return Err(UpdateError::invalid(
+                "the field `entity` of the update is not set",
+            ));
         };
         self.rights.check(self.context.schema, entity)?;
         let savepoint = self.transaction.savepoint();
@@ -183,7 +189,9 @@ impl Writing<'_> {
                 Ok(())
             }
             Entity::DigestEntry(entry) => self.digest(operation, entry),
-            Entity::ExternEntry(_) => Err(UpdateError::unimplemented("extern entries")),
+            Entity::ExternEntry(_) => Err(UpdateError::unimplemented(
+                "extern entries are not implemented",
+            )),
         }
     }
 
