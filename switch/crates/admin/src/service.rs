@@ -361,8 +361,8 @@ impl Admin for Service {
         let turn = Arc::clone(&self.rehearsing).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // A task of its own holds the lock until the rehearsal ends, even if the client disconnects. Otherwise repeated
-        // requests could start rehearsals back to back, which would delay the worker's packets.
+        // Spawned, so that a client that disconnects does not cancel the rehearsal and release the lock early.
+        // Otherwise repeated requests could start one rehearsal after another and delay the worker's packets.
         tokio::spawn(async move {
             let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
             let _ = answer.send(blocking(device, rehearse).await);

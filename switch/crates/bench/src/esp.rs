@@ -3,7 +3,7 @@
 //! shim. The peer is AWS-LC's AEAD alone, over the same number of bytes.
 //!
 //! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. There is
-//! either 1 SA, or there are 10,000 SAs and each packet uses a random one.
+//! either 1 SA, or there are 10,000 SAs and each packet uses a random SA.
 //!
 //! * *encrypt*, *decrypt*: the frames are already in a batch. Before each pass, the first bytes of each frame are
 //!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.
@@ -265,8 +265,8 @@ fn decrypt_pass(
 /// The library's AEAD without an engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// A second copy of the keys, for opening. So opening does not profit from keys that sealing has just brought into
-    /// the caches, as at a peer.
+    /// A second copy of the keys, for opening. Otherwise opening would find the keys in the caches, because sealing has
+    /// just used them. At a real peer it would not.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,

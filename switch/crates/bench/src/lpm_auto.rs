@@ -91,7 +91,7 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Adds the rates of the fastest algorithm once more, under the name [`BEST`]. Returns the name of this algorithm.
+/// Adds the rates of the fastest algorithm a second time, under the name [`BEST`]. Returns the name of this algorithm.
 fn name_best(rates: &mut Vec<Rates>) -> String {
     let fastest = rates.iter().filter(|rates| rates.name != OURS);
     let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
@@ -185,7 +185,7 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
 }
 
 /// Excludes peers that refused updates, because they did less work than the others. Notes this in the report. DPDK's
-/// structures refuse updates because they never release some of their parts, and run out of parts.
+/// structures refuse updates when they run out of parts, because they never release some of their parts.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {

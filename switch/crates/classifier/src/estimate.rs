@@ -22,8 +22,8 @@ const CANDIDATES: usize = 14;
 /// Penalty for one more copy of each rule, in the unit of [`Costs`]. Copies take memory, and so cause cache misses.
 const COPY: f32 = 10.0;
 
-/// Number of units that a rule counts when it moves to the rest. Each copy of the rule counts this number, shifted
-/// right by the number of bits that the rule wildcards.
+/// Weight of a rule that moves to the rest. Each copy of the rule has this weight, shifted right by the number of bits
+/// that the rule wildcards. So all copies of a rule together have the weight of one rule.
 const QUARTERS: u32 = 4;
 
 /// Number of rules from which on windows overlap and all limits are tried.

@@ -289,7 +289,7 @@ mod tests {
                     let mut key = bytes(random, length);
                     key.resize(length.max(8), 0);
                     let key = KeyBytes(key.as_ptr());
-                    // SAFETY: the group has these columns, and the key is one of the same layout.
+                    // SAFETY: the group has these columns, and the key is a key of the same layout.
                     let found = unsafe {
                         let wanted = Portable.matching(columns, group, key);
                         assert_eq!(

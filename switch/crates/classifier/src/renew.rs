@@ -25,7 +25,7 @@ const CHANGE: usize = 16;
 const RUN: usize = 256;
 const RUN_SORTED: usize = 16;
 
-/// Number of queued changes up to which all of them are applied at once, so that the rebuild ends.
+/// Maximum number of queued changes that are applied at once, which ends the rebuild.
 const LAST: usize = 8;
 
 impl Tree {

@@ -74,8 +74,8 @@ impl Inputs {
         self.poller.add_writable(port, ROOM)
     }
 
-    /// Waits for packets or commands, at most for `time`. Returns true if there are commands. The caller has just polled
-    /// all receivers and found no packet.
+    /// Waits for packets or commands, at most for `time`. Returns true if there are commands. Precondition: the caller
+    /// has just polled all receivers and found no packet.
     pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let mut commands = false;
         let mut ended = Vec::new();

@@ -7,7 +7,7 @@
 
 use crate::choices::Choices;
 
-/// Values that both frames and tables use, each truncated to the required width.
+/// Values that frames and tables share. A value is truncated to the required width.
 pub const VALUES: [u128; 12] = [
     0x0200_0000_0001,
     0x0200_0000_0002,

@@ -170,7 +170,7 @@ impl Scraper {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();
         let (answer, text) = oneshot::channel();
-        // If the client disconnects, its scrape still completes, and the lock is held for its full time.
+        // Spawned, so that a client that disconnects does not cancel the scrape and release the lock early.
         tokio::spawn(async move {
             let _ = answer.send(tokio::task::spawn_blocking(move || source.text()).await);
             tokio::time::sleep(BETWEEN_SCRAPES).await;

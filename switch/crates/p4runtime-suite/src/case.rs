@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Test cases, and running them.
+//! Defines test cases, and runs them.
 
 use std::future::Future;
 use std::pin::Pin;

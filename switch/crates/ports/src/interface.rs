@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Takes an interface over from the kernel, and releases it.
 //!
-//! An interface belongs to one switch or engine at a time. It must be silent: the host must neither deliver nor forward
-//! frames that arrive there, and must not send there. [`HostFilter`] closes the interface before any other change to
-//! it, and before a packet socket is opened. If this filter fails, the interface is not taken over.
+//! An interface belongs to one switch or engine at a time. Invariant: the host neither delivers nor forwards frames
+//! that arrive on the interface, and sends none there. [`HostFilter`] enforces this. It is installed before any other
+//! change to the interface, and before a packet socket is opened. If it cannot be installed, the interface is not taken
+//! over.
 //!
-//! Further settings reduce what the host tries to send. If another process removes the filter, these settings protect
-//! the interface until the switch restores the filter:
-//! NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast if
-//! there are neither addresses nor routes). If the host does not allow a setting, a warning is logged. Generic receive
-//! offload is switched off, so that frames arrive as they were sent.
+//! Further settings reduce what the host tries to send: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
+//! reverse-path filtering. Strict filtering refuses all IPv4 unicast if there are neither addresses nor routes. If
+//! another process removes the filter, these settings protect the interface until the switch installs the filter again.
+//! If the host does not allow a setting, a warning is logged. Generic receive offload is switched off, so that frames
+//! arrive as they were sent.
 //!
 //! Dropping [`SilentInterface`] undoes the changes in reverse order. Taking over fails if the interface does not exist
 //! or cannot be brought up.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Locks an interface for one switch or engine. A second one on the same interface would process every packet again.
+//! Locks an interface for one switch or engine. A second switch or engine on the same interface would process every
+//! packet again.
 //!
 //! The lock is an abstract Unix socket, named after the interface's index. Like the interface, the name is local to a
 //! network namespace. The name is freed when the process ends for any reason. Any user of the namespace can bind the

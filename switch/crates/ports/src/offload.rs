@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Completes work that the kernel left to hardware, so that a frame has the bytes that it would have on a wire.
+//! Completes the work that the kernel left to hardware, so that a frame has the bytes that it would have on a wire.
 //!
 //! A packet socket can deliver frames whose 802.1Q tag was removed, or whose transport checksum is incomplete. A frame
 //! can also be a large TCP or UDP message that is not yet segmented (GSO), if a neighbour behind a veth has its

@@ -11,8 +11,8 @@ use crate::schedule::{Arrivals, Schedule};
 /// Generates traffic on a Linux interface, and measures loss and latency.
 ///
 /// Packets depart by the clock, independently of the network, and carry their scheduled departure time. So latencies
-/// include the delay of packets that a slow device holds back. The result is one JSON object on standard output. A sink
-/// receives every packet from the moment when it prints `sluice-traffic: ready` on standard error. Exit codes: 0
+/// include the time for which a slow device delays the generator. The result is one JSON object on standard output. A
+/// sink receives every packet from the moment when it prints `sluice-traffic: ready` on standard error. Exit codes: 0
 /// measured, 1 could not be measured, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-traffic", version)]

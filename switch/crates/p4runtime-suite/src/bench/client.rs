@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A P4Runtime client whose steps are expectations; this file has its stream and the arbitration messages.
+//! Implements a P4Runtime client whose methods are the steps of cases: they return a failure unless the server responds
+//! as expected. This file has the client's stream and the arbitration messages.
 
 mod expected;
 mod packets;
@@ -101,7 +102,7 @@ impl Client {
         requests.send(message).await.map_err(|_| ended())
     }
 
-    /// Closes the stream from this side.
+    /// Closes the client's half of the stream.
     pub fn close(&mut self) {
         self.requests = None;
     }
@@ -136,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Returns the next message that `pick` accepts; skips others.
+    /// Returns the next message that `pick` accepts. Skips other messages.
     ///
     /// # Errors
     /// The errors of [`next`](Self::next).
@@ -148,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Returns the code with which the server ends the stream; skips messages before that.
+    /// Returns the code with which the server ends the stream. Skips all messages before the end.
     ///
     /// # Errors
     /// The stream does not end in time.

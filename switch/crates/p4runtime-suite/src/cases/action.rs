@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions of entries: those of the table, in their scope, with every parameter once.
+//! Tests actions of entries: each action belongs to the table and is used in its scope, and each parameter is given
+//! once.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries that no packet hits.
+//! Tests idle timeouts of entries that no packet hits.
 
 use std::time::{Duration, Instant};
 

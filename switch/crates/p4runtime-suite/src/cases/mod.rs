@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All cases, by the specification's sections. `t` is the bench, `c` a client.
+//! Lists all cases, by the specification's sections. In a case, `t` is the bench and `c` is a client.
 
 /// Declares the cases of a section: a function for each, and `cases()`, which lists them in their order.
 macro_rules! section {
     ($title:literal; $(async fn $name:ident($bench:ident) $steps:block)*) => {
-        /// The section's cases.
+        /// Returns the section's cases.
         pub(super) fn cases() -> Vec<crate::case::Case> {
             vec![$(crate::case::Case::new($title, stringify!($name), |bench| Box::pin($name(bench)))),*]
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Read RPC as a whole: batches, wildcards and errors.
+//! Tests the Read RPC as a whole: batches, wildcards and errors.
 
 use super::prelude::*;
 

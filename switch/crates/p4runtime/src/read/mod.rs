@@ -27,10 +27,10 @@ enum EntityRef {
     Table(u32, Entry, RequestedFields),
     Default(u32, Arc<DefaultEntry>, RequestedFields),
     DirectCounter(u32, Found),
-    /// Table entry or default entry, and whether the client also requests the per-colour counters.
+    /// P4Info id of the table, the entry, and whether the client also requests the per-colour counters.
     DirectMeter(u32, Found, bool),
     Counter(u32, usize),
-    /// Index of the meter, and whether the client also requests the per-colour counters.
+    /// P4Info id of the meter, the cell's index, and whether the client also requests the per-colour counters.
     Meter(u32, usize, bool),
     Register(u32, usize),
     Ready(Box<Kind>),

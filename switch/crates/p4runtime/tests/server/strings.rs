@@ -103,7 +103,7 @@ fn by_port(port: (&str, &[u8]), name: Option<&str>) -> TableEntry {
     }
 }
 
-/// A default entry of `by_name`.
+/// Returns a default entry of `by_name`.
 fn otherwise(action: Option<TableAction>) -> TableEntry {
     TableEntry {
         table_id: id("by_name"),

@@ -392,7 +392,7 @@ impl Client {
     }
 }
 
-/// An action with parameters, numbered from 1.
+/// Returns an action with parameters, numbered from 1.
 pub(crate) fn call(name: &str, params: &[&[u8]]) -> Action {
     let param = |(index, value): (usize, &&[u8])| action::Param {
         param_id: index as u32 + 1,
@@ -455,7 +455,7 @@ pub(crate) fn all_of(table: &str) -> TableEntry {
     }
 }
 
-/// A frame with a key of `surface.p4`.
+/// Returns a frame with a key of `surface.p4`.
 pub(crate) fn frame(a: [u8; 4], b: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend_from_slice(&a);

@@ -21,7 +21,7 @@ const BLOCK: usize = 1 << 18;
 /// Maximum size of the ring in bytes, for any MTU. Interfaces with jumbo frames get fewer slots.
 const MAX_RING: usize = 8 << 20;
 
-/// The mapped ring. ReceivedFrame `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
+/// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
 struct Ring {
     base: *mut u8,
     slot_size: usize,

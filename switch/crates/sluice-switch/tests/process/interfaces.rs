@@ -112,7 +112,8 @@ fn somebody_who_takes_an_interface_s_name_keeps_no_switch_away() {
         let line = "--no-p4 -i 0@p0 --grpc-server-addr 127.0.0.1:50052";
         let switch = Switch::start(directory.path(), &line.split(' ').collect::<Vec<_>>());
         assert!(switch.terminate().success());
-        // The switch connected to the socket to check for a server; this connection makes the squatter end.
+        // The switch connected to the socket to check for a server. This connection makes the process that held the
+        // socket end.
         assert!(squatter.wait().unwrap().success());
     });
 }
