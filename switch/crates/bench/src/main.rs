@@ -76,7 +76,7 @@ fn run(name: Name, setting: &Setting) -> Result<Report> {
 }
 
 fn measured(arguments: Arguments) -> Result<()> {
-    let processor = system::pin().context("binding to one processor")?;
+    let processor = system::pin().context("cannot bind to one processor")?;
     let setting = Setting::new(
         arguments.quick,
         arguments.rounds,

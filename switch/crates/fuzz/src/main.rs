@@ -121,7 +121,10 @@ fn target(
     };
     let others = programs::within(folder)?;
     if others.is_empty() {
-        bail!("{} has no compiled program (NAME.json)", folder.display());
+        bail!(
+            "{} contains no compiled program (NAME.json)",
+            folder.display()
+        );
     }
     let found = others.len();
     let (target, refused) = EnginesTarget::with(others);

@@ -97,7 +97,7 @@ impl Server {
                     }
                 };
                 if let Err(error) = accepted {
-                    tracing::warn!(%error, "a client of the metrics was not taken");
+                    tracing::warn!(%error, "cannot accept a client of the metrics");
                     // Accepting fails if there are no free descriptors. Without a pause, this loop would spin.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -127,7 +127,9 @@ async fn talk(
         .serve_connection(TokioIo::new(stream), service);
     match tokio::time::timeout(PATIENCE, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the connection of a client of the metrics failed")
+        }
         Err(_) => tracing::debug!("a client of the metrics is too slow"),
     }
 }

@@ -73,7 +73,7 @@ async fn run(options: &Options) -> anyhow::Result<Report> {
     drop(first);
     if !target.has_packet_io() {
         eprintln!(
-            "p4runtime-suite: packets do not come back: was the server started with CPU port 510?"
+            "p4runtime-suite: packets do not come back; check that the server has CPU port 510"
         );
     }
     let mut report = Report::default();

@@ -84,7 +84,7 @@ pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
             thread::scope(|scope| {
                 scope.spawn(|| merge(files, &queue));
                 if let Err(error) = follow(pipes, &queue) {
-                    tracing::warn!(%error, "input pipes not read");
+                    tracing::warn!(%error, "the input pipes cannot be read");
                 }
             });
             queue.close();
@@ -102,7 +102,7 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     for input in inputs {
         match Head::open(input) {
             Ok(head) => heads.push(head),
-            Err(error) => tracing::warn!(%error, "input file not read"),
+            Err(error) => tracing::warn!(%error, "the input file cannot be read"),
         }
     }
     let earliest = |heads: &[Head]| {
@@ -245,7 +245,7 @@ impl Transmitter for FileTransmitter {
 
     fn flush(&mut self) -> bool {
         if let Err(error) = self.writer.flush() {
-            tracing::warn!(%error, "output file not written");
+            tracing::warn!(%error, "the output file cannot be written");
         }
         true
     }

@@ -55,8 +55,8 @@ const MARK_OF_FRAME: u32 = (-0x1000_i32 + 20) as u32;
 const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
 
-const MOVE_IT: &str = "preference 1 is Sluice's; give the other filter a later one \
-     (`tc filter show dev IFACE ingress`, and egress)";
+const MOVE_IT: &str = "preference 1 is Sluice's: give the other filter a higher preference number \
+     (list filters with `tc filter show dev IFACE ingress`, and with egress)";
 
 /// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. A frame keeps
 /// its mark when the host receives it at the other end of a veth and forwards it. So filters of other interfaces drop
@@ -130,7 +130,7 @@ impl HostFilter {
             return Ok(Checked::Restored);
         }
         Err(io::Error::other(
-            "the kernel took the filters and does not show them",
+            "the kernel accepted the filters, but does not list them",
         ))
     }
 
@@ -166,7 +166,7 @@ impl Drop for HostFilter {
         }
         if let Err(error) = self.remove() {
             // The interface is gone, for example because a topology was torn down, so there is nothing to remove.
-            tracing::debug!(index = self.index, %error, "the filters to the host were not removed");
+            tracing::debug!(index = self.index, %error, "the filters of the interface could not be removed");
         }
     }
 }
@@ -184,7 +184,7 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
             .partition(|filter| filter.own_qdisc.is_some());
         if !others.is_empty() {
             return Err(io::Error::other(format!(
-                "another tc filter decides first: {MOVE_IT}"
+                "another tc filter handles frames before Sluice's filter: {MOVE_IT}"
             )));
         }
         intact &= ours.iter().any(|filter| filter.is_current);
@@ -208,8 +208,8 @@ fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
         .find(|qdisc| tc_index(qdisc) == Some(index) && word(&qdisc.body, 12) == Some(CLSACT));
     if there.and_then(kind) != Some(b"clsact\0".as_slice()) {
         return Err(io::Error::other(
-            "an ingress qdisc is on the interface, which cannot keep the host from sending: \
-             remove it (`tc qdisc del dev IFACE ingress`), or use clsact instead",
+            "the interface has an ingress qdisc, which cannot drop frames that the host sends: \
+             remove it (`tc qdisc del dev IFACE ingress`), or replace it by clsact",
         ));
     }
     let ours = filters(socket, index, Direction::Ingress)?
@@ -220,7 +220,7 @@ fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
 
 fn explain(step: &str, error: io::Error) -> io::Error {
     let hint = match error.raw_os_error() {
-        Some(libc::EPERM) => "that needs CAP_NET_ADMIN: run as root, or with this capability",
+        Some(libc::EPERM) => "this step needs CAP_NET_ADMIN: run as root, or with this capability",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => {
             "the kernel needs sch_ingress and cls_bpf (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF)"
         }

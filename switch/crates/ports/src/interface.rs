@@ -59,7 +59,7 @@ impl SilentInterface {
         let _raised = Raised::here();
         let index = sys::interface_index(name)?;
         if flags(name)? & libc::IFF_LOOPBACK as libc::c_short != 0 {
-            let problem = "the host needs its loopback interface";
+            let problem = "the loopback interface cannot be a port, because the host needs it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         let lock = InterfaceLock::take(index)?;
@@ -143,7 +143,7 @@ impl SilentInterface {
     /// Performs an optional step. If it fails, a warning is logged, and taking over continues.
     fn attempt(&mut self, what: &str, action: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = action(self) {
-            tracing::warn!(interface = self.name, what, %error, "interface not fully silent");
+            tracing::warn!(interface = self.name, what, %error, "the host may still try to send on the interface");
         }
     }
 
@@ -209,7 +209,7 @@ impl Drop for SilentInterface {
             };
             if let Err(error) = result {
                 // The interface is gone, for example because a topology was deleted, so there is nothing to restore.
-                tracing::debug!(interface = self.name, %error, "interface not restored");
+                tracing::debug!(interface = self.name, %error, "the interface's settings could not be restored");
             }
         }
     }

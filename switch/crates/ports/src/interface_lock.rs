@@ -33,13 +33,14 @@ impl InterfaceLock {
             Ok(listener) => Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 if let Some(process) = holder(&address)? {
-                    let problem =
-                        format!("it belongs to another switch or engine, process {process}");
+                    let problem = format!(
+                        "the interface belongs to another switch or engine, process {process}"
+                    );
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
                 }
                 tracing::warn!(
                     ?address,
-                    "the name that keeps other switches and engines away from the interface is taken by a user who has no right to it"
+                    "another user holds the name of the interface's lock, so the interface is not locked"
                 );
                 None
             }

@@ -43,7 +43,7 @@ impl Drop for Raised {
             set_capabilities(None, CapabilitySets { effective, ..sets })
         });
         if let Err(error) = lowered {
-            tracing::error!(%error, "capabilities stay effective");
+            tracing::error!(%error, "the capabilities of a thread cannot be lowered again");
         }
     }
 }
@@ -87,7 +87,7 @@ pub fn renounce() {
         inheritable: CapabilitySet::empty(),
     };
     if let Err(error) = set_capabilities(None, none) {
-        tracing::error!(%error, "a thread keeps its capabilities");
+        tracing::error!(%error, "a thread cannot drop its capabilities");
     }
 }
 

@@ -131,7 +131,7 @@ impl ReplayReceiver {
         if frames.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "there are no frames",
+                "a replay needs at least one frame",
             ));
         }
         let credit = Arc::new(Credit {

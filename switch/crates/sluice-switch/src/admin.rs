@@ -45,7 +45,7 @@ pub(crate) async fn start(
             match Server::bind(&address, device, about, ports).await {
                 Ok(server) => server,
                 Err(error) => {
-                    tracing::warn!(%address, %error, "not serving `sluice-switch ctl`");
+                    tracing::warn!(%address, %error, "cannot serve `sluice-switch ctl`");
                     return Ok(Running(None));
                 }
             }

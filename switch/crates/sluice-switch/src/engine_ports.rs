@@ -55,7 +55,7 @@ impl Sockets {
         if requested.is_empty() {
             return Ok(Self(Vec::new()));
         }
-        no_core().context("cannot switch core files off")?;
+        no_core().context("cannot disable core files")?;
         let open = |(number, socket): &Requested| -> anyhow::Result<_> {
             let path = socket.clone().unwrap_or_else(|| default_socket(*number));
             let opened = admin::listen(&path);

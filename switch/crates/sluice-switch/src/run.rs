@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
     };
     let (hub, digests) = Hub::new(options.device_id);
     let device = Arc::new(Device::start(config, hub.clone())?);
-    privileges::give_up_niceness().context("giving up CAP_SYS_NICE")?;
+    privileges::give_up_niceness().context("cannot give up CAP_SYS_NICE")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("grpc")

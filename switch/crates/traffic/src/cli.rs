@@ -184,7 +184,7 @@ impl TrafficArgs {
             return Err("--src and --dst must be of one address family".to_owned());
         }
         if pace.count.is_none() && pace.duration.is_none() {
-            return Err("say how much to send: --count, --duration or both".to_owned());
+            return Err("set how much to send: --count, --duration or both".to_owned());
         }
         let is_esp = shape.proto == Protocol::Esp;
         check_numbers(
@@ -235,7 +235,7 @@ fn check_numbers(option: &str, range: Range, most: u32) -> Result<(), String> {
     // Parsing has checked that the range ends within 32 bits.
     let last = range.base + (range.count - 1);
     if last > most {
-        Err(format!("{option} goes up to {last}, allowed is {most}"))
+        Err(format!("{option} ends at {last}; the maximum is {most}"))
     } else {
         Ok(())
     }
@@ -289,11 +289,14 @@ mod tests {
             ("--dst 2001:db8::1 --count 1", "one address family"),
             (
                 "--dst 10.1.0.1 --count 1 --sport 65535+2",
-                "allowed is 65535",
+                "the maximum is 65535",
             ),
             ("--dst 10.1.0.1 --count 1 --proto tcp", "need 72"),
-            ("--dst 10.1.0.1 --count 1 --proto nonsense", "no protocol"),
-            ("--dst 10.1.0.1 --count 1 --size 10", "no frame size"),
+            (
+                "--dst 10.1.0.1 --count 1 --proto nonsense",
+                "not a protocol",
+            ),
+            ("--dst 10.1.0.1 --count 1 --size 10", "not a frame size"),
             ("--dst 10.1.0.1 --count 1 --rate 0", "above 0"),
             ("--dst 10.1.0.1 --duration nan", "expected seconds"),
             (

@@ -182,7 +182,7 @@ fn exit_codes_are_honest() {
         assert_eq!(absent.status.code(), Some(1));
         let errors = String::from_utf8(absent.stderr).unwrap();
         assert!(
-            errors.contains("opening absent for sending: No such device"),
+            errors.contains("cannot open absent for sending: No such device"),
             "{errors}"
         );
         let usage = traffic(&format!("gen --tx tf-a {FLOWS}")).output().unwrap();

@@ -122,7 +122,7 @@ fn check_directory(directory: &Path) -> io::Result<()> {
         let mode = fs::metadata(ancestor)?.mode();
         if mode & WRITABLE_BY_ALL != 0 && mode & STICKY == 0 {
             let problem = format!(
-                "any user may write to {}, and so replace the socket: choose another directory, or `chmod o-w` this one",
+                "any user can write to {} and replace the socket: choose another directory, or run `chmod o-w` on this one",
                 ancestor.display()
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
@@ -138,7 +138,10 @@ fn make_room(path: &Path) -> io::Result<()> {
         other => other?.file_type(),
     };
     if !kind.is_socket() {
-        let problem = format!("{} is there and is not a socket", path.display());
+        let problem = format!(
+            "{} exists and is not a socket: remove it, or choose another path",
+            path.display()
+        );
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     if is_served(path) {
@@ -175,7 +178,7 @@ fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     address.sun_family = libc::AF_UNIX as u16;
     if bytes.contains(&0) || bytes.len() >= address.sun_path.len() {
         let problem = format!(
-            "a Unix socket's path has at most {} bytes, and no zero",
+            "the path of a Unix socket must have at most {} bytes, and no zero byte",
             address.sun_path.len() - 1
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));

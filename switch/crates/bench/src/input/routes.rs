@@ -134,8 +134,13 @@ pub(crate) fn read<A: Family>(path: &Path) -> Result<Vec<Prefix<A>>> {
             continue;
         }
         let parsed = parse(line);
-        let (address, length) = parsed
-            .with_context(|| format!("{}:{}: no prefix: {line}", path.display(), number + 1))?;
+        let (address, length) = parsed.with_context(|| {
+            format!(
+                "{}:{}: this is not a prefix: {line}",
+                path.display(),
+                number + 1
+            )
+        })?;
         if let Some(address) = A::parse(address) {
             prefixes.push(Prefix::new(address, length));
         }
@@ -151,7 +156,7 @@ fn contents(path: &Path) -> Result<String> {
     }
     let mut command = Command::new("xz");
     command.arg("-dc").arg(path).stderr(Stdio::inherit());
-    let output = command.output().context("running xz")?;
+    let output = command.output().context("cannot run xz")?;
     if !output.status.success() {
         bail!("xz: {}", output.status);
     }

@@ -37,7 +37,7 @@ impl Dpdk {
         match unsafe { start(processor, heap_bytes) } {
             0 => Ok(dpdk),
             error => bail!(
-                "DPDK's EAL does not start: {}",
+                "cannot start DPDK's EAL: {}",
                 std::io::Error::from_raw_os_error(-error)
             ),
         }

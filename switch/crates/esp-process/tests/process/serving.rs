@@ -132,7 +132,7 @@ fn an_interface_has_one_engine() {
         assert!(!output.status.success());
         let said = String::from_utf8_lossy(&output.stderr);
         let owner = format!(
-            "engine: it belongs to another switch or engine, process {}",
+            "engine: the interface belongs to another switch or engine, process {}",
             engine.pid()
         );
         assert!(said.contains(&owner), "{said}");

@@ -131,7 +131,7 @@ impl Client {
             Ok(Err(status)) => Err(failed("the stream ended", &status)),
             Ok(Ok(None)) => Err(Failure::Failed("the stream ended without a status".into())),
             Ok(Ok(Some(message))) => {
-                let empty = || Failure::Failed("an empty stream message".into());
+                let empty = || Failure::Failed("the stream message is empty".into());
                 message.update.ok_or_else(empty)
             }
         }
