@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client for any program: one device, one primary.
+"""Provides a P4Runtime client for any program, for one device and as its only primary.
 
 Depends on grpc and P4Runtime's stubs. A constructed client is primary. If the switch refuses a
 call, Refused is raised with the switch's message.
