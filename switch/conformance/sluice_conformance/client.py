@@ -93,7 +93,7 @@ class Client:
             raise Refused(f"{error.code().name}: {error.details()}") from None
         found = [entity for answer in answers for entity in answer.entities]
         if len(found) != 1:
-            raise Refused(f"{len(found)} answers where one was due")
+            raise Refused(f"the switch returned {len(found)} entities instead of one")
         return found[0]
 
 
