@@ -70,8 +70,8 @@ impl Costs {
             .unwrap_or_else(|| cost(sampled as f32 * self.scale))
     }
 
-    /// Returns the cost of a rest. It is lower than the cost of a tree, because a lookup skips the rest if the match
-    /// found so far ranks before all rules of the rest.
+    /// Returns the cost of a rest. A rest costs less than a tree, because some lookups skip the rest: their match so
+    /// far ranks before all rules of the rest.
     fn rest(&self, sampled: u32) -> f32 {
         if sampled == 0 {
             0.0

@@ -8,8 +8,8 @@
 //!
 //! **Invariant for the unchecked reads.** Every [`Ref`] in the arena refers to a block in use. For this, `tree.rs`
 //! writes a block before the reference to the block, and clears or overwrites the reference when it releases the block.
-//! A block's length follows from its first words, or from the marks of its groups. A child's index is below the node's
-//! number of children, because it consists of the bits that the node selects, or is a count of thresholds.
+//! A block's length follows from its first words, or from the marks of its groups. A child's index consists of the bits
+//! that the node selects, or is a count of thresholds. So the index is below the node's number of children.
 
 use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;

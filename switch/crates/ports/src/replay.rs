@@ -18,8 +18,8 @@ use crate::pcap::Reader;
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line, so that the
-/// starts of frames do not all fall into the same few cache sets.
+/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line. So the
+/// starts of frames are spread over many cache sets.
 const SLOTS: usize = 512;
 const SLOT: usize = 2048 + 64;
 

@@ -81,8 +81,8 @@ pub fn is_served(path: &Path) -> bool {
 /// Listens at a path with a non-blocking socket. Creates a missing directory.
 ///
 /// # Errors
-/// Names the obstacle and its path: a file that is not a socket, a running server, or a directory in which any user
-/// could replace the socket.
+/// Names the obstacle and its path. Obstacles are a file that is not a socket, a running server, and a directory in
+/// which any user could replace the socket.
 pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records how a whole program uses metadata fields and headers: the fields that machine code may keep in registers,
-//! and the fields that other code reads from the header vector.
+//! Records how a whole program uses metadata fields and headers. Machine code may keep some fields in registers. Other
+//! code reads some fields from the header vector.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

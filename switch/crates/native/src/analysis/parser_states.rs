@@ -67,8 +67,8 @@ pub(crate) fn groups(program: &Program) -> Vec<Vec<StateId>> {
     walks(count, last_first, |id| before[id.index()].clone())
 }
 
-/// Returns two flags for each state: whether it lies on a cycle, and whether a packet that enters it may have entered
-/// more than `most` states.
+/// Returns two flags for each state. The first flag tells whether the state lies on a cycle. The second flag tells
+/// whether a packet that enters the state may have entered more than `most` states.
 pub(crate) fn bounds(
     program: &Program,
     groups: &[Vec<StateId>],
@@ -122,8 +122,8 @@ impl Likelihood {
             });
             let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
             weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
-            // The end of parsing is an exception in two cases: parsing can also continue with several other states, or
-            // with one state from which this end cannot be reached.
+            // The end of parsing is an exception in two cases. Either parsing can also continue with several other
+            // states, or it can continue with one state from which this end cannot be reached.
             for end in ends {
                 let usual = match &ways[..] {
                     [] => true,

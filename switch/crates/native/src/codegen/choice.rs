@@ -7,8 +7,9 @@
 //! row's member or group. To shorten the chain, a table with a profile and few keys has the heads of all rows in a
 //! separate array ([`TableHandle::HEADS`]).
 //!
-//! The runtime handles the cases that a [`GroupHandle`] does not cover: one-shot groups, which belong to one entry,
-//! very large groups, groups that watch ports, and buckets that several members share. It uses the same hash.
+//! The runtime handles the cases that a [`GroupHandle`] does not cover. These are one-shot groups (which belong to one
+//! entry), very large groups, groups that watch ports, and buckets that several members share. The runtime uses the
+//! same hash.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};

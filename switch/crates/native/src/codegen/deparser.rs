@@ -2,9 +2,9 @@
 //! Generates the deparser, which updates checksums, runs extern calls, and writes all valid headers one after the
 //! other. Its caller appends the payload.
 //!
-//! If the validity of many headers is uncertain here, the code compares all validity bytes at once with the most likely
-//! sets of valid headers after parsing. For a packet with one of these sets, it writes the headers at constant offsets,
-//! without testing each header.
+//! After parsing, some sets of valid headers are most likely. If the validity of many headers is uncertain here, the
+//! code compares all validity bytes at once with these sets. For a packet with one of these sets, it writes the headers
+//! at constant offsets, without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;

@@ -5,8 +5,8 @@
 //! the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: it holds them
 //! in registers and does not store them unless needed.
 //!
-//! Each edge of the code carries the facts that are certain on this edge: values of fields, registers that hold fields,
-//! and the validity of headers. Where edges meet, only the facts that are certain on all of them remain.
+//! Each edge of the code carries the facts that are certain there: values of fields, registers that hold fields, and
+//! validity of headers. Where edges meet, only the facts that are certain on all of them remain.
 //!
 //! A kept field that is in a register on all edges is *near*. If a near field is read before the next call, the edges
 //! pass it in a register. So a value that the action of one table writes becomes the key of the next table without a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Foundation of code generation: the function under construction, constants that live as long as the code, and access
-//! to bit fields in the packet header vector, the packet, and the frame.
+//! Provides the foundation of code generation: the function under construction, and constants that live as long as the
+//! code. Also generates access to bit fields in the packet header vector, the packet and the frame.
 
 mod validity;
 

@@ -2,10 +2,11 @@
 //! Compiles variants of steps. A step is compiled once for each likely set of facts with which packets reach it. Only
 //! facts that the step, or the code after it, uses are considered.
 //!
-//! Where paths through a program merge, facts that are certain on only some paths would be lost and tested again. So a
-//! step is compiled once for each of the most likely groups of paths that differ in a used fact, and once for all other
-//! paths together. The likelihood of a path is an estimate. All targets of a branch are taken as equally likely, except
-//! blocks that are marked cold and the targets of a parser state ([`crate::analysis::parser_states::Likelihood`]).
+//! Where paths through a program merge, facts that are certain on only some paths would be lost and tested again. So
+//! paths that differ in a used fact form groups. A step is compiled once for each of the most likely groups, and once
+//! for all other paths together. The likelihood of a path is an estimate. All targets of a branch are taken as equally
+//! likely, except blocks that are marked cold and the targets of a parser state
+//! ([`crate::analysis::parser_states::Likelihood`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

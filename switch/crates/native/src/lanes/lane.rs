@@ -95,8 +95,8 @@ impl Lane {
 
     /// Returns the lane's engine. Must be called while no batch is under way.
     pub(crate) fn manager(&mut self) -> &mut TrafficManager<Native> {
-        // SAFETY: the lane owns the engine. Only the lane's packets use it too, and the lane has no packet now: the
-        // caller has exclusive access to the lane and does not run it.
+        // SAFETY: the lane owns the engine. Only the lane's packets use the engine too, and the lane has no packet now.
+        // The caller has exclusive access to the lane and does not run it.
         unsafe { self.state.as_ref().manager.as_ptr().as_mut_unchecked() }
     }
 }

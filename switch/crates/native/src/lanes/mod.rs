@@ -6,7 +6,7 @@
 //! coroutine with its own engine and stack. It processes one packet after the other. The scheduler decides which lane
 //! runs next.
 //!
-//! A lookup in a table that is larger than the caches records the cache lines that it will read, and yields to the lane
+//! A lookup in a table larger than the caches records the cache lines that it will read. Then it yields to the lane
 //! that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The first
 //! bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet is
 //! sent.
