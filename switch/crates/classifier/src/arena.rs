@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a tree. It consists of blocks of whole cache lines in one vector. A block is identified by the number of
-//! its first line. Freed blocks are reused for blocks of the same size class.
+//! Provides the memory of a tree: blocks of whole cache lines in one vector. A block is identified by the number of its
+//! first line. Freed blocks are reused for blocks of the same size class.
 
 /// Number of words in a cache line.
 pub(crate) const LINE: usize = 8;

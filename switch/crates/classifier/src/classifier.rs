@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classifier, which is a decision tree and the best search kernel that the processor supports.
+//! Defines the classifier: a decision tree, and the best search kernel that the processor supports.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of rules in leaves. Rules are in groups of [`LANES`] rules, and a group is stored column by column. So one
-//! pass of SIMD comparisons finds the matching rules of a group.
+//! Defines the layout of rules in leaves. Rules are in groups of [`LANES`] rules, and a group is stored column by
+//! column. So one pass of SIMD comparisons finds the matching rules of a group.
 //!
 //! A column covers two bytes of the key and has two rows of [`LANES`] numbers:
 //! - A masked column has a row of values and a row of masks.

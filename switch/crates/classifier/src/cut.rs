@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs.
+//! Defines cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs.
 
 use crate::last_word::copies_of;
 use crate::layout::Layout;

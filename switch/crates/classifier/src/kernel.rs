@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Search kernels. A kernel compares a key with a group of rules, gathers bits, and counts thresholds. Every kernel
-//! returns the same results as [`Portable`].
+//! Implements search kernels. A kernel compares a key with a group of rules, gathers bits, and counts thresholds. Every
+//! kernel returns the same results as [`Portable`].
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;

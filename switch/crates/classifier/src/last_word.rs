@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last word of a rule's record. It has the priority, a flag for leaves, the number of copies, and the handle.
+//! Packs and unpacks the last word of a rule's record: the priority, a flag for leaves, the number of copies, and the
+//! handle.
 
 /// Flag in the last word of a group of rules in a leaf. It is set if another group follows.
 pub(crate) const MORE: u64 = 1 << 31;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of keys and rules. A key has bytes that are matched under a mask, and range fields.
+//! Defines the layout of keys and rules. A key has bytes that are matched under a mask, and range fields.
 //!
 //! While a tree is built, a rule is a *record* of words:
 //! - the values and masks of all bytes,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet classification: finds the first of many overlapping rules that matches a key.
+//! Classifies packets: finds the first of many overlapping rules that matches a key.
 //!
 //! For each bit of the key, a rule has a value or "any". For some fields it has a range instead. Each rule has a
 //! [`Precedence`]: the highest priority wins, and of equal priorities the lowest sequence number. Rules are added and

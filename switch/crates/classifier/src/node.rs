@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes in the arena, and references to nodes and leaves. A node has these words:
+//! Reads and writes nodes in the arena, and defines references to nodes and leaves. A node has these words:
 //!
 //! | word | content |
 //! |---|---|

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of an incremental rebuild of a large tree. The module [`renew`](crate::renew) performs the steps.
+//! Holds the state of an incremental rebuild of a large tree. The module [`renew`](crate::renew) performs the steps.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups. They are processed one by one, or interleaved in a batch.
+//! Implements lookups, one by one or interleaved in a batch.
 //!
 //! A lookup descends to a leaf. Then it searches the rests of the nodes on its path, beginning with the last node. It
 //! skips a rest if the match found so far ranks before all rules of the rest. In a large tree, the lookups of a batch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The decision tree. Adds and removes rules, and builds subtrees.
+//! Implements the decision tree: adds and removes rules, and builds subtrees.
 
 use crate::arena::Arena;
 use crate::columns::LANES;

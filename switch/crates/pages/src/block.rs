@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory from the operating system, in huge pages where possible.
+//! Allocates memory from the operating system, in huge pages where possible.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;

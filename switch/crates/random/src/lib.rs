@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A seed yields the same sequence on every
-//! machine. The numbers must not be used as secrets.
+//! Generates pseudo-random numbers by SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A seed yields the same sequence on
+//! every machine. The numbers must not be used as secrets.
 
 /// A pseudo-random sequence of numbers, determined by its seed.
 #[derive(Clone, Debug, Default)]

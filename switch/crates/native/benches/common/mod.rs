@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers of the benchmarks: CPU time, and a sink that counts packets.
+//! Provides CPU time and a sink that counts packets to the benchmarks.
 
 use sluice_engine::Sink;
 use sluice_program::DigestId;

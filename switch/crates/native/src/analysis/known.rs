@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Facts that are certain at a point of the code: values of fields, validity of headers, and progress of the parser.
+//! Tracks the facts that are certain at a point of the code: values of fields, validity of headers, and progress of the
+//! parser.
 
 use std::collections::{BTreeMap, BTreeSet};
 

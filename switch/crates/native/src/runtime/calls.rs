@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions that machine code calls: externs, and operations on headers that are found at run time. Each function does
-//! one operation and is not specific to a program. No function interprets the program's operations.
+//! Provides functions that machine code calls: externs, and operations on headers that are found at run time. Each
+//! function does one operation and is not specific to a program. No function interprets the program's operations.
 //!
 //! All arguments and results, including ids, are 64 bits wide. [`NONE`] stands for "no header".
 

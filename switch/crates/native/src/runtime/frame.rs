@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The frame is the argument of each call of machine code. It holds the addresses of the packet's parts, and the state
-//! that runtime functions need.
+//! Defines the frame, which is the argument of each call of machine code. The frame holds the addresses of the packet's
+//! parts, and the state that runtime functions need.
 
 use sluice_engine::{Config, Context, Counters, Packet, Profile, Sink};
 use sluice_program::Program;

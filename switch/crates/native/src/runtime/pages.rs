@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for machine code. The pages are written once, and then become executable and never writable again. They are
-//! unmapped when the last engine that runs the code is dropped.
+//! Provides memory for machine code. The pages are written once. Then they become executable, and are never writable
+//! again. They are unmapped when the last engine that runs the code is dropped.
 
 use std::io;
 use std::ptr::NonNull;

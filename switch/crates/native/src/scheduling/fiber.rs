@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stacks of coroutines, and the switches between these stacks.
+//! Provides stacks of coroutines, and switches between these stacks.
 //!
 //! A packet in a lane yields several times, so each yield must be cheap. A switch goes directly from one lane to the
 //! next, without passing through the stack of the lanes' caller. A suspended stack is resumed by a jump, not by a

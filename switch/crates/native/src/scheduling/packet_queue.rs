@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queue of packets for the lanes. Packets are taken in order of arrival, and may be done in any order. The queue
-//! tracks the oldest packet that is not done.
+//! Queues packets for the lanes. Packets are taken in order of arrival, and may be done in any order. The queue tracks
+//! the oldest packet that is not done.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The scheduler of the lanes. It decides which stack runs next, and lets packets yield.
+//! Implements the scheduler of the lanes, which decides which stack runs next, and lets packets yield.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trace with many routes and many flows of an outbound list. Consecutive packets belong to different flows.
+//! Builds a trace with many routes and many flows of an outbound list. Consecutive packets belong to different flows.
 
 use std::fmt::Write;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of counters and meters (P4Runtime specification, "CounterEntry", "MeterEntry"), of arrays and of table entries.
+//! Translates the values of counters and meters, both of arrays and of table entries (P4Runtime specification,
+//! "CounterEntry", "MeterEntry").
 
 use sluice_tables::{Meter, MeterConfig as TableMeterConfig};
 
