@@ -40,7 +40,8 @@ const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance in bytes between the buffers of the AEAD alone. It equals the distance between frames in a batch.
+/// Distance in bytes between the buffers of the AEAD alone. This distance equals the distance between frames in a
+/// batch.
 const STRIDE: usize = 66_880;
 
 /// A sequence of packets. Their sizes repeat in a cycle, and their SAs are random.

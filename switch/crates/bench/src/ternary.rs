@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures the search for the first of many overlapping rules that matches a packet (`ternary`), with ten to a hundred
-//! thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. They
+//! thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. The rules
 //! resemble the rules of access lists, firewalls and packet filter chains. The crate `classifier` generates the trace.
-//! Its packets match random rules, and often lie at the bounds of these rules.
+//! The packets of the trace match random rules, and often lie at the bounds of these rules.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

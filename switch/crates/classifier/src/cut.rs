@@ -21,7 +21,7 @@ pub(crate) const THRESHOLDS: usize = 7;
 /// The method by which a node selects the child for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Selects bits of the eight bytes at `offset`. They form the child's index.
+    /// Selects bits of the eight bytes at `offset`. The selected bits form the child's index.
     Bits {
         /// Offset in the key, in bytes.
         offset: u16,

@@ -16,7 +16,7 @@ const SAMPLE: usize = 512;
 /// Maximum number of bits that one node selects.
 const MOST_BITS: usize = 9;
 
-/// Number of candidate bits of a window. They are the bits that divide the rules best.
+/// Number of candidate bits of a window. The candidates are the bits that divide the rules best.
 const CANDIDATES: usize = 14;
 
 /// Penalty for one more copy of each rule, in the unit of [`Costs`]. Copies take memory, and so cause cache misses.
@@ -108,8 +108,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // With overlapping windows, more pairs of adjacent bits are in one window. This does not pay for few rules or for
-    // long keys.
+    // With overlapping windows, more pairs of adjacent bits are in one window. Overlapping does not pay for few rules
+    // or for long keys.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -124,7 +124,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     best.1
 }
 
-/// State of the greedy selection. It has the rules of the sample in their children, while bits are added.
+/// State of the greedy selection. While bits are added, it records the children to which each rule of the sample
+/// belongs.
 struct Greedy<'a> {
     /// For each rule, its value and mask in the window.
     window: &'a [(u64, u64)],
@@ -346,8 +347,8 @@ impl Greedy<'_> {
     }
 }
 
-/// Returns a measure of how evenly a bit divides the rules. It is the number of rules that require 0 or the number of
-/// rules that require 1, whichever is smaller.
+/// Returns a measure of how evenly a bit divides the rules: the number of rules that require 0, or the number of rules
+/// that require 1, whichever is smaller.
 fn divides(window: &[(u64, u64)], bit: u32) -> usize {
     let (mut zeros, mut ones) = (0, 0);
     for (value, mask) in window {

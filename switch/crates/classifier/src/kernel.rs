@@ -12,8 +12,8 @@ use crate::cut::gather;
 
 /// The operations for which a processor may have special instructions.
 pub(crate) trait Machine: Copy {
-    /// Returns a bit for each lane of a group. It is set if the key matches the lane's rule. Bits of unused lanes are
-    /// arbitrary.
+    /// Returns a bit for each lane of a group. The bit of a lane is set if the key matches the lane's rule. Bits of
+    /// unused lanes are arbitrary.
     ///
     /// # Safety
     /// `group` must point to a group with these columns, and `key` must be a key of the same layout.
@@ -38,7 +38,7 @@ const fn spread(number: u16) -> u64 {
     number as u64 * 0x0001_0001_0001_0001
 }
 
-/// Returns a bit for each lane. It is set if the lane's two numbers fulfil a condition.
+/// Returns a bit for each lane. The bit of a lane is set if the lane's two numbers fulfil a condition.
 fn lanes(first: &[u64; ROW], second: &[u64; ROW], holds: impl Fn(u16, u16) -> bool) -> u32 {
     let number = |row: &[u64; ROW], lane: usize| (row[lane / 4] >> (16 * (lane % 4))) as u16;
     (0..LANES).fold(0, |bits, lane| {
@@ -124,7 +124,7 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Returns the differing bits of a masked column. Its two rows begin at `rows`.
+    /// Returns the differing bits of a masked column whose two rows begin at `rows`.
     ///
     /// # Safety
     /// The same as for [`matching`](Machine::matching). `rows` must be the rows of `column`.

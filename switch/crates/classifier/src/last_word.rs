@@ -2,7 +2,7 @@
 //! Packs and unpacks the last word of a rule's record: the priority, a flag for leaves, the number of copies, and the
 //! handle.
 
-/// Flag in the last word of a group of rules in a leaf. It is set if another group follows.
+/// Flag in the last word of a group of rules in a leaf. Set if another group follows.
 pub(crate) const MORE: u64 = 1 << 31;
 
 /// Layout of a rule's last word, from the highest bit:

@@ -42,7 +42,7 @@ pub struct Precedence {
 pub(crate) struct RangeField {
     /// Bytes of the field in the key.
     bytes: Range<usize>,
-    /// Offset of eight bytes in the key. They are read as a big-endian number, which is shifted right and masked.
+    /// Offset in the key of eight bytes that are read as a big-endian number, which is shifted right and masked.
     load: usize,
     shift: u32,
     mask: u32,

@@ -12,8 +12,8 @@
 use crate::arena::Arena;
 use crate::cut::{Cut, THRESHOLDS};
 
-/// Reference to a node, to a leaf or to nothing. It is the block number, shifted left by one. The lowest bit is set for
-/// a leaf.
+/// Reference to a node, to a leaf or to nothing: the block number, shifted left by one. The lowest bit is set for a
+/// leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ref(pub(crate) u32);
 

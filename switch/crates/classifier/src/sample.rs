@@ -39,7 +39,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// Returns whether the rule matches a key. This is the reference for the classifier.
+    /// Returns whether the rule matches a key. Tests compare the classifier with this function.
     pub fn matches(&self, key: &[u8; KEY_BYTES]) -> bool {
         let address =
             |at: usize| u32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);

@@ -49,7 +49,7 @@ impl Scan {
     }
 }
 
-/// Layouts of keys. Each has the number of bytes and the range fields, as first byte and end.
+/// Layouts of keys: for each layout, the number of bytes, and the first byte and the end of each range field.
 const LAYOUTS: [(usize, &[(usize, usize)]); 13] = [
     (1, &[]),
     (2, &[(0, 2)]),

@@ -43,7 +43,7 @@ pub(crate) struct Running {
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures packets. Its kind is that of the engine for other packets.
+/// An engine that measures packets, of the same kind as the engine for other packets.
 enum Clock {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
@@ -353,7 +353,7 @@ struct Batch<'a> {
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// The worker's watchers. They are dropped with the batch, so that a removed watcher is freed.
+    /// The worker's watchers. The copy is dropped with the batch, so that a removed watcher is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,

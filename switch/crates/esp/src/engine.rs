@@ -121,7 +121,7 @@ impl From<&Counters> for CountersView {
     }
 }
 
-/// Sums over all SAs. They include SAs that have ended, so the sums never decrease.
+/// Sums over all SAs, including SAs that have ended. So the sums never decrease.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Current outbound SAs.
@@ -443,7 +443,7 @@ impl Engine {
         }
     }
 
-    /// Prefetches the keys of a frame's SA. This reads the SA, which should be in the cache already.
+    /// Prefetches the keys of a frame's SA. Reads the SA, which should be in the cache already.
     #[inline]
     fn prefetch_keys(&self, found: &[Found], position: usize) {
         match first_of_run(found, position) {

@@ -146,7 +146,7 @@ impl InboundSa {
         self.followed_by
     }
 
-    /// Prefetches the SA's keys and window. This reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys and window. Reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {

@@ -58,7 +58,8 @@ impl View {
     /// Parses the packet at the beginning of `bytes`. Bytes behind the packet's length are ignored.
     ///
     /// Inlined, so that the fields stay in registers. A view returned through memory would be read by loads wider than
-    /// its stores. Such loads cannot be forwarded from the store buffer, and stall until the stores have left it.
+    /// its stores. The CPU cannot forward stores to wider loads, so each such load would wait until the stores reach
+    /// the cache.
     #[inline(always)]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {

@@ -275,7 +275,7 @@ impl OutboundSa {
         (self.outer.vrf, self.outer.bundle)
     }
 
-    /// Prefetches the SA's keys. This reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys. Reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {

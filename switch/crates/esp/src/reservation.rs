@@ -11,7 +11,7 @@
 //! again. Promises:
 //!
 //! * A number is issued only when the limit on disk is at least that number.
-//! * A record that cannot be read is an error. Its limit is never guessed.
+//! * A record that cannot be read is an error. The limit of such a record is never guessed.
 //! * Only one process has the file open for use, and each key has only one SA.
 
 use std::collections::HashMap;
@@ -106,7 +106,7 @@ struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
     limit: AtomicU64,
-    /// The highest number that the SA can use. It has 32 bits without ESN, 64 bits with ESN.
+    /// The highest number that the SA can use: a number of 32 bits without ESN, and of 64 bits with ESN.
     last: u64,
     asked: AtomicBool,
 }

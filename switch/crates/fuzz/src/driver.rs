@@ -24,7 +24,7 @@ const REPORT: Duration = Duration::from_secs(10);
 /// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// This time has passed.
+    /// The run has lasted for this time.
     Elapsed(Duration),
     /// The target has counted this number of its units.
     Count(u64),

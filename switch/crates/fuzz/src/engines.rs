@@ -9,9 +9,9 @@
 //! * After every frame, the counters of both engines are equal.
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
-//! The interpreter is the reference for the native engine. It is also the reference for two more engines: the
-//! interpreter with tracing, and the native engine with several packets at a time. The last one is compared after each
-//! batch instead of each frame.
+//! The interpreter is the reference for the native engine. The interpreter is also the reference for two more engines:
+//! the interpreter with tracing, and the native engine with several packets at a time. The last one is compared after
+//! each batch instead of each frame.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ const MAX_FRAMES: u64 = 1024;
 const WATCHED: usize = 16;
 /// Of the other inputs, one in this number compares the native engine with several packets at a time.
 const IN_LANES: usize = 3;
-/// Maximum number of frames in a batch. It exceeds the number of packets that lanes gather before they run.
+/// Maximum number of frames in a batch. Lanes gather fewer packets than this before they run.
 const BATCH: usize = 100;
 /// Length of a new input in bytes.
 const LENGTH: usize = 32 << 10;

@@ -2,12 +2,12 @@
 //! Implements the target `esp`: passes packets to an ESP engine, as its peer and attackers could.
 //!
 //! An input selects an algorithm, a mode and a window, and then packets. One engine encrypts these packets. The other
-//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. It also
-//! receives invented packets. Invariants:
+//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. The other
+//! engine also receives invented packets. Invariants:
 //!
 //! * No input causes a panic. Each frame has exactly one outcome, which is counted, or the engine keeps it as a
 //!   fragment.
-//! * A decrypted packet equals the packet that was encrypted with the same sequence number. It is delivered once.
+//! * A decrypted packet equals the packet that was encrypted with the same sequence number, and is delivered once.
 //! * A packet from the peer is decrypted if it is new and not older than the window.
 
 use std::collections::{HashMap, HashSet};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice-fuzz`. It fuzzes for a given time or until the targets reach their bars, and replays crashes.
+//! Implements `sluice-fuzz`, which fuzzes for a given time or until the targets reach their bars, and replays crashes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -13,8 +13,8 @@ use sluice_tables::Store;
 
 use cases::{Bench, Runs};
 
-/// Numbers of routes and flows. They are large enough for the tables to use all their lookup algorithms, and small
-/// enough for the interpreter.
+/// Numbers of routes and flows. With these numbers, the tables use all their lookup algorithms, and the interpreter is
+/// fast enough.
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 

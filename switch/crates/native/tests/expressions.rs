@@ -22,7 +22,7 @@ const PROGRAMS: u32 = 96;
 /// Number of header fields (`FIELDS`) and of metadata fields (`LOCALS`).
 const FIELDS: usize = 6;
 const LOCALS: usize = 4;
-/// A compiled program that supplies all parts that the test does not replace. It could be any program without tables.
+/// A compiled program that supplies all parts that the test does not replace. Any program without tables would do.
 const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
 
 /// A field's width in bits, and whether it is signed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines errors as clients see them (P4Runtime specification, "Error Reporting Messages").
 //!
-//! A request that fails as a whole has one gRPC status. If updates of a batch fail, the status is UNKNOWN. Its details
-//! then hold exactly one `p4.v1.Error` for each update, in the order of the updates.
+//! A request that fails as a whole has one gRPC status. If updates of a batch fail, the status is UNKNOWN. The details
+//! of this status then hold exactly one `p4.v1.Error` for each update, in the order of the updates.
 
 use prost::Message;
 use sluice_tables::TableError;

@@ -14,10 +14,11 @@
 //! ruleset`) would open every port. A tc filter also remains when a switch is killed: its interfaces stay closed until
 //! the next switch takes them over.
 //!
-//! The filters are classic BPF with a direct action. They require only `sch_ingress` and `cls_bpf` in the kernel, and
-//! CAP_NET_ADMIN. They have preference 1, so that no other filter decides before them. Other programs' filters on the
-//! interface's `clsact` are kept. If the switch created the `clsact`, the switch removes it together with the filters,
-//! unless other filters remain. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
+//! The filters are classic BPF with a direct action. The filters require only `sch_ingress` and `cls_bpf` in the
+//! kernel, and CAP_NET_ADMIN. The preference of the filters is 1, so that no other filter decides before them. Other
+//! programs' filters on the interface's `clsact` are kept. If the switch created the `clsact`, the switch removes it
+//! together with the filters, unless other filters remain. Programs that root attaches before tc (XDP, and tcx since
+//! Linux 6.6) are not checked.
 
 use std::io;
 
@@ -27,7 +28,7 @@ use crate::privilege::Raised;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const PREFERENCE: u32 = 1;
-/// Handle of the switch's filters. This module and `tc filter show` recognize the filters by it.
+/// Handle of the switch's filters. This module and `tc filter show` recognize the filters by their handle.
 const HANDLE: u32 = 0x51;
 
 const TCMSG: usize = 20;
@@ -353,7 +354,8 @@ fn instruction(code: u16, if_true: u8, if_false: u8, value: u32) -> [u8; 8] {
     bytes
 }
 
-/// Returns the program of a filter. It drops every frame, except egress frames that have this interface's mark.
+/// Returns the program of a filter. The program drops every frame, except egress frames that have this interface's
+/// mark.
 fn program(index: i32, direction: Direction, own_qdisc: bool) -> Vec<u8> {
     let first = instruction(BPF_LD_IMM, 0, 0, mark(own_qdisc));
     let drop = instruction(BPF_RET_K, 0, 0, TC_ACT_SHOT);

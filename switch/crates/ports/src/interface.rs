@@ -2,9 +2,9 @@
 //! Takes an interface over from the kernel, and releases it.
 //!
 //! An interface belongs to one switch or engine at a time. Invariant: the host neither delivers nor forwards frames
-//! that arrive on the interface, and sends none there. [`HostFilter`] enforces this. It is installed before any other
-//! change to the interface, and before a packet socket is opened. If it cannot be installed, the interface is not taken
-//! over.
+//! that arrive on the interface, and sends none there. [`HostFilter`] enforces this. The filter is installed before any
+//! other change to the interface, and before a packet socket is opened. If the filter cannot be installed, the
+//! interface is not taken over.
 //!
 //! Further settings reduce what the host tries to send: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
 //! reverse-path filtering. Strict filtering refuses all IPv4 unicast if there are neither addresses nor routes. If

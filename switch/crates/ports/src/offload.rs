@@ -216,7 +216,8 @@ impl Layout {
     }
 }
 
-/// Cuts a large message into segments. Each is a complete frame with its own lengths, sequence number and checksums.
+/// Cuts a large message into segments. Each segment is a complete frame with its own lengths, sequence number and
+/// checksums.
 fn cut(
     frame: &[u8],
     transport: usize,

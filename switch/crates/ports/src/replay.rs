@@ -3,7 +3,8 @@
 //! Sent frames are copied into a ring that is never read.
 //!
 //! Each frame arrives in memory that the switch has not touched, like a frame from a network card. Each sent frame is
-//! written once, like a frame in a card's ring. Both memories are in huge pages, like the rings of network cards.
+//! written once, like a frame in a card's ring. The memory of received frames and the memory of sent frames are in huge
+//! pages, like the rings of network cards.
 
 use std::fs::File;
 use std::io::{self, BufReader};

@@ -200,8 +200,8 @@ fn the_mark_of_another_port_does_not_open_an_interface() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The filter drops the first frame, which has another interface's mark. It accepts the second frame, which
-        // has this interface's mark.
+        // The filter drops the first frame, which has another interface's mark. The filter accepts the second frame,
+        // which has this interface's mark.
         for index in [silent.index() + 1, silent.index()] {
             mark(&host, 0x5100_0000 | index as u32);
             drop(host.send_to(&index.to_be_bytes(), "10.1.0.9:9"));

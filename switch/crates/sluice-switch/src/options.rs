@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the command line: the flags of simple_switch_grpc, and some additional options.
 //!
-//! The switch ignores an option of BMv2 that it lacks, with a warning, if the option is harmless. It refuses any other
-//! such option, with a reason.
+//! The switch ignores an option of BMv2 that it lacks, with a warning, if the option is harmless. If such an option is
+//! not harmless, the switch refuses it, with a reason.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

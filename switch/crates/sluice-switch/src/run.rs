@@ -188,7 +188,8 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
 }
 
 /// Returns whether the switch starts without this port, as BMv2 does. The switch starts if the interface does not
-/// exist, or if the port or interface is given twice. It does not start if an interface cannot be closed to the host.
+/// exist, or if the port or interface is given twice. The switch does not start if an interface cannot be closed to the
+/// host.
 fn is_survived(error: &anyhow::Error) -> bool {
     let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
         matches!(

@@ -165,7 +165,7 @@ struct PaceArgs {
     /// Seconds to send.
     #[arg(long, value_parser = seconds)]
     duration: Option<u64>,
-    /// Wait for departures by busy polling instead of sleeping. This is more exact, and uses a whole core.
+    /// Wait for departures by busy polling instead of sleeping, which is more exact, but uses a whole core.
     #[arg(long)]
     spin: bool,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides routes, which are prefixes with next hops.
 //!
-//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. This is the
-//! hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that peers
-//! with small next-hop fields can store them. The value 0 means "no route".
+//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. Random next hops
+//! are the hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so
+//! that peers with small next-hop fields can store them. The value 0 means "no route".
 
 use std::fmt::Debug;
 use std::hash::Hash;

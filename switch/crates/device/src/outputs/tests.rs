@@ -33,8 +33,8 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A port that accepts a limited number of frames. It keeps frames that are pushed beyond this number, and sends
-/// without delay.
+/// A port that accepts a limited number of frames, and sends them without delay. Frames that are pushed beyond this
+/// number are kept.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<GateState>>);
 

@@ -2,8 +2,8 @@
 //! Generates code for checksums and other calculations.
 //!
 //! The input of an Internet checksum often lies in one header, in runs at even offsets of the input. In this case the
-//! code adds the words in memory byte order. This is correct, because the one's complement sum does not depend on byte
-//! order (RFC 1071, section 2). Any other calculation collects its input at run time.
+//! code adds the words in memory byte order. Memory order is correct, because the one's complement sum does not depend
+//! on byte order (RFC 1071, section 2). Any other calculation collects its input at run time.
 
 use std::collections::BTreeSet;
 

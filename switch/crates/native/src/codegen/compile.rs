@@ -32,8 +32,8 @@ pub(crate) enum Part {
     Parser = 3,
 }
 
-/// Order: parts that read metadata from memory come first. They mark the fields that [`Part::Forward`] must write to
-/// memory.
+/// Order: parts that read metadata from memory come first, because they mark the fields that [`Part::Forward`] must
+/// write to memory.
 const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Forward];
 
 /// Errors when a program is compiled.

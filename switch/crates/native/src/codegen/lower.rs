@@ -24,7 +24,7 @@ use crate::analysis::known::{Flow, Known};
 use crate::runtime::calls;
 use crate::runtime::frame::{Frame, MIDDLE};
 
-/// Constant words to which the code refers by address. They live as long as the code.
+/// Constant words to which the code refers by address. The words live as long as the code.
 #[derive(Debug, Default)]
 pub(crate) struct Statics(Vec<Box<[u64]>>);
 

@@ -190,7 +190,7 @@ impl Lower<'_> {
     }
 
     /// Generates code that counts the packet at a row, given the row's head. The table must count packets. `hit` says
-    /// at run time whether the row belongs to an entry. It is `None` if the row is always the default row.
+    /// at run time whether the row belongs to an entry. `hit` is `None` if the row is always the default row.
     fn count_found(&mut self, id: TableId, head: Value, hit: Option<Value>) {
         let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
         if let Some(hit) = hit {

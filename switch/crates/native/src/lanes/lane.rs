@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A lane is a coroutine that processes packets: an engine with its own stack. A lane can yield in the middle of a
-//! packet and resume later. It takes one packet of the batch after the other until no packet is left.
+//! packet and resume later. The lane takes one packet of the batch after the other until no packet is left.
 //!
 //! Machine code cannot be unwound, so a suspended lane must run its packet to the end. Rust code that machine code
 //! calls, such as a [`Sink`](sluice_engine::Sink), may panic. A panic ends the packet. From then on nothing is sent,

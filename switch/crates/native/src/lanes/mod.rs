@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs several packets at a time. While one packet waits for memory, another one proceeds.
 //!
-//! A lookup among millions of entries misses the caches two or three times. These misses take longer than all other
-//! work on the packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a
-//! coroutine with its own engine and stack. It processes one packet after the other. The scheduler decides which lane
+//! A lookup among millions of entries misses the caches two or three times. The misses take longer than all other work
+//! on the packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a
+//! coroutine with its own engine and stack, and processes one packet after the other. The scheduler decides which lane
 //! runs next.
 //!
 //! A lookup in a table larger than the caches records the cache lines that it will read. Then it yields to the lane
@@ -41,7 +41,7 @@ use crate::scheduling::scheduler::{BatchContext, LANES, Scheduler};
 pub struct Lanes {
     /// The lanes. Invariant: their number is `LANES`.
     lanes: Vec<Lane>,
-    /// The scheduler of the lanes. It was allocated as a box.
+    /// The scheduler of the lanes, allocated as a box.
     scheduler: NonNull<Scheduler>,
     /// Copies of packets whose buffers do not outlive the batch.
     copies: Vec<Vec<u8>>,

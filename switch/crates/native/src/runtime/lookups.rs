@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides lookups that machine code calls. Some functions find the row for a key. Others resolve a row to its action,
-//! where the generated code does not do so itself. Each function is specific to a kind of key, but not to a program.
+//! Provides lookups that machine code calls. Some functions find the row for a key. Other functions resolve a row to
+//! its action, where the generated code does not do so itself. Each function is specific to a kind of key, but not to a
+//! program.
 //!
 //! As in [`calls`](crate::runtime::calls), arguments and results are 64 bits wide.
 

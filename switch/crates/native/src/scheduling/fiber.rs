@@ -154,7 +154,7 @@ mod saved_registers {
 /// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Must not be called. It is reached only by resuming a stack that [`Fiber::begin`] prepared.
+/// Must not be called. Execution reaches this code only when a stack that [`Fiber::begin`] prepared is resumed.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {
@@ -176,7 +176,7 @@ mod saved_registers {
 /// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Must not be called. It is reached only by resuming a stack that [`Fiber::begin`] prepared.
+/// Must not be called. Execution reaches this code only when a stack that [`Fiber::begin`] prepared is resumed.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {

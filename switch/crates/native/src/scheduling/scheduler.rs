@@ -224,7 +224,7 @@ impl YieldPoint {
     }
 }
 
-/// Handle by which a packet yields. It refers to the [`YieldPoint`] of the packet's lane.
+/// Handle by which a packet yields: a reference to the [`YieldPoint`] of the packet's lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielder(NonNull<YieldPoint>);
 

@@ -50,7 +50,7 @@ mod write;
 
 use crate::case::Case;
 
-/// Returns every case. Those that need a server without pipeline come first.
+/// Returns every case. Cases that need a server without a pipeline come first.
 pub fn all() -> Vec<Case> {
     [
         get_pipeline::cases(),

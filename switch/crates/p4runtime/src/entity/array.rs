@@ -13,7 +13,7 @@ use crate::proto::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry, p
 use crate::schema::names;
 use crate::schema::{ArraySchema, RegisterSchema, unknown};
 
-/// A checked write to cells. It is performed together with the commit of its batch.
+/// A checked write to cells, which is performed together with the commit of its batch.
 pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -49,7 +49,7 @@ impl CellWrite {
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
-                    // This cannot fail, because the range and the width have been checked.
+                    // The write cannot fail, because the range and the width have been checked.
                     let _ = externs.register_write(*id, index, value);
                 }
             }

@@ -101,8 +101,8 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
 }
 
 /// Decodes longest-prefix, ternary and range matches on fields whose type is a string. Strings have no order and no
-/// bits. So such a match must select exactly one string ("Translation of Match Fields"). Its mask or prefix length has
-/// the width of the program's type.
+/// bits. So such a match must select exactly one string ("Translation of Match Fields"). The mask or prefix length of
+/// such a match has the width of the program's type.
 mod to_numbers {
     use std::borrow::Cow;
 

@@ -26,7 +26,8 @@ use crate::stream::hub::{DigestMessage, Hub};
 /// Largest number of open requests and streams of one connection. Further requests of the client wait.
 const MAX_STREAMS: u32 = 160;
 
-/// HTTP/2 flow-control windows in bytes. They are large, so that a large request need not wait for window updates.
+/// HTTP/2 flow-control windows in bytes. The windows are large, so that a large request need not wait for window
+/// updates.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 

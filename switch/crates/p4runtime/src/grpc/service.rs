@@ -31,7 +31,7 @@ use crate::stream::hub::{Connection, Hub, Outbound};
 /// The version of the specification that this server implements.
 pub(crate) const API_VERSION: &str = "1.5.0";
 
-/// Size in bytes at which a read response is sent. It is well below the limit of clients (4 MB).
+/// Size in bytes at which a read response is sent, well below the limit of clients (4 MB).
 const READ_CHUNK: usize = 512 * 1024;
 
 /// Largest number of reads in flight. Each read holds its result until the client has taken it.
@@ -315,7 +315,7 @@ impl Session {
                 ack.digest_id
             ))
         } else {
-            // If the queue is full, the acknowledgement is dropped. This has the same effect as a loss in transit.
+            // If the queue is full, the acknowledgement is dropped. The drop has the same effect as a loss in transit.
             let _ = self
                 .service
                 .acknowledgements

@@ -21,7 +21,7 @@ use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::schema::{DigestSchema, Plans, Schema};
 use crate::stream::digest::DigestConfigs;
 
-/// A pipeline that has been verified. It runs when the device has loaded its store.
+/// A pipeline that has been verified. The pipeline runs when the device has loaded its store.
 pub struct Pipeline {
     /// The objects that clients can name.
     pub schema: Schema,

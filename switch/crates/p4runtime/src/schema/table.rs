@@ -29,7 +29,7 @@ pub struct MatchField {
     pub name: String,
     /// Match kind.
     pub kind: MatchKind,
-    /// Whether the program matches the field as ternary. This is how p4c expresses "optional".
+    /// Whether the program matches the field as ternary. p4c expresses "optional" in this way.
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elects the primary of each role (P4Runtime specification, "Client Arbitration and Controller Replication").
 //!
-//! [`Arbiter`] is a state machine for one device, without I/O. It takes updates and disconnections, and returns the
-//! notifications to send, in order. The primary of a role is the live controller whose election id is the highest that
-//! the role has ever had. When the primary leaves, the role has no primary until a controller sends an update with this
-//! id or a higher one.
+//! [`Arbiter`] is a state machine for one device, without I/O. The arbiter takes updates and disconnections, and
+//! returns the notifications to send, in order. The primary of a role is the live controller whose election id is the
+//! highest that the role has ever had. When the primary leaves, the role has no primary until a controller sends an
+//! update with this id or a higher one.
 //!
 //! Invariant: the state is bounded. When all streams of a role have ended, only the name and the highest election id
 //! are kept. When there are too many such roles, the role that has had no stream for the longest time is deleted.

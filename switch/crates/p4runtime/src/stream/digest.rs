@@ -2,8 +2,9 @@
 //! Buffers digests, removes duplicates, and handles acknowledgements (P4Runtime specification, "DigestEntry").
 //!
 //! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a state machine without I/O.
-//! It takes messages, acknowledgements and the time, and returns the lists to send. Its memory is bounded. A full
-//! buffer is sent at once. When the cache of unacknowledged lists is full, the oldest list is removed from the cache.
+//! The state machine takes messages, acknowledgements and the time, and returns the lists to send. The memory of
+//! [`DigestBuffers`] is bounded. A full buffer is sent at once. When the cache of unacknowledged lists is full, the
+//! oldest list is removed from the cache.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

@@ -5,8 +5,8 @@
 //! requires. The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes
 //! roll the whole batch back; updates that would have succeeded are then reported as ABORTED.
 //!
-//! Cells of counters, meters and registers are outside of the tables' versions. They are written together with the
-//! commit, while no packet is processed. So a worker may update cells as if it had exclusive access.
+//! Cells of counters, meters and registers are outside of the tables' versions. These cells are written together with
+//! the commit, while no packet is processed. So a worker may update cells as if it had exclusive access.
 
 pub(crate) mod batch;
 pub(crate) mod request;

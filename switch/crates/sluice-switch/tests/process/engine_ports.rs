@@ -29,7 +29,7 @@ fn file(directory: &Path, sa: &Json) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Starts a switch with engines in this directory. Its program sends packets of EtherType 0x1111 to port 1.
+/// Starts a switch with engines in this directory. The switch's program sends packets of EtherType 0x1111 to port 1.
 fn start(directory: &Path, line: &str) -> Switch {
     let program = super::running::json();
     let state = directory.join("state");

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::running::*;
 use crate::wire::*;
 
-/// A token bucket with tokens for 26 frames of 60 bytes, and a backlog of 26 more frames. Its rate is so low that no
+/// A token bucket with tokens for 26 frames of 60 bytes, and a backlog of 26 more frames. The rate is so low that no
 /// frame of the backlog leaves during the test.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
