@@ -27,8 +27,8 @@ use crate::report::{Case, OURS, Report};
 use crate::setting::Setting;
 
 const SEED: u64 = 0x6175;
-/// Number of routes drawn for one pass of updates. A pass changes each of these routes, then removes each of them, and
-/// then adds each of them again.
+/// Number of routes drawn for one pass of updates. A pass changes all of these routes, then removes all routes, and
+/// then adds all routes again.
 const CHANGED: usize = 2_000;
 /// Updates per second.
 const CHURN: f64 = 10_000.0;

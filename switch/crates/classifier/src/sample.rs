@@ -53,8 +53,8 @@ impl FiveTuple {
             && self.protocol.is_none_or(|protocol| protocol == key[12])
     }
 
-    /// Returns the value and the bounds of a [`crate::Rule`]. The value has the values and the lowest ports, the bounds
-    /// have the masks and the highest ports.
+    /// Returns the value and the bounds of a [`crate::Rule`]. The value consists of the address values and the lowest
+    /// ports. The bounds consist of the masks and the highest ports.
     pub fn parts(&self) -> ([u8; KEY_BYTES], [u8; KEY_BYTES]) {
         let (from, to) = (&self.source_ports, &self.destination_ports);
         let protocol = self.protocol.unwrap_or(0);
@@ -269,8 +269,8 @@ pub fn key(source: u32, destination: u32, from: u16, to: u16, protocol: u8) -> [
     key
 }
 
-/// Returns random keys of packets. Nine of ten keys match a rule that is drawn uniformly. The others mix the addresses
-/// of two rules.
+/// Returns random keys of packets. Nine of ten keys match a rule that is drawn uniformly. The other keys mix the
+/// addresses of two rules.
 pub fn trace(rules: &[FiveTuple], count: usize, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     let random = &mut Random::new(seed);
     (0..count)

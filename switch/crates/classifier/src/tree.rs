@@ -301,7 +301,8 @@ impl Tree {
         collected.records
     }
 
-    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`, which copied rules.
+    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`, because these cuts may
+    /// have copied rules.
     fn collect_below(&self, at: Ref, path: &mut Vec<Cut>, collected: &mut Collected) {
         if at.is_none() {
             return;

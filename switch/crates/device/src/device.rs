@@ -111,8 +111,8 @@ pub struct PortInfo {
     pub name: String,
     /// Whether the port's link is up.
     pub up: bool,
-    /// Kind of the interface's qdisc, if frames pass through it. `None` if frames bypass the qdisc, because it is the
-    /// kernel's default one.
+    /// Kind of the interface's qdisc, if frames pass through it. `None` if frames bypass the qdisc, as they do for the
+    /// kernel's default qdisc.
     pub qdisc: Option<String>,
     /// Counters of the port.
     pub statistics: PortStatistics,

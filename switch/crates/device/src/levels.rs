@@ -189,7 +189,7 @@ mod tests {
             level.admit(start, false),
             waits(1, start + 20 * MILLISECOND)
         );
-        // Waiting packets keep their departure times. The next packet's time follows from the last of these.
+        // Waiting packets keep their departure times. The next packet's time follows from the last of these times.
         level.set(QueueSetting {
             depth: 64,
             rate: 1_000,

@@ -31,8 +31,8 @@ pub struct EngineReceiver {
     counters: Arc<PortCounters>,
 }
 
-/// An engine and its commands. The two are dropped together, so that clients waiting for an answer notice that the
-/// engine has ended.
+/// An engine and its commands. Engine and commands are dropped together, so that clients waiting for an answer notice
+/// that the engine has ended.
 struct Running {
     engine: Engine,
     commands: Commands,

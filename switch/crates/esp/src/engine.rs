@@ -35,7 +35,7 @@ pub enum Sa {
 }
 
 impl Sa {
-    /// Creates an SA from a checked specification. For an outbound SA this reserves sequence numbers on disk.
+    /// Creates an SA from a checked specification. Reserves sequence numbers on disk for an outbound SA.
     ///
     /// # Errors
     /// Describes why the SA cannot be created.
@@ -404,8 +404,8 @@ impl Engine {
         sa
     }
 
-    /// Accepts a fragment. If it completes a datagram, the datagram replaces the fragment in the frame. Returns the
-    /// datagram's SPI.
+    /// Accepts a fragment. If the fragment completes a datagram, the datagram replaces the fragment in the frame.
+    /// Returns the datagram's SPI.
     #[cold]
     fn reassemble(
         &mut self,

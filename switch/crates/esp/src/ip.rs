@@ -48,7 +48,7 @@ pub struct View {
     /// Whether the packet is a fragment.
     pub fragment: bool,
     /// IPv6: offset behind the last hop-by-hop or routing header, and behind all headers before it. ESP in transport
-    /// mode begins there (RFC 4303, 3.1.1).
+    /// mode begins at this offset (RFC 4303, 3.1.1).
     pub hops_end: usize,
     /// Offset of the byte that names the header at `hops_end`.
     pub hops_next_at: usize,

@@ -10,8 +10,8 @@
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
 //! The interpreter is the reference for the native engine. The interpreter is also the reference for two more engines:
-//! the interpreter with tracing, and the native engine with several packets at a time. The last one is compared after
-//! each batch instead of each frame.
+//! the interpreter with tracing, and the native engine with several packets at a time. The outputs of the latter are
+//! compared after each batch, not after each frame.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that flows are distributed over the members of a next-hop group according to the weights, and equally in both
-//! engines.
+//! Checks that flows are distributed over the members of a next-hop group according to the weights, and in the same way
+//! in both engines.
 
 mod cases;
 mod traces;

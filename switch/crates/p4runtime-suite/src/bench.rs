@@ -175,7 +175,7 @@ impl Bench {
     /// Checks that the server has no pipeline yet. Only the first client of a server can see this.
     ///
     /// # Errors
-    /// Skipped if it has one.
+    /// Skipped if the server has a pipeline.
     pub async fn before_any_pipeline(&self) -> Outcome {
         let mut client = self.client().await?;
         match client.pipeline(Default::default()).await? {

@@ -3,10 +3,10 @@
 //!
 //! * [`cases`]: the cases, one file for each section or group of sections; each case tests one sentence of the
 //!   specification
-//! * [`case`]: a case, and running it; [`outcome`]: outcomes of cases, and checks
+//! * [`case`]: a case, and how it runs; [`outcome`]: outcomes of cases, and checks
 //! * [`bench`](mod@bench): the server under test and its clients, as cases use them
 //! * [`entity`]: short constructors for entities of the program, `program/suite.p4`
-//! * [`program`]: that program
+//! * [`program`]: the compiled program
 //! * [`report`]: results as a table and as JSON; [`spawn`]: a server for each case
 //!
 //! The program needs no ports. A packet-out can request to run through a table, and comes back as a packet-in with the

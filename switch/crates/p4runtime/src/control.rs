@@ -160,8 +160,8 @@ impl Control {
         current.ok_or_else(|| Status::failed_precondition("no forwarding pipeline config is set"))
     }
 
-    /// Handles a Write request. Decodes the request while others are applied. Concurrent requests wait for each other
-    /// only when they are applied.
+    /// Handles a Write request. A request can be decoded while another request is applied. Only one request is applied
+    /// at a time.
     pub fn write(&self, request: Bytes, connection: Connection) -> Result<(), Status> {
         let request = Request::read(request)?;
         let head = &request.head;

@@ -111,7 +111,8 @@ impl SilentInterface {
         }
     }
 
-    /// Ensures that the interface is closed to the host. If it cannot be closed, sets it down until closing succeeds.
+    /// Ensures that the interface is closed to the host. If the interface cannot be closed, sets the interface down
+    /// until closing succeeds.
     ///
     /// # Errors
     /// Describes why the interface cannot be closed. The interface is then down.

@@ -22,8 +22,8 @@
 //!
 //! * Bytes from the wire never cause a panic.
 //! * A full queue never blocks. The port drops and counts the frames, or tells the sender to wait.
-//! * A port under load makes no system call for a single packet. An idle port makes none, except for the link monitor's
-//!   check every few seconds.
+//! * A port under load makes no system call for a single packet. An idle port makes no system calls, except for the
+//!   link monitor's check every few seconds.
 //! * No frame that arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;

@@ -95,7 +95,7 @@ impl Drop for LinkMonitor {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, this was already reported.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }

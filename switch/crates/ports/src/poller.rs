@@ -123,7 +123,7 @@ impl Waker {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // Fails only if the descriptor is already readable.
+        // The write fails only if the descriptor is already readable.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

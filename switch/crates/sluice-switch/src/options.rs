@@ -30,8 +30,8 @@ pub(crate) struct Options {
     /// The program: BMv2 JSON made by p4c. Not with --no-p4
     pub(crate) json: Option<PathBuf>,
 
-    /// Attach network interface IFACE as port PORT; repeat for each port. A missing interface or a port given twice is
-    /// reported, and the switch starts without it
+    /// Attach network interface IFACE as port PORT; repeat for each port. If an interface is missing or a port is given
+    /// twice, the switch reports it and starts without this port
     #[arg(short = 'i', long = "interface", value_name = "PORT@IFACE", value_parser = interface)]
     pub(crate) interfaces: Vec<(PortId, String)>,
 
@@ -157,8 +157,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
 
-    /// Niceness of the threads that process packets. A negative value, which requires CAP_SYS_NICE, puts them before
-    /// the threads that serve controllers. Without the capability they have the niceness of the process
+    /// Niceness of the threads that process packets. A negative value gives these threads priority over the threads
+    /// that serve controllers, and requires CAP_SYS_NICE. Without the capability, the threads keep the niceness of the
+    /// process
     #[arg(long, value_name = "N", default_value_t = -10, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) worker_nice: i32,
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the port inside a device. The device's program sends packets that need encryption to the engine at port 9. It
-//! sends encrypted packets to port 2.
+//! Tests the port inside a device. The device's program sends packets that need encryption to the engine at port 9. The
+//! program sends encrypted packets to port 2.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -296,8 +296,8 @@ fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeE
     Ok(compiled.code_buffer().to_vec())
 }
 
-/// Returns whether a program may request clones. If so, the parser is needed alone: a clone is parsed without entering
-/// ingress.
+/// Returns whether a program may request clones. If so, the parser is also compiled alone, because a clone is parsed
+/// without entering ingress.
 fn may_clone(program: &Program) -> bool {
     let ops = program.actions.iter().flat_map(|action| &action.ops);
     ops.chain(&program.deparser.ops)

@@ -465,7 +465,7 @@ impl Lower<'_> {
     }
 
     /// Compares a field in memory with a constant, in wire byte order, so that no bytes are swapped at run time.
-    /// Returns `None` if this is impossible for the field or the constant.
+    /// Returns `None` if the field or the constant does not allow such a comparison.
     fn same_bytes(&mut self, field: &Data, constant: &Data) -> Option<Value> {
         let (Data::Field(slot), Data::Const(constant)) = (field, constant) else {
             return None;

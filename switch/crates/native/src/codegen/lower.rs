@@ -129,8 +129,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Loads a field of the frame, again for each use. If the field stayed in a register until the next use, the
-    /// compiler would mostly spill it or another value.
+    /// Loads a field of the frame again for each use. If a register held the field until the next use, the compiler
+    /// would mostly spill this or another value.
     pub(crate) fn frame_field(&mut self, offset: usize) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32 - MIDDLE as i32;

@@ -17,8 +17,8 @@ pub(crate) use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
 use crate::runtime::calls::{self, Wide};
 
-/// Returns the number of words that hold a whole value. A value that is never negative is an unsigned number, any other
-/// is in two's complement.
+/// Returns the number of words that hold a whole value. A value that is never negative is unsigned. Any other value is
+/// in two's complement.
 pub(crate) fn whole_words(bounds: Bounds) -> usize {
     match bounds.below {
         None => bounds.above.div_ceil(64).max(1) as usize,

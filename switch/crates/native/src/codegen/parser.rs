@@ -177,8 +177,8 @@ impl Lower<'_> {
         blocks.iter().for_each(|block| self.b.seal_block(*block));
     }
 
-    /// Creates new blocks for the states of a loop. The previous block of a state becomes its preheader, by which code
-    /// outside of the loop enters.
+    /// Creates new blocks for the states of a loop. The previous block of a state becomes the preheader, by which code
+    /// outside of the loop enters the loop.
     fn apart(&mut self, group: &[StateId], outer: &[Block], parsing: &mut Parsing) -> Vec<Block> {
         let blocks = group.iter().zip(outer).map(|(id, outer)| {
             parsing.states[id.index()] = Variants::default();

@@ -34,7 +34,7 @@ pub(crate) struct LookUp {
     pub(crate) waiting: *const (),
 }
 
-/// Returns the lookup by a key of any size in a table of any kind. Its arguments are the key's address and the key's
+/// Returns the lookup by a key of any size in a table of any kind. The arguments are the key's address and the key's
 /// length in bytes.
 pub(crate) fn bytes() -> LookUp {
     LookUp {
@@ -44,7 +44,7 @@ pub(crate) fn bytes() -> LookUp {
 }
 
 /// Returns the lookup by a key of one to eight 64-bit words in an exact-match table. The last word may be incomplete.
-/// Its arguments are those of [`bytes`]. Returns `None` for a longer key.
+/// The arguments are those of [`bytes`]. Returns `None` for a longer key.
 pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     fn of<const WORDS: usize>() -> LookUp {
         LookUp {
@@ -65,7 +65,7 @@ pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     })
 }
 
-/// Returns the lookup by an address of at most 32 bits. Its arguments are the exact fields as one number, and the
+/// Returns the lookup by an address of at most 32 bits. The arguments are the exact fields as one number, and the
 /// address, left-aligned.
 pub(crate) fn narrow() -> LookUp {
     LookUp {
@@ -74,7 +74,7 @@ pub(crate) fn narrow() -> LookUp {
     }
 }
 
-/// Returns the lookup by an address of at most 128 bits. Its arguments are those of [`narrow`], with the address in two
+/// Returns the lookup by an address of at most 128 bits. The arguments are those of [`narrow`], with the address in two
 /// words, most significant first.
 pub(crate) fn wide() -> LookUp {
     LookUp {

@@ -74,7 +74,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds an address and listens. `access` says who may open a Unix socket.
+    /// Binds an address and listens. `access` restricts the users who may open a Unix socket.
     ///
     /// # Errors
     /// Errors from the kernel, or an obstacle at the path of a Unix socket.

@@ -4,7 +4,7 @@
 //! A P4Info that does not fit the program is refused as a whole, and the error has the object's name. After that, a
 //! lookup here fails only because of a client's mistake. Clients do not see objects of the program that P4Info does not
 //! list (tables that p4c created). Some tables, action profiles and digests are only in P4Info, because p4c leaves
-//! unused ones out of the program. Such objects have no state. If a client names such an object, the error says that
+//! unused objects out of the program. Such objects have no state. If a client names such an object, the error says that
 //! the program does not use it.
 
 mod binding;

@@ -51,7 +51,7 @@ pub struct ParamSchema {
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
     /// Whether the program lacks the parameter, because p4c leaves it out of P4_14 programs. Clients must send such a
-    /// parameter, and they read 0.
+    /// parameter, and a read returns 0 for it.
     pub unused: bool,
 }
 

@@ -43,7 +43,7 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
     last
 }
 
-/// Returns the next message. A client that does not read its messages in time is disconnected; it then reconnects with
+/// Returns the next message. A client that does not read its messages in time is disconnected, and then reconnects with
 /// its id.
 async fn told_or_reconnected(client: &mut Client, id: u64) -> Told {
     loop {
@@ -58,8 +58,8 @@ async fn told_or_reconnected(client: &mut Client, id: u64) -> Told {
     }
 }
 
-/// Has 32 clients compete for primacy with 1,024 election ids in all, in an order that the scheduler determines. At no time
-/// do two of them write, and in the end one is primary.
+/// Has 32 clients compete for primacy with 1,024 election ids in all, in an order that the scheduler determines. Checks
+/// that two clients never write at the same time, and that one client is primary in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_compete_for_primacy_are_never_two() {
     let fixture = start().await;

@@ -165,8 +165,8 @@ impl Fixture {
 
     /// Sends a frame to a port; returns the ports where copies of it came out, in the order of ports.
     pub(crate) fn forward(&self, port: usize, frame: &[u8]) -> Vec<usize> {
-        // The engine counts a frame when it takes it. The engine reports its counters between two batches, when all
-        // frames have been sent.
+        // The engine counts a frame when it receives the frame. The engine reports its counters between two batches,
+        // when all frames have been sent.
         let received = || self.device.engine_counters()["received"];
         let before = received();
         assert!(self.wires[port].send(frame));

@@ -28,8 +28,8 @@ struct Ring {
     slots: usize,
 }
 
-// SAFETY: no other value of this process uses the mapping. The kernel also uses it; the status word of each slot says
-// whether the slot belongs to the kernel.
+// SAFETY: no other value of this process uses the mapping. The kernel also uses the mapping. The status word of each
+// slot says whether the slot belongs to the kernel.
 unsafe impl Send for Ring {}
 
 impl Ring {
