@@ -409,7 +409,7 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
         count: 0,
     };
     let mut stream = served.client.trace(request).await.unwrap().into_inner();
-    // These are more packets than the buffer, gRPC's windows and the sockets hold. The switch forwards all of them, so
+    // Number of packets, more than the buffer, gRPC's windows and the sockets hold. The switch forwards all of them, so
     // only traces are lost.
     const PACKETS: u64 = 20_000;
     for _ in 0..PACKETS {

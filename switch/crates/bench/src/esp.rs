@@ -267,7 +267,7 @@ fn decrypt_pass(
 struct Aead {
     keys: Vec<LessSafeKey>,
     /// A second copy of the keys, for opening. Otherwise opening would find the keys in the caches, because sealing has
-    /// just used them. At a real peer it would not.
+    /// just used them. At a real peer, the keys would not be there.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,

@@ -184,8 +184,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Excludes peers that refused updates, because they did less work than the others. Notes this in the report. DPDK's
-/// structures refuse updates when they run out of parts, because they never release some of their parts.
+/// Excludes peers that refused updates, because they did less work than the others. Notes the exclusion in the report.
+/// DPDK's structures refuse updates when they run out of parts, because they never release some of their parts.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {

@@ -30,7 +30,7 @@ impl Arena {
     }
 
     /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, the number of lines
-    /// is exact. Above 64 lines, it is a power of two.
+    /// is exact. Above 64 lines, the number of lines is a power of two.
     fn size(words: usize) -> (usize, usize) {
         let lines = words.div_ceil(LINE).max(1);
         if lines <= 64 {

@@ -74,8 +74,8 @@ impl Machine for Portable {
             inside &= lanes(low, span, |low, span| number.wrapping_sub(low) <= span);
         }
         for field in &columns.long {
-            // `above` has the lanes whose bytes compared so far are at least the least number. `below` has those whose
-            // bytes are at most the greatest number.
+            // `above` has the lanes whose bytes compared so far are at least the least number. `below` has the lanes
+            // whose bytes compared so far are at most the greatest number.
             let (mut above, mut below) = (u32::MAX, u32::MAX);
             for part in field {
                 // SAFETY: as above.

@@ -28,12 +28,12 @@ pub struct Rule<'a> {
 }
 
 /// Rank of a rule in the order of rules. The rule with the higher priority comes first. Of rules with equal priorities,
-/// the one with the lower sequence number comes first. No two rules of one classifier have equal ranks.
+/// the rule with the lower sequence number comes first. No two rules of one classifier have equal ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precedence {
     /// Priority of the rule; the highest priority wins.
     pub priority: i32,
-    /// Sequence number; of rules with equal priorities, the one with the lowest number wins.
+    /// Sequence number; of rules with equal priorities, the rule with the lowest number wins.
     pub sequence: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::leaf::Leaf;
 use crate::node::{Node, Ref, new_node};
 use crate::renewal::{AT_ONCE, Change, Renewal, SortKey};
 
-/// Maximum number of nodes on a path from the root. After these, all remaining rules are in one leaf.
+/// Maximum number of nodes on a path from the root. At the end of such a path, all remaining rules are in one leaf.
 pub(crate) const MOST_LEVELS: usize = 40;
 
 /// A decision tree.

@@ -80,8 +80,8 @@ impl Level {
         }
     }
 
-    /// Returns the departure time of an arriving packet. The queue's rate determines how long after the previous
-    /// packet's departure time it must be.
+    /// Returns the departure time of an arriving packet. The queue's rate determines the minimum distance from the
+    /// previous packet's departure time.
     fn stamp(&self, now_ns: u64) -> u64 {
         let rate = self.rate.load(Relaxed);
         let interval = 1_000_000_000u64.checked_div(rate).unwrap_or(0);

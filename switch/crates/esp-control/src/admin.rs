@@ -89,7 +89,7 @@ impl Admin {
     }
 
     fn answer(&self, line: &[u8]) -> Value {
-        // The parser's error may quote the line and its keys. So it is sent to the client, but never logged.
+        // The parser's error may quote the line and its keys. So the error is sent to the client, but never logged.
         let done = match serde_json::from_slice(line) {
             Err(error) => Err(format!("the line is not a request: {error}")),
             Ok(Request::Add(spec)) => self.add(*spec),

@@ -73,9 +73,9 @@ pub struct Commands(Receiver<Command>);
 
 /// Creates sender and receiver of commands. `wake` interrupts the wait of the engine's thread.
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
-    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists, and their
-    // clients would wait forever. An unbounded channel drops these commands together with its receiver. Each client
-    // thread has at most one command in the channel, so the channel stays small.
+    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists. The clients
+    // of these commands would wait forever. An unbounded channel drops the commands together with its receiver. Each
+    // client thread has at most one command in the channel, so the channel stays small.
     let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))

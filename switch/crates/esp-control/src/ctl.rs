@@ -105,7 +105,8 @@ impl Connection {
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
-        // Allocates the full size at once, because the line contains keys: a growing vector would leave copies of them.
+        // Allocates the full size at once, because the line contains keys: a growing vector would leave copies of the
+        // keys.
         let mut line = Zeroizing::new(Vec::with_capacity(MAX_REQUEST));
         serde_json::to_writer(&mut *line, request)?;
         line.push(b'\n');

@@ -103,8 +103,8 @@ pub(crate) fn main() -> anyhow::Result<()> {
     join(moving)
 }
 
-/// Sets up logging to the journal if standard error is connected to it, else to standard error. The level is info
-/// unless `RUST_LOG` sets another.
+/// Sets up logging to the journal if standard error is connected to the journal, else to standard error. The level is
+/// info unless `RUST_LOG` sets another.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     match Journal::behind_standard_error("sluice-esp") {

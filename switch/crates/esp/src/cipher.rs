@@ -208,7 +208,8 @@ impl Cipher {
     }
 }
 
-/// Returns the additional authenticated data: SPI and sequence number, which with ESN has 64 bits (RFC 4106, 5).
+/// Returns the additional authenticated data: SPI and sequence number. With ESN, the sequence number has 64 bits (RFC
+/// 4106, 5).
 #[inline]
 fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     let mut aad = [0; 12];

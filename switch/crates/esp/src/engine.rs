@@ -578,7 +578,7 @@ fn hex(fingerprint: Fingerprint) -> String {
 }
 
 /// Checks that shim and SA have the same VRF and bundle. Different programs write the router's tables and the engine's
-/// SAs, so they can disagree.
+/// SAs, so tables and SAs can disagree.
 #[inline]
 fn belongs(shim: &Shim, (vrf, bundle): (u16, u16)) -> Result<(), Drop> {
     if shim.vrf != vrf {

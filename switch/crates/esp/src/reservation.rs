@@ -245,7 +245,7 @@ impl Reservations {
 impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
-        // SAs that still exist keep the thread running. So this waits for the thread only if there are none.
+        // SAs that still exist keep the thread running. So this code waits for the thread only if no SA is left.
         if let Some(keeper) = self.keeper.take()
             && Arc::strong_count(&self.store) == 2
         {
@@ -298,7 +298,7 @@ impl Numbers {
     }
 
     /// Returns the number that [`Numbers::take`] returned last. Before the first call, returns the number below the
-    /// first one.
+    /// first number.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
@@ -328,7 +328,8 @@ impl Drop for Numbers {
 }
 
 impl Store {
-    /// Locks the state. Ignores poisoning: the state changes in single steps, so it is consistent even after a panic.
+    /// Locks the state. Ignores poisoning: the state changes in single steps, so the state is consistent even after a
+    /// panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -390,7 +390,7 @@ fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> Sa
         followed_by: None,
         ttl: None,
         dscp: None,
-        // The outer header is not authenticated, so its ECN may be modified. Copying it would change the result.
+        // The outer header is not authenticated, so its ECN may be modified. Copying the ECN would change the result.
         ecn: false,
         df: Default::default(),
         tfc_pad_to: 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates frames of every kind that the programs parse. Most are well formed; about half of the frames are damaged
-//! afterwards.
+//! Generates frames of every kind that the programs parse. Most frames are well formed at first. About half of the
+//! frames are damaged afterwards.
 //!
 //! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. Therefore frames
 //! hit entries.
@@ -44,7 +44,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// Generates the next frame. Its payload is filled with `tag`, which must be unique to this frame.
+/// Generates the next frame. Fills the payload with `tag`, which must be unique to this frame.
 pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     let port = match choices.below(16) {
         15 => choices.below(512) as u32,

@@ -110,7 +110,7 @@ fn run(
     Ok(())
 }
 
-/// Creates the target with this name. If a folder of programs is given, `engines` also runs these.
+/// Creates the target with this name. If a folder of programs is given, `engines` also runs the programs in it.
 fn target(
     name: &str,
     make: fn() -> Box<dyn Target>,

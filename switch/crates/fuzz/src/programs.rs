@@ -81,7 +81,8 @@ pub fn all() -> Vec<Compiled> {
     programs
 }
 
-/// Loads every JSON file of a folder and its subfolders, in the order of their paths. These programs have no P4Info.
+/// Loads every JSON file of a folder and its subfolders, in the order of their paths. The loaded programs have no
+/// P4Info.
 ///
 /// # Errors
 /// A file or folder cannot be read.

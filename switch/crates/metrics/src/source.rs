@@ -43,7 +43,7 @@ impl Source {
         self
     }
 
-    /// Returns all metrics as text. Waits until each worker has reported, which it does between two batches.
+    /// Returns all metrics as text. Waits until each worker has reported its counters between two batches.
     ///
     /// # Errors
     /// The client library refuses a name, which is a defect of this crate.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that all programs of the router compile to native code completely, with nothing left to the interpreter.
+//! Checks that all programs of the router compile to native code completely, so that the interpreter runs no part of
+//! them.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -52,7 +52,7 @@ impl Target {
     /// Connects to a server at `HOST:PORT`, and sends a packet to find out whether packets come back.
     ///
     /// # Errors
-    /// No server listens there, or it refuses this client as primary or the pipeline.
+    /// No server listens at the address, or the server refuses this client as primary, or refuses the pipeline.
     pub async fn probe(address: &str, device_id: u64) -> anyhow::Result<Self> {
         let bench = Bench::new(Self::new(address, device_id, true));
         let steps = async || -> Outcome<bool> {

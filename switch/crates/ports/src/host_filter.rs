@@ -112,7 +112,7 @@ impl HostFilter {
     /// Restores missing filters.
     ///
     /// # Errors
-    /// The interface is or may be open to the host, and cannot be closed.
+    /// The interface may be open to the host, and cannot be closed.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let mut socket = Socket::open(0)?;

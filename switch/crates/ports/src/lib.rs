@@ -83,8 +83,8 @@ pub type Deliver<'d, 'b> = dyn FnMut(PortId, Frame<'b, '_>) + 'd;
 /// The receiving half of one or more ports.
 pub trait Receiver: Send {
     /// Delivers up to `budget` waiting frames in order of arrival. Returns the number of delivered frames. Never
-    /// blocks. Frames are [`Kept`](Frame::Kept) if possible, so that a caller can process several at a time without
-    /// copying them. A link that is down has no frames, which is not an error.
+    /// blocks. Frames are [`Kept`](Frame::Kept) if possible, so that a caller can process several frames at a time
+    /// without copying them. A link that is down has no frames, which is not an error.
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize;
 
     /// Returns a descriptor that is readable while frames wait (level-triggered). `None` if this receiver never has

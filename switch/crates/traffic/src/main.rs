@@ -80,8 +80,8 @@ fn measure(command: Command) -> anyhow::Result<Report> {
     })
 }
 
-/// Returns the plan of the arguments. If they contradict each other, ends the program with the exit code for wrong
-/// usage.
+/// Returns the plan of the arguments. If the arguments contradict each other, ends the program with the exit code for
+/// wrong usage.
 fn plan(traffic: &TrafficArgs, run: u32) -> (Plan, Vec<u64>) {
     match traffic.plan(run) {
         Ok((plan, flows)) => (plan, vec![0; flows as usize]),

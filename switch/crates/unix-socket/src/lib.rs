@@ -115,8 +115,8 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     Ok((UnixListener::from(socket), file))
 }
 
-/// Refuses a directory if all users may write to it or to one of its parents, unless the sticky bit is set. Any user
-/// could replace the socket there.
+/// Refuses a directory if all users may write to it or to one of its parents, unless the sticky bit is set. In such a
+/// directory, any user could replace the socket.
 fn check_directory(directory: &Path) -> io::Result<()> {
     for ancestor in fs::canonicalize(directory)?.ancestors() {
         let mode = fs::metadata(ancestor)?.mode();

@@ -35,8 +35,8 @@ pub(crate) struct FieldUsage {
     pub(crate) whole: Cell<bool>,
     /// Byte ranges of the headers with a `varbit` field.
     pub(crate) varbit: Vec<Range<u32>>,
-    /// Headers outside of stacks and unions, by offset. For each header: byte range, id, and whether code reads it
-    /// where it may be invalid.
+    /// Headers outside of stacks and unions, by offset. For each header: byte range, id, and whether code reads the
+    /// header where the header may be invalid.
     pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
     /// Whether metadata fields may be kept in registers at all.
     pub(crate) keep: Cell<bool>,

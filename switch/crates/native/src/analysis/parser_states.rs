@@ -123,7 +123,7 @@ impl Likelihood {
             let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
             weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
             // The end of parsing is an exception in two cases. Either parsing can also continue with several other
-            // states, or it can continue with one state from which this end cannot be reached.
+            // states, or parsing can continue with one state from which this end cannot be reached.
             for end in ends {
                 let usual = match &ways[..] {
                     [] => true,

@@ -194,8 +194,8 @@ impl Lower<'_> {
         let valid = self.is_valid(header);
         let zero = self.int(0);
         let sum = self.select(valid, sum, zero);
-        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code adds it to itself,
-        // rotated by half its width. The upper half of the result is the one's complement sum of both halves.
+        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code adds the sum to the
+        // same sum rotated by half its width. The upper half of the result is the one's complement sum of both halves.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);
         let sum = self.shr(sum, 32);

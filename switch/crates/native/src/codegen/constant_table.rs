@@ -142,8 +142,8 @@ fn order(table: &Table, entry: &TableEntry) -> u32 {
 }
 
 impl Lower<'_> {
-    /// Compiles a table with constant entries and ends the block. Returns `false` without generating code if it cannot
-    /// compile the table.
+    /// Compiles a table with constant entries and ends the block. Returns `false` without generating code if the table
+    /// cannot be compiled.
     pub(crate) fn constant_table(&mut self, id: TableId, graph: &mut Graph) -> bool {
         let table: &Table = self.program.table(id);
         if table.entries.len() > MOST_ROWS {

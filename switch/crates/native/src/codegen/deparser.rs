@@ -3,8 +3,8 @@
 //! other. The caller appends the payload.
 //!
 //! After parsing, some sets of valid headers are most likely. If the validity of many headers is uncertain here, the
-//! code compares all validity bytes at once with these sets. For a packet with one of these sets, it writes the headers
-//! at constant offsets, without testing each header.
+//! code compares all validity bytes at once with these sets. For a packet with one of these sets, the code writes the
+//! headers at constant offsets, without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;

@@ -159,7 +159,7 @@ impl Lower<'_> {
     }
 
     /// Returns whether a header found at run time exists, and the address of its fields. If the header does not exist,
-    /// the address is that of the first header.
+    /// the result is the address of the first header.
     pub(crate) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;

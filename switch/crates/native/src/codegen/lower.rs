@@ -168,8 +168,8 @@ impl<'a> Lower<'a> {
         dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
     }
 
-    /// Returns an upper bound of the number of low bits of a value that may be set. Derives it from the instruction
-    /// that defines the value.
+    /// Returns an upper bound of the number of low bits of a value that may be set. Derives the bound from the
+    /// instruction that defines the value.
     fn bits(&self, value: Value) -> u32 {
         match self.definition(value) {
             Some(InstructionData::UnaryImm {
@@ -234,8 +234,8 @@ impl<'a> Lower<'a> {
         self.sar(up, unused)
     }
 
-    /// Generates code that reports to the profile that the packet reaches this point of the program. Generates none for
-    /// code without a profile.
+    /// Generates code that reports to the profile that the packet reaches this point of the program. Generates no code
+    /// if there is no profile.
     pub(crate) fn mark(&mut self, place: ProgramPoint) {
         if self.config.profile {
             let index = self.int(place.index(self.program) as u64);

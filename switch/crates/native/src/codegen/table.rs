@@ -142,8 +142,8 @@ impl Lower<'_> {
         self.run_row_of(id, row, false, graph);
     }
 
-    /// Generates code that runs the action of a row. If `entries` is false, the row is always the default row, so it is
-    /// a miss. Ends the block.
+    /// Generates code that runs the action of a row. If `entries` is false, the row is always the default row, so the
+    /// lookup is a miss. Ends the block.
     fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         if table.meter.is_some() {

@@ -225,7 +225,8 @@ impl Variants {
     }
 }
 
-/// A group of paths to a step: the facts that are certain on them, the block to which they lead, and their likelihood.
+/// A group of paths to a step: the facts that are certain on these paths, the block to which the paths lead, and the
+/// likelihood of the paths.
 struct Progress {
     about: About,
     block: Block,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs several packets at a time. While one packet waits for memory, another one proceeds.
+//! Runs several packets at a time. While one packet waits for memory, another packet proceeds.
 //!
 //! A lookup among millions of entries misses the caches two or three times. The misses take longer than all other work
 //! on the packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a
 //! coroutine with its own engine and stack, and processes one packet after the other. The scheduler decides which lane
 //! runs next.
 //!
-//! A lookup in a table larger than the caches records the cache lines that it will read. Then it yields to the lane
-//! that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The first
-//! bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet is
-//! sent.
+//! A lookup in a table larger than the caches records the cache lines that it will read. Then the lookup yields to the
+//! lane that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The
+//! first bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet
+//! is sent.
 //!
 //! Promise: the results are the same as if packets were processed one after the other. All packets of a batch see the
 //! same tables. A packet that is about to send, or to use a register or a meter, first waits until it is the oldest

@@ -127,7 +127,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last one of a prefetch group
+    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last lane of a prefetch group
     /// ([`TOGETHER`]), issues the group's prefetches first. So the prefetches are under way before any lane of the
     /// group resumes.
     #[inline]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables and packets for the benchmarks of the router program. The tests check that both engines process them
+//! Provides tables and packets for the benchmarks of the router program. The tests check that both engines process them
 //! identically.
 
 #![allow(dead_code)] // each benchmark uses only some of it

@@ -139,9 +139,9 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare
-/// their text. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts. This
-/// function refuses such a timeout, as the specification ("Idle-timeout") requires.
+/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare the
+/// texts of errors. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts.
+/// This function refuses such a timeout, as the specification ("Idle-timeout") requires.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     let refused = match entry.idle_timeout_ns {
         _ if entry.time_since_last_hit.is_some() => {
@@ -197,7 +197,7 @@ pub(crate) fn encode(
 }
 
 /// Encodes a table's default entry. If neither the program nor a client has set an action, the default action is
-/// NoAction. NoAction has no P4Info id, so the encoded entry has no action then.
+/// NoAction. NoAction has no P4Info id, so in this case the encoded entry has no action.
 pub(crate) fn encode_default(
     context: &Context<'_>,
     table_id: u32,

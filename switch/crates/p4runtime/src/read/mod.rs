@@ -112,7 +112,7 @@ impl Iterator for Reading {
         loop {
             let item = self.items.next()?;
             // Leaves out entities of other roles. Also leaves out entities that P4Info cannot express, such as an entry
-            // whose action it does not list.
+            // whose action P4Info does not list.
             let entity = self.encode(item);
             let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
             if let Some(entity) = entity.filter(covered) {

@@ -339,7 +339,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the name of the action by which the request filters entries, or `None` if it does not filter by action.
+/// Returns the name of the action by which the request filters entries, or `None` if the request does not filter by
+/// action.
 fn filter_action<'a>(
     schema: &'a Schema,
     table: &TableSchema,

@@ -349,8 +349,8 @@ impl Hub {
     }
 
     /// Publishes changed primaries to the packet path, then sends the notifications. The state's lock is held
-    /// meanwhile, so every client receives notifications of changes in the order of the changes. Order: the packet path
-    /// comes first, so that a client that is notified of being primary misses no packet.
+    /// meanwhile. So every client receives the notifications in the order of the changes. Order: the packet path comes
+    /// first, so that a new primary misses no packet after its notification.
     fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
         self.publish(state);
         let mut lost = false;

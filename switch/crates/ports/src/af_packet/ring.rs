@@ -297,7 +297,7 @@ impl Receiver for RingReceiver {
     }
 
     fn clear_error(&mut self) {
-        // Reading the error clears it. When the link comes up, the socket works again without further action.
+        // Reading the error clears the error. When the link comes up, the socket works again without further action.
         // SAFETY: the option has one integer, for which every bit pattern is valid.
         let _: io::Result<libc::c_int> =
             unsafe { sys::get_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR) };
