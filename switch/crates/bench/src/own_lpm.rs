@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the project's own longest-prefix-match structures as contenders. There are routes with a follower, as in
-//! the switch's tables, and each algorithm alone.
+//! Provides the project's own longest-prefix-match structures as contenders. One contender is routes with a follower,
+//! as in the switch's tables. The other contenders are single algorithms.
 
 use std::cell::RefCell;
 use std::hint::black_box;

@@ -2,9 +2,9 @@
 //! Selects the cut of a node by an estimate of the lookup time below the node.
 //!
 //! The estimate assumes that packets hit all rules equally often. Bits are selected greedily: each step adds the bit
-//! with the lowest estimate. The best of all steps is kept, so a choice is found even if it pays only after three bits.
-//! Many rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the rest.
-//! So the selection is tried with several limits on the share of rules that may wildcard a bit.
+//! with the lowest estimate. The best of all steps is kept, so a choice is found even if only three bits together pay
+//! off. Many rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the
+//! rest. So the selection is tried with several limits on the share of rules that may wildcard a bit.
 
 use crate::columns::LANES;
 use crate::cut::{Cut, THRESHOLDS, spare};
@@ -124,8 +124,7 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     best.1
 }
 
-/// State of the greedy selection. While bits are added, it records the children to which each rule of the sample
-/// belongs.
+/// State of the greedy selection. Records the children to which each rule of the sample belongs while bits are added.
 struct Greedy<'a> {
     /// For each rule, its value and mask in the window.
     window: &'a [(u64, u64)],

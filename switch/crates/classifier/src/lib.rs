@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classifies packets: finds the first of many overlapping rules that matches a key.
 //!
-//! For each bit of the key, a rule has a value or "any". For some fields it has a range instead. Each rule has a
+//! For each bit of the key, a rule has a value or "any". For some fields, a rule has a range instead. Each rule has a
 //! [`Precedence`]: the highest priority wins, and of equal priorities the lowest sequence number. Rules are added and
 //! removed one by one. The lookup time of [`Classifier`] hardly depends on the number of rules, as long as rules differ
 //! in their bits. A lookup never scans all rules.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements lookups, one by one or interleaved in a batch.
 //!
-//! A lookup descends to a leaf. Then it searches the rests of the nodes on its path, beginning with the last node. The
-//! lookup skips a rest if the match found so far ranks before all rules of the rest. In a large tree, the lookups of a
-//! batch are interleaved. First all lookups at nodes descend one step and prefetch the next node, then all lookups at
-//! leaves compare, and so on. A lookup is assigned to its next list by arithmetic, without a branch.
+//! A lookup descends to a leaf. Then the lookup searches the rests of the nodes on its path, beginning with the last
+//! node. The lookup skips a rest if the match found so far ranks before all rules of the rest. In a large tree, the
+//! lookups of a batch are interleaved. First all lookups at nodes descend one step and prefetch the next node, then all
+//! lookups at leaves compare, and so on. A lookup is assigned to its next list by arithmetic, without a branch.
 //!
 //! **Invariant for the unchecked reads.** Every [`Ref`] in the arena refers to a block in use. For this, `tree.rs`
 //! writes a block before the reference to the block, and clears or overwrites the reference when it releases the block.

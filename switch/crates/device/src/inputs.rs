@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether no receiver is ready. A command may be pending; it would end each wait at once.
+    /// Returns whether no receiver is ready. A pending command would end each wait at once.
     fn quiet(inputs: &mut Inputs) -> bool {
         let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
         events.filter(|event| event.token != COMMANDS).count() == 0

@@ -49,8 +49,8 @@ enum Clock {
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// An engine that measures, and the selection of its packets. The engine is kept after profiling, because its counters
-/// are still needed.
+/// An engine that measures packets, and the selection of these packets. The engine is kept after profiling, because its
+/// counters are still needed.
 struct Measured {
     clock: Clock,
     /// `None` while no packets are measured.

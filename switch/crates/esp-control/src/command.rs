@@ -133,7 +133,7 @@ impl Commands {
     }
 }
 
-/// Runs one command. Returns false if the thread must end. The answer is dropped if its client is gone.
+/// Runs one command. Returns false if the thread must end. If the client is gone, the answer is dropped.
 fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> Frames) -> bool {
     match command {
         Command::Add(sa, answer) => drop(answer.send(engine.add(sa))),

@@ -222,8 +222,8 @@ fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     (aad, 8)
 }
 
-/// Returns the HMAC of a packet up to its ICV. With ESN it also covers the upper half of the sequence number (RFC 4303,
-/// 2.2.1).
+/// Returns the HMAC of a packet up to its ICV. With ESN, the HMAC also covers the upper half of the sequence number
+/// (RFC 4303, 2.2.1).
 fn tag(key: &hmac::Key, esn: bool, packet: &[u8], sequence: u64) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
     context.update(packet);

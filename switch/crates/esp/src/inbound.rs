@@ -332,7 +332,7 @@ fn restore(
 }
 
 /// Corrects the upper-layer checksum after NAT has changed the addresses (RFC 3948, 3.1.2). The ICV has authenticated
-/// the payload, so its checksum need not be verified first.
+/// the payload, so the code need not verify the old checksum first.
 fn renew_checksum(whole: &mut [u8], upper: usize, next_header: u8) {
     let size = whole.len() - upper;
     let field = match next_header {

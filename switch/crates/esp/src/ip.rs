@@ -31,8 +31,8 @@ const IPV6_HEADER: usize = 40;
 /// Don't Fragment flag, in the upper byte of the fragment field.
 pub const DF: u8 = 0x40;
 
-/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning. Invariant: they lie within the
-/// packet.
+/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning. Invariant: all offsets lie
+/// within the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// 4 or 6.
@@ -161,8 +161,8 @@ impl View {
     }
 }
 
-/// Fragment fields of a packet. Offsets into the packet count from its beginning. Invariant: they lie within the
-/// packet.
+/// Fragment fields of a packet. Offsets into the packet count from its beginning. Invariant: these offsets lie within
+/// the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// Identification. Together with the addresses it identifies the datagram.

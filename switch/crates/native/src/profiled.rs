@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the native engine with a profile. Its machine code reports to the [`Profile`] which points of the program
-//! packets reach.
+//! Implements the native engine with a profile. The engine's machine code reports to the [`Profile`] which points of
+//! the program packets reach.
 
 use std::sync::Arc;
 

@@ -140,7 +140,7 @@ impl Control {
     }
 
     /// Runs a pipeline. Order: the hub changes before the device. In between, packets of the old pipeline are decoded
-    /// with the header of the new one. The time in between is short, and the reverse order would be no better.
+    /// with the header of the new pipeline. The time in between is short, and the reverse order would be no better.
     fn commit(&self, pipeline: Arc<Pipeline>) {
         self.hub.set_running(Some(pipeline.clone()));
         self.device.load(Some(pipeline.store.clone()));

@@ -18,8 +18,8 @@ pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::
 pub(crate) struct Raised(CapabilitySet);
 
 impl Raised {
-    /// Raises the needed capabilities that are permitted but not effective. If they are not permitted, the kernel
-    /// refuses the operations that follow.
+    /// Raises the needed capabilities that are permitted but not effective. If the capabilities are not permitted, the
+    /// kernel refuses the operations that follow.
     pub(crate) fn here() -> Self {
         let raised = capabilities(None).and_then(|sets| {
             let missing = NEEDED & sets.permitted & !sets.effective;

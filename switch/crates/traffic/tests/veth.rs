@@ -159,7 +159,7 @@ fn a_signal_ends_a_run_with_its_report() {
             .read_line(&mut ready)
             .unwrap();
         let generator = traffic(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        // This sink ends after ten packets, which proves that the generator is sending when it is stopped below.
+        // This sink ends after ten packets, which proves that the generator is sending when the test stops it below.
         let first = traffic("sink --rx tf-b --count 10").output().unwrap();
         assert_eq!(report(&first)["received"]["unique"], 10);
         for child in [&generator, &sink] {

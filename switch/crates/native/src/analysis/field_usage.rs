@@ -26,7 +26,7 @@ pub(crate) struct Field {
     pub(crate) reread: Cell<bool>,
 }
 
-/// Usage of fields and headers over a whole program. The functions that are built from the program share it.
+/// Usage of fields and headers over a whole program. All functions that are built from the program share this value.
 #[derive(Debug)]
 pub(crate) struct FieldUsage {
     /// Metadata fields by offset. No two fields share a byte, and the unused bits of their bytes are always 0.

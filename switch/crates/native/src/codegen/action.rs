@@ -186,8 +186,8 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles these, and in a parser
-    /// state they have no effect.
+    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles these operations, and a
+    /// parser state ignores them.
     pub(crate) fn op(&mut self, op: &Op, params: &Params) {
         match op {
             Op::Move { to, from } => {

@@ -212,7 +212,7 @@ impl Lower<'_> {
         columns
     }
 
-    /// Generates code that tests whether a column matches a pattern. Returns `None` if it always matches.
+    /// Generates code that tests whether a column matches a pattern. Returns `None` if the column always matches.
     fn matches(&mut self, column: Column, pattern: Pattern) -> Option<Value> {
         match pattern {
             Pattern::Any => None,

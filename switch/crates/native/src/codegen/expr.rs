@@ -16,8 +16,8 @@ use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, constant_words, signed_words, whole_words};
 use crate::runtime::calls::{self, NONE, Wide};
 
-/// Largest expression, in words, that counts as compiled. The code of a larger one is long and mostly calls runtime
-/// functions, so it is reported as not compiled.
+/// Largest expression, in words, that counts as compiled. The code of a larger expression is long and mostly calls
+/// runtime functions, so the expression is reported as not compiled.
 const MOST_WORDS: usize = 64;
 
 /// Source of an action's parameters.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates control flow: basic blocks, the edges between them, and the facts that are certain on each edge
-//! ([`crate::analysis::field_usage`]).
+//! ([`crate::analysis::known`]).
 //!
 //! Order: a block is entered only when all edges to it exist, unless it begins a loop.
 

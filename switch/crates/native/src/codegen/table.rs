@@ -65,8 +65,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that runs an action. The action, and whether it is a hit, are known at compile time. Ends the
-    /// block.
+    /// Generates code that runs an action. The action is known at compile time, and so is `hit`. Ends the block.
     pub(crate) fn run(
         &mut self,
         table: &Table,

@@ -30,7 +30,7 @@ const MAIN: usize = 8;
 /// Smallest group of paths that is kept apart, as a share of all packets that reach the step.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
-/// Maximum number of headers of a deparser that is compiled in variants. A larger one is compiled once.
+/// Maximum number of headers of a deparser that is compiled in variants. A larger deparser is compiled once.
 const MOST_EMITTED: usize = 64;
 
 /// A property that may be certain: the value of a metadata field or the validity of a header. A field is given by its

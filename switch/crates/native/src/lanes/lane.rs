@@ -102,7 +102,7 @@ impl Lane {
 }
 
 /// Entry point of a lane's stack; never returns. Yields when no packets are left, and is resumed when there are packets
-/// again. Invariant: when it yields, no value that needs to be dropped is on the stack.
+/// again. Invariant: when this function yields, no value that needs to be dropped is on the stack.
 extern "C" fn run(state: *const State) -> ! {
     // SAFETY: the state lives as long as the lane. The lane's stack is not resumed after the lane is dropped.
     let state = unsafe { &*state };

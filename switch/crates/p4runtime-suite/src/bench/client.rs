@@ -214,7 +214,7 @@ impl Client {
     /// Returns the next message, which must be an arbitration message.
     ///
     /// # Errors
-    /// Another message comes, or none in time.
+    /// Another message comes, or no message comes in time.
     pub async fn told(&mut self) -> Outcome<Told> {
         match self.next().await? {
             Response::Arbitration(update) => Ok(Told(update)),

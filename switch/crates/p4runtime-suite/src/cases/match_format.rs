@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests match fields: each belongs to the table, is given at most once, has the field's kind, and is canonical.
+//! Tests match fields: each match field belongs to the table, is given at most once, has the field's kind, and is
+//! canonical.
 
 use super::prelude::*;
 

@@ -531,8 +531,8 @@ fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedTyp
     }
 }
 
-/// Returns the width in P4Info. If P4Info has none (type `error`, or a string for clients, see [`names`]), returns the
-/// program's width. If a type is wider for clients than in the program, its values must fit the program's width.
+/// Returns the width in P4Info. Returns the program's width if P4Info has none (type `error`, or a string for clients,
+/// see [`names`]). If a type is wider for clients than in the program, its values must fit the program's width.
 fn width(p4info: i32, translated: bool, program: usize) -> usize {
     match usize::try_from(p4info) {
         Ok(0) => program,

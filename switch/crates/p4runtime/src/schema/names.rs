@@ -245,8 +245,8 @@ impl Names {
 }
 
 impl Known {
-    /// Finds a free number, but never 0 or the largest one, because programs give these a meaning. The search goes
-    /// downwards from three quarters of the range, far from both ends.
+    /// Finds a free number, but never 0 or the largest number, because programs give a meaning to these two. The search
+    /// goes downwards from three quarters of the range, far from both ends.
     fn free(&mut self, largest: u128) -> Option<u128> {
         let start = self.next.unwrap_or(largest - largest / 4);
         let downwards = (1..=start).rev().chain((start + 1..largest).rev());

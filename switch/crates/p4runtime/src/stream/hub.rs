@@ -320,7 +320,7 @@ impl Hub {
     /// Checks that a request comes from a primary, on the connection of the primary's stream. Any connection is
     /// accepted if `connection` is `None`. Returns the primary's rights.
     ///
-    /// The election id alone does not identify the sender, because the server tells it to other controllers, too.
+    /// The election id alone does not identify the sender, because the server also sends this id to other controllers.
     pub fn authorize(
         &self,
         role: &str,

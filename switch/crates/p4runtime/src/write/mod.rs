@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applies the batch of a Write request as one transaction (P4Runtime specification, "Write RPC").
 //!
-//! Updates are applied in order. Packets see all of them at once, which is more than any of the three atomicity modes
-//! requires. The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes
-//! roll the whole batch back; updates that would have succeeded are then reported as ABORTED.
+//! Updates are applied in order. Packets see all updates at once. None of the three atomicity modes requires this much.
+//! The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes roll the
+//! whole batch back; updates that would have succeeded are then reported as ABORTED.
 //!
 //! Cells of counters, meters and registers are outside of the tables' versions. These cells are written together with
 //! the commit, while no packet is processed. So a worker may update cells as if it had exclusive access.

@@ -121,7 +121,7 @@ fn queued_frame(priority: u8, number: u8) -> Vec<u8> {
     frame
 }
 
-/// Returns the queue metadata in a frame: its delay, the queue length when it arrived, and the queue length when it
+/// Returns the queue metadata in a frame: the frame's delay, and the queue length when the frame arrived and when it
 /// left.
 fn seen(frame: &[u8]) -> [u32; 3] {
     let number = |bytes: &[u8]| {
