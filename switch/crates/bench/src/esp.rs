@@ -226,7 +226,7 @@ fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
         let packet = &answer[PACKET..];
         ensure!(
             packet.len() == size && packet[20..].iter().all(|byte| *byte == 0x33),
-            "a packet came out changed"
+            "decryption did not return the original packet"
         );
     }
     Ok(())
@@ -278,7 +278,9 @@ impl Aead {
     fn new(keys: usize) -> Result<Self> {
         let new = |number| {
             let unbound = UnboundKey::new(&AES_128_GCM, &key(number)[..16]);
-            unbound.map(LessSafeKey::new).context("a key")
+            unbound
+                .map(LessSafeKey::new)
+                .context("the library refuses a key")
         };
         let all = || (0..keys as u32).map(new).collect::<Result<_>>();
         Ok(Self {

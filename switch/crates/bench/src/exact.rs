@@ -248,7 +248,7 @@ fn agree(tables: &[Box<dyn ExactTable>], keys: &Keys) -> Result<()> {
             .position(|(found, entry)| *found != Some(*entry));
         if let Some(at) = differs {
             let (found, entry) = (found[at], keys.entries[at]);
-            bail!("{}: {found:?} instead of entry {entry}", table.name());
+            bail!("{} found {found:?} instead of entry {entry}", table.name());
         }
     }
     Ok(())

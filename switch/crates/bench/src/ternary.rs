@@ -155,7 +155,9 @@ fn agree(
         let first = rules.iter().position(|rule| rule.matches(key));
         let first = first.map_or(0, |number| number as u32 + 1);
         if first != *ours {
-            bail!("{key:?}: ours says {ours}, the rules {first}");
+            bail!(
+                "{key:?}: our classifier returns rule {ours}, but the first match is rule {first}"
+            );
         }
     }
     let Some(acl) = acl else { return Ok(()) };
@@ -165,7 +167,11 @@ fn agree(
         .zip(ours)
         .position(|(acl, ours)| acl != ours);
     match differs {
-        Some(at) => bail!("{:?}: ours says {}, rte_acl does not", trace[at], ours[at]),
+        Some(at) => bail!(
+            "{:?}: our classifier returns rule {}, and rte_acl another rule",
+            trace[at],
+            ours[at]
+        ),
         None => Ok(()),
     }
 }

@@ -179,7 +179,7 @@ fn save(folder: &Path, name: &str, input: &[u8]) -> Result<PathBuf> {
 
 fn how_to_replay(name: &str, path: &Path) -> String {
     let path = path.display();
-    format!("its input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
+    format!("the input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
 }
 
 /// Ends the process if an input never ends. A thread that does not return cannot be stopped in another way.

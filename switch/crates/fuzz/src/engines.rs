@@ -234,12 +234,12 @@ pub fn compare<A: Engine, B: Engine>(
         let number = sent.packets;
         assert_eq!(
             oracle.outputs, rival.outputs,
-            "{program}: what is sent differs on frame {number}, {frame:x?}"
+            "{program}: the outputs differ on frame {number}, {frame:x?}"
         );
         assert_eq!(
             oracle.switch.counters(),
             rival.switch.counters(),
-            "{program}: counts differ on frame {number}, {frame:x?}"
+            "{program}: the counters differ on frame {number}, {frame:x?}"
         );
         sent.packets += 1;
         sent.outputs += oracle.outputs.0.len() as u64;
@@ -304,12 +304,12 @@ pub fn compare_batches<E: Engine>(
         let number = sent.packets;
         assert_eq!(
             oracle.outputs, outputs,
-            "{program}: what is sent differs in the batch from frame {number} on"
+            "{program}: the outputs differ in the batch from frame {number} on"
         );
         assert_eq!(
             *oracle.switch.counters(),
             lanes.counters(),
-            "{program}: counts differ in the batch from frame {number} on"
+            "{program}: the counters differ in the batch from frame {number} on"
         );
         sent.packets += batch.len() as u64;
         sent.outputs += outputs.0.len() as u64;

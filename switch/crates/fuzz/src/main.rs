@@ -130,7 +130,7 @@ fn target(
     let (target, refused) = EnginesTarget::with(others);
     refused
         .iter()
-        .for_each(|reason| println!("left out: {reason}"));
+        .for_each(|reason| println!("program left out: {reason}"));
     println!("{} of {found} programs", found - refused.len());
     Ok(Box::new(target))
 }

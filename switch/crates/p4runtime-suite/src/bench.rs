@@ -180,7 +180,9 @@ impl Bench {
         let mut client = self.client().await?;
         match client.pipeline(Default::default()).await? {
             None => Ok(()),
-            Some(_) => Err(Failure::Skipped("the server has had a pipeline set".into())),
+            Some(_) => Err(Failure::Skipped(
+                "a pipeline was set on the server before".into(),
+            )),
         }
     }
 

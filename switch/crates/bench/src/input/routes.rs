@@ -158,7 +158,7 @@ fn contents(path: &Path) -> Result<String> {
     command.arg("-dc").arg(path).stderr(Stdio::inherit());
     let output = command.output().context("cannot run xz")?;
     if !output.status.success() {
-        bail!("xz: {}", output.status);
+        bail!("xz failed: {}", output.status);
     }
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -127,7 +127,9 @@ impl Client {
     /// The stream ends, or no message comes in time.
     pub async fn next(&mut self) -> Outcome<Response> {
         match timeout(DEADLINE, self.receive()).await {
-            Err(_) => Err(Failure::Failed("nothing came on the stream".into())),
+            Err(_) => Err(Failure::Failed(
+                "no message came on the stream in time".into(),
+            )),
             Ok(Err(status)) => Err(failed("the stream ended", &status)),
             Ok(Ok(None)) => Err(Failure::Failed("the stream ended without a status".into())),
             Ok(Ok(Some(message))) => {

@@ -68,7 +68,7 @@ impl Client {
             (last, _) => {
                 let count = seen.len() + usize::from(last.is_some());
                 Err(Failure::Failed(format!(
-                    "one packet went out, {count} came back"
+                    "one packet was sent, but {count} packets came back"
                 )))
             }
         }

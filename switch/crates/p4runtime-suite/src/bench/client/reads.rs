@@ -62,7 +62,7 @@ impl Client {
         let by_text = |entity: &Entity| format!("{entity:?}");
         found.sort_by_key(by_text);
         expected.sort_by_key(by_text);
-        same(found, expected, "what is read")
+        same(found, expected, "the entities read")
     }
 
     /// Expects that a read returns exactly what was written.
