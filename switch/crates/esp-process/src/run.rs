@@ -168,7 +168,10 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_ends_the_process() {
-        assert_eq!(end(|| panic!("a test's")), "the worker has panicked");
+        assert_eq!(
+            end(|| panic!("a test's")),
+            "the worker's thread has panicked"
+        );
     }
 
     #[test]

@@ -275,7 +275,7 @@ mod tests {
         for (text, problem) in [
             ("10.0.0.1+0", "not a count"),
             ("10.0.0.1+x", "not a count"),
-            ("10.0.0", "no IP address"),
+            ("10.0.0", "not an IP address"),
             ("255.255.255.255+2", "after the last"),
         ] {
             let error = text.parse::<Addresses>().unwrap_err();

@@ -277,7 +277,9 @@ mod tests {
             .unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         assert!(
-            refused.message().contains("11 bytes; at most 10"),
+            refused
+                .message()
+                .contains("11 bytes; the maximum for this method is 10"),
             "{refused}"
         );
         let large = (MAX_WRITE as u32).to_be_bytes();
@@ -286,7 +288,10 @@ mod tests {
         assert!(bodies[0].measure(&prefix).is_ok());
         assert!(bodies[1].measure(&prefix).is_ok());
         let refused = bodies[2].measure(&prefix).unwrap_err();
-        assert!(refused.message().contains("are under way"), "{refused}");
+        assert!(
+            refused.message().contains("messages in flight"),
+            "{refused}"
+        );
         drop(bodies);
         assert_eq!(charged(&budget), 0);
     }
