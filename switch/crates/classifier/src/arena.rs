@@ -80,7 +80,7 @@ impl Arena {
         let start = block as usize * LINE;
         let lines = self.lines.len() * LINE;
         // SAFETY: a `Line` is `repr(C)` and holds eight words. The size of a `Line` equals its alignment, so adjacent
-        // lines are adjacent words. The borrow is that of `self.lines`.
+        // lines are adjacent words. The slice borrows `self.lines`.
         let flat = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), lines) };
         &mut flat[start..start + count]
     }

@@ -212,7 +212,7 @@ impl Machine for Avx2 {
                 }
                 inside = _mm256_and_si256(inside, _mm256_and_si256(above, below));
             }
-            // `movemask` yields two equal bits for each lane. Only one of them is kept.
+            // `movemask` yields two equal bits for each lane. Only one of the two bits is kept.
             _pext_u32(_mm256_movemask_epi8(inside) as u32, 0x5555_5555)
         }
     }

@@ -134,7 +134,7 @@ impl Random {
     }
 }
 
-/// Pool of prefixes, which are those of sites, subnets and hosts.
+/// Pool of the prefixes of sites, subnets and hosts.
 struct Addresses {
     sites: Vec<u32>,
     /// Weights of the prefix lengths 0, 8 to 16, 17 to 23, 24, 25 to 31, and 32.
@@ -169,8 +169,8 @@ const WELL_KNOWN: [u16; 16] = [
     80, 443, 53, 25, 22, 21, 23, 110, 123, 135, 139, 143, 161, 389, 445, 1521,
 ];
 
-/// Returns a random range of ports. The weights are those of any port, one port, the ephemeral ports, the reserved
-/// ports, and another range.
+/// Returns a random range of ports. The weights are for any port, one port, the ephemeral ports, the reserved ports,
+/// and another range.
 fn ports(random: &mut Random, weights: &[u32; 5]) -> RangeInclusive<u16> {
     match random.weighted(weights) {
         0 => 0..=u16::MAX,

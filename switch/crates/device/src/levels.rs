@@ -2,8 +2,8 @@
 //! Tracks fill levels, depths and rates of a port's queues. All workers share these values, but each worker keeps its
 //! own packets.
 //!
-//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate limit the sum over all
-//! workers. The order of packets and of priorities holds only among the packets of one worker.
+//! The rules are the same as in BMv2's `QueueingLogicPriRL`. With several workers, depth and rate limit the sum over
+//! all workers. The order of packets and of priorities holds only among the packets of one worker.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -156,7 +156,7 @@ pub fn against_interpreter<E: Engine>(
 
 /// Creates a store, and fills its tables. The seed determines the contents.
 fn filled(program: &Arc<Program>, seed: u64) -> Store {
-    // Until the switch's clock reaches this time, it shows 0, so all entries have the same age.
+    // The switch's clock shows 0 until this time, so all entries have the same age.
     let later = Instant::now() + Duration::from_secs(3600);
     let store = Store::with_epoch(Arc::clone(program), later);
     let mut random = Random::new(seed);

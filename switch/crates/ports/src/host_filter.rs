@@ -239,7 +239,7 @@ struct Filter {
     /// Whether the switch that installed the filter also created the `clsact`. `None` if no switch installed the
     /// filter.
     own_qdisc: Option<bool>,
-    /// Whether the filter's program is the one that this version of the switch installs.
+    /// Whether the filter's program is the program that this version of the switch installs.
     is_current: bool,
 }
 

@@ -48,8 +48,9 @@ impl Drop for Raised {
     }
 }
 
-/// Drops all capabilities except those in `permitted`. Of these, only the ones in `effective` stay effective. Clears
-/// the inheritable, ambient and bounding sets, so that no program that the process might start gains a capability.
+/// Drops all capabilities except those in `permitted`. Of these capabilities, only the ones in `effective` stay
+/// effective. Clears the inheritable, ambient and bounding sets, so that no program that the process might start gains
+/// a capability.
 ///
 /// The caller must call this while the process has only one thread, because each thread has its own capabilities.
 ///

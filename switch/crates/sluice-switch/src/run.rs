@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
-        // Order: the program is loaded before ports are added, so that it processes the first packet.
+        // Order: the program is loaded before ports are added, so that the program processes the first packet.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)?;

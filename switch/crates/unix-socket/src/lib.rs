@@ -212,7 +212,8 @@ pub fn group(text: &str) -> Result<u32, String> {
     let mut entry: libc::group = unsafe { mem::zeroed() };
     let mut buffer = vec![0; 1 << 16];
     let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer refers to an object that lives during the call; the passed length is that of the buffer.
+    // SAFETY: every pointer refers to an object that lives during the call; the passed length is the length of the
+    // buffer.
     let result = unsafe {
         libc::getgrnam_r(
             name.as_ptr(),

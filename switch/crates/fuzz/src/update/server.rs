@@ -93,7 +93,7 @@ impl Server {
         Ok(codes.collect())
     }
 
-    /// Reads all entities except those of large arrays.
+    /// Reads all entities except the cells of large arrays.
     pub(super) fn read(&self, info: &Info) -> Vec<entity::Entity> {
         let request = ReadRequest {
             device_id: DEVICE,

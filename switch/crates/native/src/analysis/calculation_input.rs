@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Analyses the inputs of calculations and selectors: finds those that machine code can compute from fields in
+//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can compute from fields in
 //! registers.
 
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@
 //!
 //! If a packet causes a panic, for example in a [`Sink`], the packets under way run to their ends, but nothing more is
 //! sent. The lanes take no further packets, and the panic resumes in the caller that runs the batch. If that caller
-//! itself panics, the lanes do the same. The next batch is not affected.
+//! itself panics, the lanes behave in the same way. The next batch is not affected.
 
 mod lane;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides lookups that machine code calls. Some functions find the row for a key. Other functions resolve a row to
-//! its action, where the generated code does not do so itself. Each function is specific to a kind of key, but not to a
-//! program.
+//! its action, where the generated code does not resolve the row itself. Each function is specific to a kind of key,
+//! but not to a program.
 //!
 //! As in [`calls`](crate::runtime::calls), arguments and results are 64 bits wide.
 
@@ -44,7 +44,7 @@ pub(crate) fn bytes() -> LookUp {
 }
 
 /// Returns the lookup by a key of one to eight 64-bit words in an exact-match table. The last word may be incomplete.
-/// The arguments are those of [`bytes`]. Returns `None` for a longer key.
+/// The arguments are the same as for [`bytes`]. Returns `None` for a longer key.
 pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     fn of<const WORDS: usize>() -> LookUp {
         LookUp {
@@ -74,8 +74,8 @@ pub(crate) fn narrow() -> LookUp {
     }
 }
 
-/// Returns the lookup by an address of at most 128 bits. The arguments are those of [`narrow`], with the address in two
-/// words, most significant first.
+/// Returns the lookup by an address of at most 128 bits. The arguments are the same as for [`narrow`], with the address
+/// in two words, most significant first.
 pub(crate) fn wide() -> LookUp {
     LookUp {
         at_once: row_wide as *const (),

@@ -190,7 +190,7 @@ impl DigestBuffers {
         Some(list)
     }
 
-    /// Handles an acknowledgement. Messages that equal those of the list may then be sent again.
+    /// Handles an acknowledgement. Messages that equal the messages of the list may then be sent again.
     pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) {
         let position = self
             .unacknowledged
