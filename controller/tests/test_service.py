@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the daemon's lives: standby, reload and restart. Sources and switch are fakes."""
+"""Tests the daemon in standby, at a reload and at a restart. Sources and switch are fakes."""
 
 from __future__ import annotations
 

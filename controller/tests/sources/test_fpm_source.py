@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests FPM sessions: one session at a time, ended by malformed bytes, read in bounded slices."""
+"""Tests FPM sessions: there is one session at a time, malformed bytes end it, and reads come in
+bounded slices.
+"""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) ->
 
 
 def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
-    """Checks that packets of a macvlan device on the interface meet the rule.
+    """Checks that the rule applies to packets of a macvlan device on the interface.
 
     VRRP's virtual router is such a device, with addresses of this router.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the network namespaces of VRFs: found or created, recorded, and removed only if created.
+"""Tests the network namespaces of VRFs. The controller finds or creates them, and removes only
+those that it has created.
 
 The tests use the real kernel, in their own directory. They need root.
 """

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the kernel's states as SAs: the bundle of each, the newest in use, and no unsafe state."""
+"""Tests how the kernel's states become SAs. Each state gets a bundle, the newest is in use, and no
+unsafe state is used.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,7 @@ def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
     assert roles(newer) == waiting
     assert roles(OUT, newer) == waiting
     assert roles() == taken_over
-    assert roles(newer, policies=naming(0x1001)) == taken_over, "the daemon says which serves"
+    assert roles(newer, policies=naming(0x1001)) == taken_over, "the policies name the SA in use"
     (alone,) = mirrored(newer, fresh=(newer,)).states
     assert not alone.association.is_coming
 
