@@ -155,7 +155,7 @@ async fn loopback_answers_questions_and_changes_nothing() {
     let trace = client.trace(TraceRequest::default()).await.err();
     let rehearse = client.rehearse(RehearseRequest::default()).await.err();
     for refused in [add, remove, set, bench, profile, trace, rehearse] {
-        let refused = refused.expect("a refusal");
+        let refused = refused.expect("the call is refused");
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains("unix:PATH"), "{refused}");
     }

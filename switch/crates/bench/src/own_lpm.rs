@@ -154,7 +154,11 @@ impl<A: Family, S: Structure<A>> LpmTable<A> for Own<S> {
             structure.many(keys, values);
         }
         for (key, value) in keys.iter().zip(&mut values) {
-            assert_eq!(*value, structure.one(*key), "alone and in a batch: {key:?}");
+            assert_eq!(
+                *value,
+                structure.one(*key),
+                "results alone and in a batch: {key:?}"
+            );
             *value = hop(*value);
         }
         values

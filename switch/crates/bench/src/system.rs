@@ -72,7 +72,7 @@ mod tests {
             Ok(())
         })
         .join()
-        .expect("the thread asserts nothing that fails")
+        .expect("the thread does not panic")
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Own {
         self.0.lookup_batch(keys, &mut found);
         for (key, found) in keys.chunks_exact(KEY_BYTES).zip(&mut found) {
             let single = self.0.lookup(key).unwrap_or(sluice_classifier::NONE);
-            assert_eq!(single, *found, "alone and in a batch: {key:?}");
+            assert_eq!(single, *found, "results alone and in a batch: {key:?}");
             if *found == sluice_classifier::NONE {
                 *found = 0;
             }

@@ -73,7 +73,7 @@ impl Classifier {
         let lengths = [rule.value.len(), rule.bounds.len()];
         assert_eq!(
             lengths, [self.tree.layout.key_bytes; 2],
-            "a rule has the length of keys"
+            "a rule is as long as a key"
         );
     }
 

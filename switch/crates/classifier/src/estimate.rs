@@ -240,7 +240,7 @@ impl Sample<'_> {
             .collect();
         at.dedup();
         at.resize(THRESHOLDS, u32::MAX);
-        let at: [u32; THRESHOLDS] = at.try_into().expect("seven thresholds");
+        let at: [u32; THRESHOLDS] = at.try_into().expect("there are seven thresholds");
         let child = |number: u32| at.iter().filter(|at| number > **at).count();
         let (mut sizes, mut rest) = ([0u32; THRESHOLDS + 1], 0);
         for ((low, high), spare) in ranges.into_iter().zip(&self.spare) {

@@ -101,7 +101,9 @@ impl Layout {
         let mut record = vec![0; self.stride()];
         let mut parts = record.chunks_exact_mut(self.words);
         let mut put = |bytes: &[u8]| {
-            let words = parts.next().expect("a part for each");
+            let words = parts
+                .next()
+                .expect("the record has a part for each byte string");
             let placed = bytes.iter().enumerate();
             placed.for_each(|(at, byte)| put_byte(words, at, *byte));
         };
@@ -117,7 +119,7 @@ impl Layout {
         }
         self.complete(&mut record);
         let priority = precedence.priority as u32 ^ 1 << 31;
-        *record.last_mut().expect("a last word") = u64::from(priority) << 32;
+        *record.last_mut().expect("a record has a last word") = u64::from(priority) << 32;
         record
     }
 

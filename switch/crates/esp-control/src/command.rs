@@ -179,7 +179,7 @@ mod tests {
         drop(commands);
         thread::spawn(move || ended.send(asking.join()));
         let answer = end.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(answer, Ok(Ok(None))), "it waits for ever");
+        assert!(matches!(answer, Ok(Ok(None))), "the command waits for ever");
         assert!(handle.ask(Command::Tick).is_none());
     }
 }

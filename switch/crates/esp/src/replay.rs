@@ -160,12 +160,12 @@ mod tests {
         }
         let mut last = Window::new(64, true);
         last.accept(u64::MAX);
-        assert_eq!(last.check(5), Err(Drop::Late), "there is no number above");
+        assert_eq!(last.check(5), Err(Drop::Late), "no higher number exists");
         let first = Window::new(64, true);
         assert_eq!(
             first.check(u32::MAX - 2),
             Err(Drop::Late),
-            "nor one below 1"
+            "no number is below 1"
         );
     }
 

@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(
             again.claim(B, u64::MAX).unwrap().take(),
             Ok(1),
-            "none was issued"
+            "no number was issued"
         );
         assert_eq!(
             again.resume([4; 16], u64::MAX).unwrap().take(),
@@ -508,7 +508,7 @@ mod tests {
             assert!(again.claim(A, u64::MAX).unwrap().take().unwrap() > used);
             assert!(again.claim(B, u64::MAX).unwrap().take().unwrap() > round + 1);
         }
-        assert!(used > 2 * CHUNK, "the keeper renewed them meanwhile");
+        assert!(used > 2 * CHUNK, "the keeper has renewed the numbers");
     }
 
     #[test]

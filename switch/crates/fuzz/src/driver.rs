@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_crash_is_found_and_its_input_kept() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder can be made");
         let mut driver = Driver::new("fragile", Box::new(Fragile), 1, folder.path());
         let error = driver.run(Until::Count(1_000_000)).expect_err("a crash");
         let message = error.to_string();
@@ -241,9 +241,17 @@ mod tests {
             message.contains("replay it: sluice-fuzz replay fragile"),
             "{message}"
         );
-        let file = std::fs::read_dir(folder.path()).expect("the folder").next();
-        let path = file.expect("one file").expect("one file").path();
-        assert_eq!(std::fs::read(path).expect("the input").first(), Some(&b'!'));
+        let file = std::fs::read_dir(folder.path())
+            .expect("the folder can be read")
+            .next();
+        let path = file
+            .expect("the folder contains one file")
+            .expect("the folder contains one file")
+            .path();
+        assert_eq!(
+            std::fs::read(path).expect("the input can be read").first(),
+            Some(&b'!')
+        );
     }
 
     #[test]

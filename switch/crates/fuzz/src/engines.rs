@@ -247,7 +247,10 @@ pub fn compare<A: Engine, B: Engine>(
     drop((left, right));
     let cells = oracle.residue().into_iter().zip(rival.residue());
     for (ours, theirs) in cells {
-        assert_eq!(ours, theirs, "{program}: what frames left behind differs");
+        assert_eq!(
+            ours, theirs,
+            "{program}: the states after the frames differ"
+        );
     }
     sent
 }
@@ -316,7 +319,10 @@ pub fn compare_batches<E: Engine>(
     }
     drop((left, right));
     for (ours, theirs) in oracle.residue().into_iter().zip(residue::of(store)) {
-        assert_eq!(ours, theirs, "{program}: what frames left behind differs");
+        assert_eq!(
+            ours, theirs,
+            "{program}: the states after the frames differ"
+        );
     }
     sent
 }
@@ -352,7 +358,8 @@ mod tests {
     use super::*;
 
     fn router(seed: u64) -> Lane<sluice_interpreter::Interpreter> {
-        let program = Arc::new(Program::from_json(&programs::router().json).expect("it loads"));
+        let program =
+            Arc::new(Program::from_json(&programs::router().json).expect("the program loads"));
         let store = Store::new(Arc::clone(&program));
         let mut random = Random::new(seed);
         state::populate(&store, &mut random);

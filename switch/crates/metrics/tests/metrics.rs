@@ -316,7 +316,7 @@ async fn a_unix_socket_is_for_its_group_and_goes_with_the_server() {
     assert_eq!(mode & 0o777, 0o660);
     assert!(
         Server::bind(&address, source).await.is_err(),
-        "it is served"
+        "a server uses the socket"
     );
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let task = tokio::spawn(server.serve(async { drop(stopped.await) }));

@@ -33,7 +33,7 @@ impl NativeProfiled {
 impl Profiled for NativeProfiled {
     fn profile(&mut self) -> &mut Profile {
         let profile = &mut self.0.work.profile;
-        profile.as_mut().expect("it was made with one")
+        profile.as_mut().expect("a profiled engine has a profile")
     }
 }
 

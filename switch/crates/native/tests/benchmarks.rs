@@ -75,7 +75,7 @@ fn agree(name: &str, tables: &str, fill: impl Fn(&Store), packets: &[Vec<u8>]) {
         "{name}: the engines differ"
     );
     let code = native.switch.engine().code();
-    let lanes = Lanes::new(code, &Config::default(), 1).expect("memory for stacks");
+    let lanes = Lanes::new(code, &Config::default(), 1).expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut sent = Sent::default();
     let side = native.reader.pin();

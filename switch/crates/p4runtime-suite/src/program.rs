@@ -22,7 +22,7 @@ pub const COUNTER_CELLS: i64 = 8;
 
 /// The program's P4Info. p4c does not set the types of meters, so this code sets them from annotations.
 pub static P4INFO: LazyLock<P4Info> = LazyLock::new(|| {
-    let mut info = p4info::from_text(P4INFO_TEXT).expect("committed, and made by p4c");
+    let mut info = p4info::from_text(P4INFO_TEXT).expect("the committed P4Info is valid");
     for meter in &mut info.meters {
         let annotations = meter.preamble.iter().flat_map(|p| &p.annotations);
         let kind = annotations.fold(None, |kind, annotation| match annotation.as_str() {

@@ -108,7 +108,7 @@ impl Report {
 
     /// Returns everything as JSON, for programs.
     pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings and numbers")
+        serde_json::to_string_pretty(self).expect("strings and numbers can be written as JSON")
     }
 }
 

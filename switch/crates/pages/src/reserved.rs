@@ -162,7 +162,8 @@ unsafe fn allow_access(_: NonNull<u8>, _: usize, _: bool) -> io::Result<()> {
 /// The same as for the version for Linux.
 #[cfg(any(not(target_os = "linux"), miri))]
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-    let layout = std::alloc::Layout::from_size_align(bytes, HUGE).expect("it was allocated");
+    let layout = std::alloc::Layout::from_size_align(bytes, HUGE)
+        .expect("the layout is valid: it was allocated");
     // SAFETY: guaranteed by the caller.
     unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
 }
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn memory_comes_zeroed_and_stays_where_it_is() {
-        let reserved = Reserved::new(64 << 20).expect("addresses");
+        let reserved = Reserved::new(64 << 20).expect("addresses are free");
         let start = reserved.start();
         assert_eq!((start.align_offset(HUGE), reserved.usable()), (0, 0));
         for (bytes, huge) in [
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn no_more_than_was_reserved() {
-        let reserved = Reserved::new(STEP).expect("addresses");
+        let reserved = Reserved::new(STEP).expect("addresses are free");
         assert!(reserved.grow(STEP + 1, false).is_err());
         assert_eq!(reserved.usable(), 0);
         assert!(reserved.grow(STEP, false).is_ok());

@@ -323,7 +323,7 @@ mod tests {
             let mut seen = None;
             while seen.is_none() {
                 let wait = poller.wait(Some(Duration::from_secs(10))).unwrap();
-                assert_eq!(wait.count(), 1, "nothing came");
+                assert_eq!(wait.count(), 1, "no frame arrived");
                 receiver.receive(8, &mut |from, frame| seen = Some((from, frame[0])));
             }
             assert_eq!(seen, Some((port as PortId, second as u8)));
@@ -331,7 +331,7 @@ mod tests {
         writers = [None, None];
         while !receiver.finished() {
             let wait = poller.wait(Some(Duration::from_secs(10))).unwrap();
-            assert_eq!(wait.count(), 1, "no end");
+            assert_eq!(wait.count(), 1, "no end arrived");
             receiver.receive(8, &mut |_, _| panic!("another frame"));
         }
         drop(writers);

@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(
             (out[0][47], out[2][47]),
             (0x10, 0x18),
-            "PSH on the last segment only"
+            "only the last segment has PSH"
         );
     }
 

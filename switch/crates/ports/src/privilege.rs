@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(
                 of_thread(),
                 NEEDED & before.permitted,
-                "the outer one stands"
+                "the outer guard is in force"
             );
             drop(raised);
             assert_eq!(of_thread(), CapabilitySet::empty());

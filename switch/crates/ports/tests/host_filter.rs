@@ -126,7 +126,7 @@ impl Witness {
         let sockets = sockets.flat_map(|(socket, count)| std::iter::repeat_n(socket, count));
         let read = |socket: &UdpSocket| {
             let mut buffer = [0; 100];
-            let length = socket.recv(&mut buffer).expect("a datagram");
+            let length = socket.recv(&mut buffer).expect("a datagram arrives");
             String::from_utf8_lossy(&buffer[..length]).into_owned()
         };
         sockets.map(read).collect()
@@ -155,7 +155,11 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
         sh(WILLING);
         let (mut peer, host) = (open("peer"), Witness::open());
         peer.send(&datagrams("before"));
-        assert_eq!(host.next(), expected("before"), "the witness works");
+        assert_eq!(
+            host.next(),
+            expected("before"),
+            "the host's socket receives"
+        );
         let silent = SilentInterface::take("sw").unwrap();
         // The host's settings are the worst ones again, so only the filter protects.
         sh(WILLING);
@@ -166,7 +170,11 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
         drop(silent);
         sh("ip -6 address replace 2001:db8::1/64 dev sw nodad");
         peer.send(&datagrams("after"));
-        assert_eq!(host.next(), expected("after"), "and nothing before it");
+        assert_eq!(
+            host.next(),
+            expected("after"),
+            "no datagram arrived before this one"
+        );
     });
 }
 
@@ -247,7 +255,7 @@ fn an_interface_that_cannot_be_closed_is_not_taken() {
         assert!(!filters().contains(" bpf "), "nothing of ours is left");
         assert!(
             sh("ip address show dev sw").contains("10.1.0.1"),
-            "not touched"
+            "the addresses of the interface have not changed"
         );
     });
 }

@@ -117,8 +117,11 @@ fn passes(workers: usize, kind: EngineKind) {
         assert!(router.from.send(&to_encrypt(mark)));
         if mark % 50 == 49 {
             for _ in 0..50 {
-                let frame = router.to.receive(DEADLINE).expect("all come");
-                assert!(!frame.windows(8).any(|bytes| bytes == [0x77; 8]), "clear");
+                let frame = router.to.receive(DEADLINE).expect("all frames arrive");
+                assert!(
+                    !frame.windows(8).any(|bytes| bytes == [0x77; 8]),
+                    "the frame is not encrypted"
+                );
                 numbers.insert(sequence(&frame));
             }
         }

@@ -196,7 +196,11 @@ fn an_outbound_sa_follows_its_peer_s_authentic_packets_only() {
         (("203.0.113.9".parse().unwrap(), Some(2)), 1)
     );
     pair.open(&moved(&first, 3)).unwrap();
-    assert_eq!(peer(&mut pair).1, 1, "an older packet tells nothing new");
+    assert_eq!(
+        peer(&mut pair).1,
+        1,
+        "an older packet does not change the peer"
+    );
     let frame = Shim {
         sa: 500,
         ..to_encrypt()

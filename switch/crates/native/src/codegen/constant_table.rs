@@ -417,7 +417,7 @@ impl Lower<'_> {
     /// Returns the parameters of the row at index `row`, whose action must be `action`.
     fn row_params(&mut self, action: ActionId, row: Value, rows: &[Row]) -> Params {
         let mut own = rows.iter().filter(|row| row.action == action);
-        let first = own.next().expect("an action is listed for its rows");
+        let first = own.next().expect("a listed action has a row");
         if own.all(|row| row.params == first.params) {
             return Params::Known(Rc::clone(&first.params));
         }

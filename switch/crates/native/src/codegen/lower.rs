@@ -442,8 +442,10 @@ impl<'a> Lower<'a> {
         let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
         let bits = lead + width;
         if bits > 64 {
-            let low = slot.slice(0, 32).expect("wider than 56 bits");
-            let high = slot.slice(32, width - 32).expect("wider than 56 bits");
+            let low = slot.slice(0, 32).expect("the slot is wider than 56 bits");
+            let high = slot
+                .slice(32, width - 32)
+                .expect("the slot is wider than 56 bits");
             let upper = self.shr(value, 32);
             self.store_bits(base, high, upper);
             return self.store_bits(base, low, value);
@@ -471,7 +473,7 @@ impl<'a> Lower<'a> {
         (0..width.div_ceil(64)).map(move |word| {
             let low = word * 64;
             let piece = slot.slice(low, (width - low).min(64));
-            piece.expect("inside the slot")
+            piece.expect("the piece lies in the slot")
         })
     }
 

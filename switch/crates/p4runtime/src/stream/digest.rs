@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(message(1), None);
         let list = message(2).unwrap();
         assert_eq!(list.messages, [[1], [2]]);
-        assert_eq!(message(1), None, "a new buffer");
+        assert_eq!(message(1), None, "the buffer is new");
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(
             buffers.message(now, 1, &config, vec![1]),
             None,
-            "another list's"
+            "the acknowledgement was for another list"
         );
         buffers.acknowledge(1, first.list);
         assert!(buffers.message(now, 1, &config, vec![1]).is_some());

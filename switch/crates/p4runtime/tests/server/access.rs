@@ -45,7 +45,7 @@ async fn the_primarys_election_id_alone_does_not_write() {
     let refused = impostor.commit().await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert_eq!(primary.insert(exact_entry(1, 1)).await, Code::Ok);
-    assert!(impostor.pipeline().await.is_some(), "questions are open");
+    assert!(impostor.pipeline().await.is_some(), "any client may read");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,7 +179,7 @@ async fn roles_and_streams_are_bounded_and_free_when_streams_end() {
         }
         assert!(
             std::time::Instant::now() < deadline,
-            "streams are not given back"
+            "streams are not released"
         );
         tokio::task::yield_now().await;
     }
@@ -200,7 +200,7 @@ async fn a_stream_error_does_not_carry_back_what_is_large() {
             panic!("not a stream error");
         };
         let Some(stream_error::Details::PacketOut(details)) = error.details else {
-            panic!("no details");
+            panic!("there are no details");
         };
         assert_eq!(details.packet_out.is_some(), echoed);
     }

@@ -28,7 +28,10 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
                 let before = writing.fetch_max(id as usize, Ordering::SeqCst);
                 let accepted = client.write(vec![]).await.is_ok();
                 // A client that took over before this write started has a higher id, and this write is refused.
-                assert!(!accepted || before <= id as usize, "two primaries");
+                assert!(
+                    !accepted || before <= id as usize,
+                    "there are two primaries"
+                );
             }
             if mine || lost {
                 break;
@@ -76,8 +79,8 @@ async fn clients_that_compete_for_primacy_are_never_two() {
     }
     let mut primaries = 0;
     for task in tasks {
-        let last = task.await.unwrap().expect("it was told something");
+        let last = task.await.unwrap().expect("the client got a message");
         primaries += usize::from(last.code() == Code::Ok);
     }
-    assert_eq!(primaries, 1, "the highest id, and nobody else");
+    assert_eq!(primaries, 1, "only the highest election id is primary");
 }

@@ -154,7 +154,7 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
             assert_eq!(
                 client.code(again).await,
                 Code::Ok,
-                "what is read can be written: {entry:?}"
+                "an entry that was read can be written: {entry:?}"
             );
         }
     }

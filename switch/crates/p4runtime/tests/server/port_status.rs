@@ -106,7 +106,7 @@ async fn a_one_shot_action_set_leaves_out_actions_whose_watch_port_is_down() {
     assert_eq!(
         client.read_entries(all_of("selector_table")).await,
         [set],
-        "the set reads back as it was written"
+        "the set is read as it was written"
     );
 }
 

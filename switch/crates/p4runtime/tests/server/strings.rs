@@ -183,7 +183,7 @@ async fn a_packet_out_is_sent_by_a_port_that_is_a_string() {
     ] {
         client.send(send(port, name)).await;
         let Response::Error(error) = client.next().await.unwrap() else {
-            panic!("no error")
+            panic!("there is no error")
         };
         assert_eq!(Code::from(error.canonical_code), Code::InvalidArgument);
     }
@@ -261,7 +261,7 @@ async fn digests_and_registers_hold_strings() {
     assert_eq!(client.modify(otherwise(act("learn", &[]))).await, Code::Ok);
     fixture.forward(3, &frame_from([0, 0, 0, 0, 0, 7]));
     let Response::Digest(list) = client.next().await.unwrap() else {
-        panic!("no digest")
+        panic!("there is no digest")
     };
     let bits = |value: &[u8]| P4Data {
         data: Some(p4_data::Data::Bitstring(value.to_vec())),

@@ -249,7 +249,7 @@ impl Client {
     /// Returns the next message of the stream.
     pub(crate) async fn next(&mut self) -> Result<Response, Status> {
         let message = tokio::time::timeout(DEADLINE, self.stream.message()).await;
-        match message.expect("a message before the deadline")? {
+        match message.expect("a message arrives before the deadline")? {
             Some(message) => Ok(message.update.unwrap()),
             None => Err(Status::ok("the stream has ended")),
         }
@@ -319,7 +319,11 @@ impl Client {
             Err(status) => {
                 assert_eq!(status.code(), Code::Unknown, "{status:?}");
                 let errors = batch_errors(&status);
-                assert_eq!(errors.len(), count, "one error for each update");
+                assert_eq!(
+                    errors.len(),
+                    count,
+                    "there must be one error for each update"
+                );
                 errors
                     .iter()
                     .map(|error| Code::from(error.canonical_code))

@@ -205,7 +205,10 @@ async fn questions_are_answered_where_p4runtime_is_served() {
     let add = client.add_port(AddPortRequest::default()).await.err();
     let trace = client.trace(TraceRequest::default()).await.err();
     for refused in [add, trace] {
-        assert_eq!(refused.expect("a refusal").code(), Code::PermissionDenied);
+        assert_eq!(
+            refused.expect("the call is refused").code(),
+            Code::PermissionDenied
+        );
     }
 }
 

@@ -98,7 +98,10 @@ pub(crate) fn counter(directory: &Path, place: &str, name: &str) -> u64 {
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}: it did not come to pass");
+        assert!(
+            Instant::now() < deadline,
+            "{what}: the condition did not become true"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }
