@@ -184,7 +184,7 @@ mod tests {
         to_engine.push(b"before");
         to_engine.flush();
         assert_eq!(port.receiver.guarded(|_| panic!("a test")), 0);
-        let mut deliver = |_: PortId, _: Frame<'_, '_>| panic!("nothing comes of it");
+        let mut deliver = |_: PortId, _: Frame<'_, '_>| panic!("no frame is delivered");
         assert_eq!(port.receiver.receive(64, &mut deliver), 0);
         assert!(port.engine.ask(Command::Status).is_none());
         to_engine.push(b"after");

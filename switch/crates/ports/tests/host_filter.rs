@@ -291,7 +291,7 @@ fn filters_that_are_removed_come_back_and_a_port_that_stays_open_goes_down() {
         let keeper = Keeper(silent.clone(), Arc::clone(&states));
         let _monitor = LinkMonitor::start(vec![link], keeper).unwrap();
         let is_up = || states.lock().unwrap().last() == Some(&true);
-        wait_until("up", is_up);
+        wait_until("the interface is up", is_up);
         let whole = filters();
         for remove in [
             "tc qdisc del dev sw clsact",
@@ -308,8 +308,8 @@ fn filters_that_are_removed_come_back_and_a_port_that_stays_open_goes_down() {
         let flags = sh("ip link show dev sw");
         assert!(!flags.contains(",UP"), "{flags}");
         sh("tc filter del dev sw ingress pref 1 protocol all handle 9 bpf");
-        wait_until("closed again", || filters() == whole);
-        wait_until("up again", is_up);
+        wait_until("the port is closed again", || filters() == whole);
+        wait_until("the interface is up again", is_up);
         let (mut peer, mut switch) = (open("peer"), open("sw"));
         peer.receiver.clear_error();
         peer.send(&[frame(1, 60)]);

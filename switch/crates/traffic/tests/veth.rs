@@ -140,7 +140,7 @@ fn generator_and_sink_may_be_two_processes() {
         );
         assert!(
             report["received"]["other"].as_u64().unwrap() >= 100,
-            "the other run's packets"
+            "the packets of the other run are counted"
         );
     });
 }

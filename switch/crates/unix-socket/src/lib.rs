@@ -249,7 +249,7 @@ mod tests {
         mem::forget(file);
         assert!(path.exists());
         drop(listen(&path, Access::default()).unwrap());
-        assert!(!path.exists(), "removed at the end");
+        assert!(!path.exists(), "the socket is removed at the end");
         fs::write(&path, "precious").unwrap();
         assert!(listen(&path, Access::default()).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"precious");

@@ -175,7 +175,7 @@ mod tests {
         assert!(!filter.admits(2, &packet));
         assert!(
             !filter.admits(1, &packet[..14]),
-            "shorter than what is asked for"
+            "the packet is shorter than the filter requires"
         );
         packet[13] = 6;
         assert!(!filter.admits(1, &packet));
@@ -219,7 +219,7 @@ mod tests {
             assert!(!admits(text), "{text}");
         }
         let any: Filter = "ip=0.0.0.0/0".parse().unwrap();
-        assert!(!any.admits(1, &[0; 60]), "no IP");
+        assert!(!any.admits(1, &[0; 60]), "the packet is not IP");
     }
 
     #[test]

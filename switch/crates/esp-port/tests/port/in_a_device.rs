@@ -100,7 +100,10 @@ fn router(workers: usize, engine: EngineKind) -> Router {
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
+        assert!(
+            Instant::now() < deadline,
+            "{what}: the condition did not become true"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -156,7 +159,7 @@ fn without_an_sa_packets_are_dropped_by_name() {
     for mark in 0..10 {
         assert!(router.from.send(&to_encrypt(mark)));
     }
-    wait_until("ten drops", || {
+    wait_until("ten packets are dropped", || {
         let totals = router.engine.ask(Command::Totals).unwrap();
         totals.others.drops(sluice_esp::Drop::UnknownSa) == 10
     });
@@ -181,13 +184,13 @@ fn an_engine_port_is_present_until_its_engine_ends() {
     router.engine.stop();
     wait_until("the port is down", || !is_up(&router.device));
     assert!(router.from.send(&to_encrypt(1)));
-    wait_until("it is counted", || {
+    wait_until("the packet is counted", || {
         let ports = router.device.ports();
         ports.last().unwrap().statistics.tx_link_down == 1
     });
     router.device.remove_port(ENGINE).unwrap();
     assert!(router.from.send(&to_encrypt(1)));
-    wait_until("it is counted", || {
+    wait_until("the packet is counted", || {
         router.device.statistics().no_such_port == 1
     });
     assert!(router.to.receive(Duration::from_millis(50)).is_none());

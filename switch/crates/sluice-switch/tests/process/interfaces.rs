@@ -137,12 +137,12 @@ fn an_interface_that_disappears_and_comes_back_is_a_link_that_went_down() {
         arrives(&mut h0, &mut Wire::open("h1"), 0x1111);
         assert!(
             sh("ip link show dev p1").contains("NOARP"),
-            "taken over again"
+            "the switch has taken the interface over again"
         );
         assert!(switch.terminate().success());
         assert!(
             !sh("ip link show dev p1").contains("NOARP"),
-            "and given back"
+            "the switch has released the interface"
         );
         let sent = File::open(directory.path().join("p1_out.pcap")).unwrap();
         let mut recorded = Reader::new(sent).unwrap();
@@ -152,7 +152,7 @@ fn an_interface_that_disappears_and_comes_back_is_a_link_that_went_down() {
         }
         assert!(
             count >= 3,
-            "one file has what was sent before and after: {count}"
+            "one file contains the frames from before and after: {count}"
         );
     });
 }
@@ -198,7 +198,7 @@ fn ports_are_closed_to_the_host_while_the_switch_runs_and_after_it_was_killed() 
         let whole = filters();
         assert_eq!(whole.matches("direct-action").count(), 2, "{whole}");
         sh("tc qdisc del dev p0 clsact");
-        wait_until("closed again", || filters() == whole);
+        wait_until("the port is closed again", || filters() == whole);
         wait_until("counted", || {
             counter(directory, "device", "port_closed_again") >= 1
         });
