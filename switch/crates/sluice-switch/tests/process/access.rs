@@ -77,14 +77,11 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
         };
         let check = || {
             // Each thread drops its own capabilities when it starts.
-            wait_until(
-                "every thread has exactly the capabilities that it needs",
-                || {
-                    let all = threads(switch.id(), &keys);
-                    let workers = all.iter().filter(|(name, _)| name.starts_with("worker-"));
-                    workers.count() == 2 && all.iter().all(has_what_it_needs)
-                },
-            );
+            wait_until("every thread has only its capabilities", || {
+                let all = threads(switch.id(), &keys);
+                let workers = all.iter().filter(|(name, _)| name.starts_with("worker-"));
+                workers.count() == 2 && all.iter().all(has_what_it_needs)
+            });
         };
         check();
         let niceness = niceness(switch.id());
