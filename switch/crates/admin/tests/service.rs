@@ -298,7 +298,7 @@ async fn drops_and_punts_have_names() {
     let wire = attach(&served.device, 0);
     assert!(
         wire.send(&[1, 0, 0, 0, 0, 0]),
-        "goes to port 1, where nobody takes it"
+        "the packet is sent to port 1, which has no receiver"
     );
     let counters = loop {
         let counters = served

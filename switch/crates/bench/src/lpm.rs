@@ -219,7 +219,7 @@ pub(crate) fn agree<A: Family>(tables: &[Box<dyn LpmTable<A>>], trace: &Trace<A>
             .position(|(one, other)| one != other);
         if let Some(at) = differs {
             bail!(
-                "{:?}: {} says {}, {} says {}",
+                "{:?}: {} returns {}, {} returns {}",
                 trace.keys[at],
                 tables[0].name(),
                 expected[at],

@@ -161,7 +161,7 @@ impl Scraper {
             }
             Err(error) => {
                 tracing::error!(%error, "metrics could not be made");
-                let text = "metrics could not be made; the log says why\n";
+                let text = "metrics could not be made: the log has the cause\n";
                 plain(StatusCode::INTERNAL_SERVER_ERROR, text.into())
             }
         }

@@ -187,7 +187,7 @@ fn names_are_as_prometheus_has_them() {
     let mut names = BTreeSet::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = line.split_once(' ').unwrap();
-        assert!(names.insert(name), "{name} comes twice");
+        assert!(names.insert(name), "{name} is listed twice");
         assert!(name.starts_with("sluice_dataplane_") || name.starts_with("process_"));
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} {kind}");
         assert!(text.contains(&format!("# HELP {name} ")), "{name}");

@@ -165,7 +165,7 @@ impl Bench {
         match client.told().await {
             Ok(told) if told.code() == tonic::Code::Ok => Ok(client),
             Ok(told) => Err(Failure::Failed(format!(
-                "role {role:?}: told {:?}",
+                "role {role:?}: the server answered {:?}",
                 told.code()
             ))),
             Err(failure) => Err(failure),

@@ -266,7 +266,7 @@ mod tests {
         let arguments = format!("{MINIMUM} {arguments}");
         let cli = Cli::try_parse_from(arguments.split(' ')).map_err(|error| error.to_string())?;
         let Command::Gen(GenArgs { traffic, run }) = cli.command else {
-            unreachable!("it says gen")
+            unreachable!("the command is gen")
         };
         traffic.plan(run).map(|(_, flows)| flows)
     }

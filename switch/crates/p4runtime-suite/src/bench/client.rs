@@ -128,7 +128,7 @@ impl Client {
     pub async fn next(&mut self) -> Outcome<Response> {
         match timeout(DEADLINE, self.receive()).await {
             Err(_) => Err(Failure::Failed(
-                "no message came on the stream in time".into(),
+                "no message arrived on the stream in time".into(),
             )),
             Ok(Err(status)) => Err(failed("the stream ended", &status)),
             Ok(Ok(None)) => Err(Failure::Failed("the stream ended without a status".into())),

@@ -136,7 +136,7 @@ async fn an_action_that_drops_drops(t) {
     let mut c = t.primary().await?;
     c.insert(entry("lpm_table", vec![lpm(1, 1 << 24, 8)], does("drop", &[])), OK).await?;
     let seen = c.walks(Walk::Lpm, Frame { a: 1 << 24, ..Frame::default() }).await?;
-    same(seen, vec![], "what came back")?;
+    same(seen, vec![], "the packets that came back")?;
 }
 
 }
