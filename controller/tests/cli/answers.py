@@ -384,6 +384,40 @@ ANSWERS |= {
         "warnings": ["no BGP"],
         "seconds": 0.0042,
     },
+    "spd log": [
+        {
+            "number": 3,
+            "time": "2026-03-01T09:30:00Z",
+            "change": "rollback to 1",
+            "message": "the web was not reachable",
+            "author": {"uid": 1000, "pid": 77, "user": "ann"},
+            "changed": {
+                "corp": {
+                    "inbound": {"added": 0, "removed": 0, "changed": 0, "reordered": True},
+                    "outbound": {"added": 1, "removed": 2, "changed": 3, "reordered": False},
+                }
+            },
+            "spds": ["corp"],
+        },
+        {
+            "number": 2,
+            "time": "2026-03-01T09:00:00Z",
+            "change": "commit",
+            "message": None,
+            "author": {"uid": 1001, "pid": 78, "user": None},
+            "changed": {},
+            "spds": ["corp"],
+        },
+        {
+            "number": 1,
+            "time": "2026-03-01T08:00:00Z",
+            "change": "start",
+            "message": None,
+            "author": None,
+            "changed": {},
+            "spds": ["corp"],
+        },
+    ],
 }
 EXPECTED |= {
     "spd": [

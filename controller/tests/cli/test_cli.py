@@ -64,6 +64,8 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 def _name(request: dict[str, Any]) -> str:
     if request["command"].startswith("flow-cache"):
         return "flow-cache"
+    if request["command"] in ("spd add", "spd delete", "spd move", "spd rollback"):
+        return "spd commit"  # all changes of rules have the same answer
     return str(request.get("what", request["command"]))
 
 
@@ -274,6 +276,75 @@ def test_configured_rules_are_named(daemon: Path) -> None:
     assert done.exit_code == 0, done.output
     (line,) = (daemon.parent / "requests").read_text().splitlines()
     assert json.loads(line) == {"command": "spd diff", "configured": ["corp"]}
+
+
+RULE = "{name: web, action: bypass}"
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (
+            ["add", "corp", "outbound", RULE, "--before", "rest", "-m", "why"],
+            {
+                "command": "spd add",
+                "spd": "corp",
+                "direction": "outbound",
+                "rule": RULE,
+                "at": "before",
+                "next_to": "rest",
+                "message": "why",
+            },
+        ),
+        (
+            ["move", "corp", "inbound", "web", "--first"],
+            {
+                "command": "spd move",
+                "spd": "corp",
+                "direction": "inbound",
+                "name": "web",
+                "at": "first",
+            },
+        ),
+        (
+            ["delete", "corp", "inbound", "web"],
+            {"command": "spd delete", "spd": "corp", "direction": "inbound", "name": "web"},
+        ),
+        (["rollback", "3", "corp"], {"command": "spd rollback", "commit": 3, "spds": ["corp"]}),
+    ],
+)
+def test_changes_of_rules_are_requested(
+    daemon: Path, words: list[str], sent: dict[str, Any]
+) -> None:
+    done = sluice("spd", *words, "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    assert "in force after 4.2 ms" in done.stdout
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line) == sent
+
+
+def test_two_places_for_a_rule_are_refused(daemon: Path) -> None:
+    words = ["spd", "add", "corp", "outbound", RULE, "--first", "--after", "x"]
+    done = sluice(*words, "--socket", str(daemon))
+    assert done.exit_code == USAGE
+    assert "one of --first, --last" in done.stderr
+
+
+def test_an_earlier_commit_is_compared(daemon: Path) -> None:
+    done = sluice("spd", "diff", "--commit", "3", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line) == {"command": "spd diff", "commit": 3}
+    done = sluice("spd", "diff", "--commit", "3", "corp.yaml", "--socket", str(daemon))
+    assert done.exit_code == USAGE
+
+
+def test_the_log_names_users_and_changes(daemon: Path) -> None:
+    done = sluice("spd", "log", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    joined = " ".join(done.stdout.split())
+    for words in ("ann", "1001", "(router)", "rollback to 1", "corp outbound +1 -2 ~3"):
+        assert words in joined
 
 
 def test_more_changed_flows_can_be_asked_for(daemon: Path) -> None:

@@ -240,6 +240,44 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
     _warnings(console, data["warnings"])
 
 
+def _spd_log(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            str(item["number"]),
+            item["time"],
+            _author(item["author"]),
+            item["change"],
+            _counts(item["changed"]),
+            item["message"] or "",
+        ]
+        for item in data
+    ]
+    columns = [">number", "time", "user", "change", "rules", "message"]
+    print_table(console, columns, rows, "no commit yet")
+
+
+def _author(author: dict[str, Any] | None) -> str:
+    if author is None:
+        return "(router)"
+    return str(author["user"] or author["uid"])
+
+
+def _counts(changed: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Returns the differences of all lists: `corp outbound +1 -2 ~1, reordered`."""
+    lists = []
+    for spd, directions in changed.items():
+        for direction, counts in directions.items():
+            words = [f"{spd} {direction}"]
+            words += [
+                f"{sign}{counts[key]}"
+                for sign, key in (("+", "added"), ("-", "removed"), ("~", "changed"))
+                if counts[key]
+            ]
+            words += ["reordered"] if counts["reordered"] else []
+            lists.append(" ".join(words))
+    return ", ".join(lists)
+
+
 VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "spd": _spd,
     "spd --generated": _all_rules,
@@ -248,4 +286,5 @@ VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "spd check": _spd_check,
     "spd diff": _spd_diff,
     "spd commit": _spd_commit,
+    "spd log": _spd_log,
 }
