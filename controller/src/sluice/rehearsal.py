@@ -70,6 +70,13 @@ class Flow:
             raise FlowError("IPv4 has no flow labels")
 
 
+class IcmpType(NamedTuple):
+    """Type and code of an ICMP or ICMPv6 message."""
+
+    type: int
+    code: int
+
+
 class TracedPath(NamedTuple):
     """Describes the path of a packet through the switch.
 
@@ -82,11 +89,11 @@ class TracedPath(NamedTuple):
     nexthop: int | None
 
 
-def packet_of(flow: Flow) -> bytes:
-    """Returns an IP packet of the flow. An ICMP packet is an echo request."""
-    payload = _payload(flow)
+def packet_of(flow: Flow, ttl: int = TTL, icmp: IcmpType | None = None) -> bytes:
+    """Returns an IP packet of the flow. Without `icmp`, an ICMP packet is an echo request."""
+    payload = _payload(flow, icmp)
     if len(flow.source) == 16:
-        six = IPv6(0, flow.flow_label, 0, flow.protocol, TTL, flow.source, flow.destination)
+        six = IPv6(0, flow.flow_label, 0, flow.protocol, ttl, flow.source, flow.destination)
         return build_ipv6(six, payload)
     four = IPv4(
         header_length=20,
@@ -96,7 +103,7 @@ def packet_of(flow: Flow) -> bytes:
         dont_fragment=False,
         more_fragments=False,
         fragment_offset=0,
-        ttl=TTL,
+        ttl=ttl,
         protocol=flow.protocol,
         source=flow.source,
         destination=flow.destination,
@@ -105,10 +112,11 @@ def packet_of(flow: Flow) -> bytes:
     return build_ipv4(four, payload)
 
 
-def _payload(flow: Flow) -> bytes:
+def _payload(flow: Flow, icmp: IcmpType | None) -> bytes:
     kind = ECHO_REQUEST.get(flow.protocol)
     if kind is not None:
-        echo = bytes([kind, 0, 0, 0, 0, 0, 0, 0])
+        message = icmp or IcmpType(kind, 0)
+        echo = bytes([*message, 0, 0, 0, 0, 0, 0])
         head = b""
         if flow.protocol == ICMPV6 and len(flow.source) == 16:
             head = pseudo_header(flow.source, flow.destination, len(echo), ICMPV6)

@@ -41,6 +41,7 @@ class Requests:
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "show": self._views.answer,
             "clear counters": self._views.clear_counters,
+            "explain": self._views.explain,
             "spd check": self._check,
             "spd diff": self._diff,
             "spd export": self._export,

@@ -15,6 +15,7 @@ from click.shell_completion import get_completion_class
 
 from sluice.cli import route_table
 from sluice.cli.complete import INTERFACES, SPDS, VRFS
+from sluice.cli.explain import explain
 from sluice.cli.policy import flow_cache, spd
 from sluice.cli.sa import list_command, sa
 from sluice.cli.shared import EPILOG, FAILED, CommandFailedError, common, pages, request
@@ -318,6 +319,7 @@ def reload(socket: Path | None, as_json: bool) -> None:
 cli.add_command(spd)
 cli.add_command(flow_cache)
 cli.add_command(sa)
+cli.add_command(explain)
 show.add_command(list_command, "sas")
 
 

@@ -76,9 +76,9 @@ def _flows(console: Console, data: list[dict[str, Any]]) -> None:
         [
             item["spd"],
             item["direction"],
-            _end(item["source"], item["source_port"]),
-            _end(item["destination"], item["destination_port"]),
-            _protocol(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
+            packet_end(item["source"], item["source_port"]),
+            packet_end(item["destination"], item["destination_port"]),
+            protocol_name(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
             item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
             "(stale)" if item["stale"] else str(item["rule"]),
             number_text(item["packets"]),
@@ -90,11 +90,13 @@ def _flows(console: Console, data: list[dict[str, Any]]) -> None:
     print_table(console, [*columns, ">packets", "notes"], rows, "no flows")
 
 
-def _protocol(number: int) -> str:
+def protocol_name(number: int) -> str:
+    """Returns the name of an IP protocol, or its number."""
     return PROTOCOL_NAMES.get(number, str(number))
 
 
-def _end(address: str, port: int | None) -> str:
+def packet_end(address: str, port: int | None) -> str:
+    """Returns an address with its port, if it has one."""
     if port is None:
         return address
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -196,8 +198,8 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
     first, changed = flows["first"], flows["changed"]
     console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))
     for flow in first:
-        ends = [_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
-        protocol = _protocol(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
+        ends = [packet_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
+        protocol = protocol_name(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
         after = "searched again" if flow["after"] is None else _treatment(flow["after"])
         notes = _flow_notes(flow)
         console.print(

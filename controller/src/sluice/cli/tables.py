@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sluice.cli import policy_tables, sa_tables
+from sluice.cli.explain_table import explanation
 from sluice.cli.route_table import nexthop
 from sluice.cli.table import Row, good_or_bad, number_text, print_table
 
@@ -380,6 +381,7 @@ _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "punts": _punts,
     "counters": _counters,
     "metrics": _metrics,
+    "explain": explanation,
     **policy_tables.VIEWS,
     **sa_tables.VIEWS,
 }
