@@ -26,8 +26,8 @@ ENGINE ?=
 ifneq ($(ENGINE),)
 export SLUICE_ENGINE := $(ENGINE)
 endif
-# FUZZ is one target of `make fuzz` (default: all). SECONDS is the time for each; by default each runs its set number
-# of inputs.
+# FUZZ is one target of `make fuzz` (default: all). SECONDS is the running time of each target. Without SECONDS, each
+# target runs a fixed number of inputs.
 FUZZ ?=
 SECONDS ?=
 # Arguments for the program that a make target runs, for example: make ptf ARGS=outbound_policy.
@@ -58,7 +58,7 @@ help: ## List all targets
 setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make virtual environments, build; safe to repeat
 
 .PHONY: demo
-demo: setup-run ## Run two sites over two transit routers, then with policy and ESP; explain and check each step
+demo: setup-run ## Run the demo: two sites and two transit routers, then policy and ESP; explains and checks each step
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
 .PHONY: shell
@@ -72,7 +72,7 @@ test: CASES ?= 1
 test: check unit loom memcheck ptf e2e ## Run all checks and tests that a change must pass
 
 .PHONY: check
-check: check-rust check-python check-p4 check-docker docs ## Check format, lints, types, import rules, and that no generated file is stale
+check: check-rust check-python check-p4 check-docker docs ## Check format, lints, types and import rules, and that no generated file is stale
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/proto $(STAMPS)/cargo
@@ -114,8 +114,8 @@ unit-rust: $(STAMPS)/proto ## Run the unit tests of the switch and of the contro
 .PHONY: unit-python
 unit-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/promtool switch ## Run the unit tests of the controller and of the test kit
 	cd controller && ../$(CONTROLLER)/python -m pytest -q --ignore tests/integration
-	@# The integration tests run in a separate process, since each uses a switch in a network
-	@# namespace: the native module's one thread stays in the namespace of its first use.
+	@# The integration tests use a switch in a network namespace. The native module has one thread,
+	@# which stays in the namespace of its first use. So these tests run in a separate process.
 	cd controller && ../$(CONTROLLER)/python -m pytest -q tests/integration
 	cd testkit && ../$(CONTROLLER)/python -m pytest -q
 	cd switch/conformance && ../../$(PTF)/python -m pytest -q
@@ -132,7 +132,7 @@ e2e: setup-run $(STAMPS)/shell ## Test FRR, controller and switch together, in n
 
 # Options: ARGS="--packets N --seed S". Packets that fail are saved under build/prove.
 .PHONY: prove
-prove: setup-run ## Prove by a million hostile packets, random restarts and kills under traffic that nothing leaks or is lost
+prove: setup-run ## Test with a million hostile packets, random restarts and kills under traffic that no packet leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
 	$(if $(filter sluice-switch,$(TARGET)),PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --engine --packets 200000)
 	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
@@ -142,20 +142,20 @@ prove: setup-run ## Prove by a million hostile packets, random restarts and kill
 # RESTART_PROOFS gives the number of kills of each part, under traffic. The results go to build/prove/restarts.json.
 RESTART_PROOFS ?= controller=100 zebra=20 neighbor=20 bgpd=20 fpm=20 switch=50
 .PHONY: prove-restarts
-prove-restarts: setup-run ## Run the last part of `make prove`: kill controller, FRR, FPM's connection and switch many times
+prove-restarts: setup-run ## Run the last part of `make prove`: kill the controller, FRR, the FPM connection and the switch many times
 	@mkdir -p build/prove
 	SLUICE_RESTART_PROOFS="$(RESTART_PROOFS)" SLUICE_RESTART_RECORD=build/prove/restarts.json \
 	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
 
 # The tests have three VRFs with the same addresses, which the kernel's VRF devices separate. The kernel of this
-# machine may lack them, so the tests run in emulation.
+# machine may lack VRF devices, so the tests run in emulation.
 .PHONY: prove-vrfs
 prove-vrfs: setup-run ## Test VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
-# The tests run IKE and ESP against other implementations. `make e2e` includes those that need no ESP in the kernel.
+# The tests run IKE and ESP against other implementations. `make e2e` includes the tests that need no ESP in the kernel.
 # ARGS="-x topo/interop/test_strongswan.py" runs only this file.
 INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
 INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
@@ -173,7 +173,7 @@ differential: $(STAMPS)/ptf switch ## Compare sluice-switch with BMv2 on random 
 
 .PHONY: require-p4c
 require-p4c:
-	@test -n "$(P4C)" || { echo "conformance: say where p4c's source tree is: make conformance P4C=PATH" >&2; exit 2; }
+	@test -n "$(P4C)" || { echo "conformance: P4C is not set; give the path of p4c's source tree: make conformance P4C=PATH" >&2; exit 2; }
 
 .PHONY: conformance
 conformance: require-p4c $(STAMPS)/ptf switch ## Run p4c's v1model tests: make conformance P4C=<path of p4c's tree>
@@ -181,12 +181,12 @@ conformance: require-p4c $(STAMPS)/ptf switch ## Run p4c's v1model tests: make c
 
 .PHONY: require-tree
 require-tree:
-	@test -n "$(TREE)" || { echo "foreign: say where copies of others' repositories are: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
+	@test -n "$(TREE)" || { echo "foreign: TREE is not set; give the folder with the repositories of other projects: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
 
 # The Python that runs scripts of other projects. It needs mininet, scapy, ptf and gRPC.
 FOREIGN_PYTHON ?= python3
 .PHONY: foreign
-foreign: require-tree switch ## Run scripts that others wrote for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
+foreign: require-tree switch ## Run scripts of other projects, written for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
 	SLUICE_SWITCH=$(SWITCH) $(FOREIGN_PYTHON) switch/foreign/run.py --target $(TARGET) $(ARGS) "$(TREE)"
 
 .PHONY: fuzz
@@ -194,11 +194,11 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-# Valgrind emulates a CPU without AVX-512, so the tests run the code for such CPUs. Valgrind replaces malloc. So does
-# no_packet_allocates, which is therefore skipped.
+# Valgrind emulates a CPU without AVX-512, so the tests run the code for such CPUs. The test no_packet_allocates
+# replaces malloc, as valgrind does, so it is skipped.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
-memcheck: $(STAMPS)/apt ## Run the tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (4; in `make test` 1)
+memcheck: $(STAMPS)/apt ## Run the tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (default 4, in `make test` 1)
 	cd switch && PROPTEST_CASES=$(or $(CASES),4) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(MEMCHECK)" \
 	  cargo test --quiet --release --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-esp --lib --tests \
 	  -- --skip no_packet_allocates
@@ -208,11 +208,12 @@ loom: $(STAMPS)/cargo ## Try every interleaving of readers and writer of the tab
 	cd switch && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
-# Miri interprets the tests, so they run fewer inputs and steps. Tests of groups are skipped: that code is safe Rust.
+# Miri interprets the tests, which is slow, so they run fewer inputs and steps. The tests of groups are skipped, because
+# their code is safe Rust.
 .PHONY: miri
-miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Miri (nightly toolchain); CASES=N inputs for each property (2)
+miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Miri (nightly toolchain); CASES=N inputs for each property (default 2)
 	@cargo +nightly miri --version >/dev/null 2>&1 || \
-	  { echo "miri: not run: it needs rustup toolchain install nightly --component miri,rust-src" >&2; exit 2; }
+	  { echo "miri: the nightly toolchain with Miri is not installed; run: rustup toolchain install nightly --component miri,rust-src" >&2; exit 2; }
 	cd switch && PROPTEST_CASES=$(or $(CASES),2) MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/miri \
 	  cargo +nightly miri test --quiet --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-tables \
 	  --lib --tests -- --skip group::
@@ -221,7 +222,7 @@ STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
 BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows route-load failover
 
 .PHONY: bench
-bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. One alone: make bench-NAME
+bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. make bench-NAME runs one of them
 
 # BGP_TABLE=FILE names a file with a real routing table. ARGS="--rounds N" sets the number of rounds.
 export BGP_TABLE
@@ -245,15 +246,15 @@ bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: b
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-stalls
-bench-stalls: setup-run ## Measure how long a full table stalls the controller's event loop (no limit, no comparison)
+bench-stalls: setup-run ## Measure how long a full table stalls the controller's event loop; cannot fail, compares nothing
 	cd controller && PYTHONPATH=src ../$(CONTROLLER)/python tests/measure_stalls.py $(ARGS)
 
 .PHONY: bench-host-packets
-bench-host-packets: setup-run ## Measure how long pings to the router take while clients read a full table (no limit, no comparison)
+bench-host-packets: setup-run ## Measure how long pings to the router take while clients read a full table; cannot fail, compares nothing
 	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.host_packets $(ARGS)
 
 .PHONY: bench-bfd
-bench-bfd: setup-run ## Measure how long BFD packets stop when the controller is killed and started (no limit, no comparison)
+bench-bfd: setup-run ## Measure how long BFD packets stop when the controller is killed and started; cannot fail, compares nothing
 	cd topo && PYTHONPATH=.:../testkit/src ../$(CONTROLLER)/python -m e2e.restarts.measure_bfd $(ARGS)
 
 .PHONY: bench-plots
@@ -264,12 +265,13 @@ bench-plots: $(STAMPS)/bench ## Draw the plots of bench/results again
 bench-program: $(STAMPS)/cargo
 	cd switch && cargo build --quiet --release --locked -p sluice-bench
 
-# Builds the comparison with DPDK's lookup structures if DPDK is installed. Otherwise the results name what is missing.
+# Builds the comparison with DPDK's lookup structures if DPDK is installed. Otherwise the results say that it is
+# missing.
 PEERS := build/bench/peers_dpdk.so
 .PHONY: bench-peers
 bench-peers:
 	@if pkg-config --exists libdpdk; then $(MAKE) --no-print-directory $(PEERS); else \
-	  rm -f $(PEERS); echo "bench: DPDK is not installed (Debian: libdpdk-dev, pkg-config): its bars will not be met"; fi
+	  rm -f $(PEERS); echo "bench: DPDK is not installed (Debian: libdpdk-dev, pkg-config), so the goals of the comparison with DPDK will not be met"; fi
 
 $(PEERS): bench/peers/dpdk.c
 	@mkdir -p $(@D)
@@ -313,7 +315,7 @@ VERSION := $(shell packaging/version)
 # Version of the Debian packages. To package the same version again, append a build number:
 # make deb DEB_VERSION=VERSION+1.
 DEB_VERSION ?= $(VERSION)
-# Commit that the programs of `install` and `deb` print. Other builds print the commit of the checkout.
+# Commit that the programs print if `install` or `deb` builds them. Other builds print the commit of the checkout.
 COMMIT = $(shell packaging/version commit)
 WHEEL = $(shell ls $(ROOT)/$(DIST)/sluice-$(VERSION)-*.whl)
 INSTALLED = SWITCH="$(SWITCH)" WHEEL="$(WHEEL)" PIP="$(ROOT)/$(CONTROLLER)/pip" PYTHON="$(PYTHON)" SYSCONFDIR="$(SYSCONFDIR)"
@@ -335,10 +337,11 @@ release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch -p sluice-esp-process
 
 .PHONY: test-install
-test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)
+test-install: wheel release-switch ## Install by `make install`, by the wheel and by cargo, and run the installed programs (root)
 	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
 
-# build/dist-upgrade gets newer packages, for the upgrade. A separate mount namespace removes all mounts at the end.
+# The test upgrades to newer packages, which are built in build/dist-upgrade. Its mounts are in a separate mount
+# namespace, so they end with the test.
 .PHONY: test-packages
 test-packages: deb ## Install, run, upgrade and remove the packages in a bare Debian 12 (mmdebstrap, systemd)
 	@command -v mmdebstrap >/dev/null || { echo "test-packages: mmdebstrap is not installed (Debian: mmdebstrap)" >&2; exit 2; }
@@ -346,11 +349,11 @@ test-packages: deb ## Install, run, upgrade and remove the packages in a bare De
 	PYTHONPATH=testkit/src unshare --mount --propagation private \
 	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_packages.py $(ARGS)
 
-# PACKAGES=given uses the packages of `make deb`. With PACKAGES=built an image compiles them, so that this machine needs
-# no toolchain.
+# PACKAGES=given uses the packages of `make deb`. With PACKAGES=built an image compiles the packages, and this machine
+# needs no toolchain.
 PACKAGES ?= given
 .PHONY: images
-images: $(if $(filter given,$(PACKAGES)),deb) ## Build the container images by docker, podman or buildah (CONTAINERS=): docker/README.md
+images: $(if $(filter given,$(PACKAGES)),deb) ## Build the container images with docker, podman or buildah (CONTAINERS=): docker/README.md
 	PACKAGES=$(PACKAGES) COMMIT="$(COMMIT)" docker/images $(ARGS)
 
 .PHONY: test-images
@@ -372,7 +375,7 @@ p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, and update the 
 	$(PYTHON) switch/crates/p4runtime-suite/program/build.py
 
 .PHONY: reference
-reference: $(STAMPS)/controller ## Write the configuration reference's tables from the controller's schema
+reference: $(STAMPS)/controller ## Generate the tables of the configuration reference from the controller's schema
 	$(CONTROLLER)/python -m sluice.config_reference $(ROOT)
 
 .PHONY: lock

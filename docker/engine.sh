@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # Defines a common interface to docker, podman and buildah. `images` and `lock` source it.
 #
-# The variable CONTAINERS selects one of them. Without it, the first installed one is used; docker must also have a
-# running daemon. podman and buildah run build steps in a chroot, which needs no container runtime.
+# The variable CONTAINERS selects one of the three. Without this variable, the first one that is installed is used;
+# docker must also have a running daemon. podman and buildah run build steps in a chroot, without a container runtime.
 export BUILDAH_ISOLATION="${BUILDAH_ISOLATION:-chroot}"
 
 find_engine() {
@@ -12,7 +12,7 @@ find_engine() {
   elif command -v podman >/dev/null; then CONTAINERS=podman
   elif command -v buildah >/dev/null; then CONTAINERS=buildah
   else
-    echo "images: neither docker (with its daemon), podman nor buildah is here (Debian: buildah)" >&2
+    echo "images: docker (with a running daemon), podman or buildah is required (Debian: buildah)" >&2
     return 2
   fi
 }

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the project's P4 programs with p4c, and prove that what is committed is current.
+"""Compile the project's P4 programs with p4c, or check that the committed outputs are current.
 
-`build.py` runs the compilers on PATH and writes, for each program, its outputs and
-a manifest.json with the compiler's version and the SHA-256 digests of every source
-and every output. `build.py --check` needs no compiler: it fails when a source or an
-output differs from its manifest, or when one of them is missing or unlisted.
+`build.py` runs p4c from PATH. It writes the outputs of each program, and a manifest.json
+with the compiler's version and the SHA-256 digests of all sources and outputs.
+`build.py --check` needs no compiler. It fails if a source or an output differs from the
+manifest, is missing, or is not listed.
 
-A program is described by a `Program`; other trees of P4 programs (the switch's own
-language tests) import this module and pass theirs to `main`.
+A `Program` describes one P4 program. Other folders with P4 programs (the tests of the
+switch) import this module and pass their programs to `main`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MANIFEST = "manifest.json"
 
 
 class BuildError(Exception):
-    """A program cannot be built. The message is a sentence for the terminal."""
+    """Says why a program cannot be built. The message is a sentence for the terminal."""
 
 
 @dataclass(frozen=True)
 class Program:
     """One P4 program: its main file, its sources, its outputs.
 
-    `sources` lists every file whose change must rebuild the program, relative to
-    `root`; `outputs` are file names in `out`, made by p4c-bm2-ss from `main`.
+    `sources` lists every file whose change must rebuild the program; all are below `root`.
+    p4c-bm2-ss compiles `main`, and writes `outputs` to the folder `out`.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Program:
 
 
 def router() -> Program:
-    """The router for v1model (sluice-switch, BMv2)."""
+    """Returns the router's program for v1model (sluice-switch, BMv2)."""
     shared = sorted(HERE.glob("*.p4"))
     arch = sorted((HERE / "v1model").glob("*.p4"))
     return Program(
@@ -90,7 +90,7 @@ def compiler_version(compiler: str) -> str:
     """Returns the version line of a compiler. Raises BuildError if it is not on PATH."""
     if shutil.which(compiler) is None:
         raise BuildError(
-            f"{compiler} is not on PATH: install p4c to rebuild (what is committed runs without it)"
+            f"{compiler} is not on PATH: install p4c to rebuild (the committed outputs need no p4c)"
         )
     result = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
     text = result.stdout + result.stderr
@@ -98,7 +98,7 @@ def compiler_version(compiler: str) -> str:
 
 
 def compile_program(program: Program) -> None:
-    """Compiles a program with p4c-bm2-ss, in `root`, so that the JSON names sources relative to it.
+    """Compiles a program with p4c-bm2-ss, in `root`, so that the JSON has paths relative to `root`.
 
     The warning uninitialized-use is off: a packet-in header is invalid until it is set. Raises
     BuildError if the compiler fails.
@@ -144,7 +144,7 @@ def stale(out: Path, programs: Sequence[Program]) -> list[str]:
         return [f"{path} is missing"]
     recorded = json.loads(path.read_text())["programs"]
     problems = [
-        f"{name}: in {path} but no longer a program"
+        f"{path} lists {name}, which is no longer a program"
         for name in recorded.keys() - {p.name for p in programs}
     ]
     for program in programs:
@@ -154,18 +154,18 @@ def stale(out: Path, programs: Sequence[Program]) -> list[str]:
             for name in sorted(now.keys() | entry[kind].keys()):
                 if now.get(name) != entry[kind].get(name):
                     problems.append(
-                        f"{program.name}: {name} is not what {path.name} was written for"
+                        f"{program.name}: {name} does not have the digest in {path.name}"
                     )
     return problems
 
 
 def main(out: Path, programs: Sequence[Program]) -> int:
-    """Builds or checks all `programs`, as the command line says. Returns the exit code."""
+    """Builds or checks `programs`, as the command line says. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=(sys.modules["__main__"].__doc__ or "").split("\n\n")[0]
     )
     parser.add_argument(
-        "--check", action="store_true", help="compile nothing; fail if anything committed is stale"
+        "--check", action="store_true", help="compile nothing; fail if a committed file is stale"
     )
     arguments = parser.parse_args()
     if arguments.check:

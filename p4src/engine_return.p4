@@ -23,8 +23,8 @@ control engine_return(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, reason);
     }
 
-    // An encrypted packet passes no list again, so it must be a whole ESP packet,
-    // in UDP or not; nothing else comes out of encryption.
+    // Encrypted packets are not looked up in a list again. So they must be whole ESP packets,
+    // with or without UDP. Encryption yields no other packets.
     table shim_admit {
         key = {
             meta.role:          ternary;
@@ -54,7 +54,7 @@ control engine_return(inout headers_t hdr, inout metadata_t meta) {
     action from_bundle() {
     }
 
-    // The outer source address of a bundle's tunnel.
+    // The outer source address of each bundle's tunnel. Encrypted packets must have this address.
     table esp_source_ipv4 {
         key = {
             hdr.shim.vrf:      exact @name("vrf");

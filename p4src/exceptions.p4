@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks that a packet has all it needs to leave: an interface that exists, hops
-// to live, room in the MTU (with what protection will add), a neighbour's MAC
-// address (the engine needs none). A packet that fails is punted unchanged; the
-// controller answers, fragments or waits, and re-injects at REWRITE.
+// Checks whether a packet can be sent. A packet without an existing egress interface is
+// dropped. A packet is punted unchanged if its TTL is 0 or 1, if it exceeds the MTU
+// together with the overhead of protection, or if the neighbour's MAC address is unknown.
+// (A packet that goes to an engine needs no neighbour.) The controller sends an ICMP
+// error, fragments the packet or resolves the neighbour. Re-injection is at REWRITE.
 
 #ifndef SLUICE_EXCEPTIONS_P4
 #define SLUICE_EXCEPTIONS_P4
@@ -20,7 +21,7 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NO_EGRESS_INTERFACE);
     }
 
-    // A layer-3 interface as port, VLAN tag (0: none), own MAC address and MTU
+    // Maps a layer-3 interface to its port, VLAN tag (0: none), MAC address, and MTU
     // in bytes of IP packet.
     table egress_interface {
         key = {
@@ -66,7 +67,7 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.fate == fate_t.CONTINUE) {
-            // A packet-out to a bare port names no interface.
+            // A packet-out to a port without interface has egress_l3_if 0.
             if (meta.egress_l3_if != 0 || meta.is_ip == 1) {
                 egress_interface.apply();
             }

@@ -5,8 +5,8 @@
 // never the next hop, so a route change invalidates no entry here.
 //
 // One kind of packet is not looked up: an ICMP error of this router about a packet
-// that an SA carried. It quotes plaintext, so it leaves by that packet's bundle or not
-// at all (RFC 4301, section 6).
+// that an SA carried. The error quotes plaintext. So the error leaves by the bundle of the
+// quoted packet, or is dropped (RFC 4301, section 6).
 
 #ifndef SLUICE_FLOW_CACHE_P4
 #define SLUICE_FLOW_CACHE_P4

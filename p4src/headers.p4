@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers on the wire. How IPv4 options and IPv6 extension headers are held
-// differs between architectures: arch.p4 defines ipv4_option_t and
-// ipv6_extension_t, and how many of each there are.
+// Defines the headers on the wire. The headers of IPv4 options and IPv6 extension
+// headers differ between architectures: arch.p4 defines ipv4_option_t and
+// ipv6_extension_t, and the largest number of each.
 
 #ifndef SLUICE_HEADERS_P4
 #define SLUICE_HEADERS_P4
@@ -48,7 +48,8 @@ header ipv6_t {
     ipv6_addr_t dst_addr;
 }
 
-// Looked at before it is taken into the stack of extension headers (RFC 8200, 4.5).
+// The IPv6 fragment header (RFC 8200, 4.5). The parser reads these fields by lookahead, and
+// then extracts the header as an ipv6_extension_t.
 header ipv6_fragment_t {
     bit<8>  next_header;
     bit<8>  reserved;
@@ -58,7 +59,7 @@ header ipv6_fragment_t {
     bit<32> identification;
 }
 
-// The fields common to TCP and SCTP; the rest of either header is payload here.
+// The fields that TCP and SCTP have in common. The rest of these headers counts as payload.
 header ports_t {
     bit<16> src_port;
     bit<16> dst_port;
@@ -83,9 +84,9 @@ header esp_t {
 }
 
 // Carries requests to an engine, and results back. The shim follows an Ethernet header
-// with the EtherType of the shim, and ends with the frame's own EtherType. The engine
-// returns the fields unchanged except for the kind. For a decrypted packet, it also sets
-// the bundle to that of the SA that decrypted the packet.
+// with the EtherType of the shim, and ends with the EtherType of the original frame. The
+// engine returns the fields unchanged except for the kind. For a decrypted packet, the
+// engine also sets the bundle to that of the SA that decrypted the packet.
 header shim_t {
     shim_kind_t kind;
     engine_t    engine;
@@ -96,8 +97,8 @@ header shim_t {
     bit<16>     ether_type;
 }
 
-// Goes before a punted packet. The punted packet itself is the frame as it was
-// received, its VLAN tag included.
+// Precedes a punted packet. The packet follows as the frame was received, with its
+// VLAN tag.
 @controller_header("packet_in")
 header packet_in_t {
     bit<16>       ingress_port;
@@ -108,19 +109,19 @@ header packet_in_t {
     punt_reason_t reason;
     stage_t       stage;
     origin_t      origin;
-    drop_reason_t drop_reason;          // of a dropped packet that the audit log wants, else NONE
-    bit<8>        is_local;             // 1: the inbound list was asked about a packet for this router
-    bundle_t      bundle;               // that the packet was decrypted by
-    verdict_t     verdict;              // of the outbound list, where it had one already
+    drop_reason_t drop_reason;          // of a dropped packet for the audit log; else NONE
+    bit<8>        is_local;             // 1: an inbound list was looked up for a packet to this router
+    bundle_t      bundle;               // the bundle that decrypted the packet; 0: none
+    verdict_t     verdict;              // of the outbound list, if that list gave one; else NONE
     bundle_t      sa_bundle;
     rule_t        rule;
-    list_t        list_id;              // of the stage that punted, or of that verdict
+    list_t        list_id;              // the inbound list if stage INBOUND punted; else the outbound list
     generation_t  generation;
-    list_t        inbound_list_id;      // whose verdict was applied already
+    list_t        inbound_list_id;      // the inbound list, if a stage after INBOUND punted
     generation_t  inbound_generation;
 }
 
-// Comes before a packet that the controller sends; see packet_io.p4.
+// Precedes a packet that the controller sends (packet_io.p4).
 @controller_header("packet_out")
 header packet_out_t {
     packet_out_kind_t kind;
@@ -133,8 +134,8 @@ header packet_out_t {
     vrf_t             vrf;
     l3_if_t           egress_l3_if;
     nexthop_id_t      nexthop_id;
-    bundle_t          bundle;           // that the packet, or the packet it is an error about, was decrypted by
-    bundle_t          sa_bundle;        // that a verdict of PROTECT names
+    bundle_t          bundle;           // decrypted this packet, or the packet that this ICMP error quotes; 0: none
+    bundle_t          sa_bundle;        // the bundle of a verdict PROTECT
     rule_t            rule;
     list_t            list_id;
     generation_t      generation;

@@ -4,24 +4,24 @@
 // or routed.
 //
 //   ESP to this router: a packet with a known SPI goes to the engine of its SA, and
-//       a fragment goes to the engine that reassembles. Others are dropped.
+//       a fragment goes to the engine that reassembles. ESP with an unknown SPI is dropped.
 //   In clear: the verdict of the interface's inbound list must be BYPASS.
 //   Decrypted: the verdict of the inbound list of the SA's SPD must be PROTECT, with
 //       the bundle that carried the packet.
-//   Re-injected: the verdict that was claimed must still be the list's verdict.
+//   Re-injected: the claimed verdict must have the current generation of the list.
 
 #ifndef SLUICE_IPSEC_INBOUND_P4
 #define SLUICE_IPSEC_INBOUND_P4
 
-// Fragments of ESP. Later fragments have no SPI. If first fragments went to the engine
-// of their SA, no engine would get all fragments of a packet. So all fragments of a VRF
-// go to one engine, without bundle or SA. That engine has every inbound SA of the VRF:
-// it reassembles the packet and decrypts it by the SPI.
+// Later fragments of ESP have no SPI. If first fragments went to the engine of their SA,
+// no engine would get all fragments of a packet. So all ESP fragments of a VRF go to one
+// engine, and the shim names neither bundle nor SA. That engine has every inbound SA of
+// the VRF. The engine reassembles the packet and finds the SA by the SPI.
 //
 // Fragments of ESP in UDP cannot be reassembled. Later fragments look like those of any
 // UDP datagram, for example of IKE, so the rules for UDP apply to them. A first fragment
-// that shows ESP is dropped under a reason of its own, and so the datagram is never
-// complete. Peers avoid such fragments by the path MTU.
+// with an ESP header is dropped under a separate reason, so the datagram is never
+// complete. Peers that respect the path MTU send no such fragments.
 
 control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     policy_lookup(stage_t.INBOUND) inbound;
@@ -39,7 +39,8 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.UNKNOWN_SPI);
     }
 
-    // SAs to this router, by the SPI that it chose itself (RFC 4301, 4.1).
+    // Inbound SAs by SPI. This router chose the SPIs, so the SPI alone identifies the SA in
+    // its VRF (RFC 4301, 4.1).
     table inbound_sa {
         key = {
             meta.vrf:    exact @name("vrf");
@@ -57,7 +58,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         decrypt(0, engine, 0);
     }
 
-    // The engine that puts fragments of ESP together; none: the VRF has no SA.
+    // Maps a VRF to the engine that reassembles ESP fragments. A VRF without SA has no entry.
     table reassembly_engine {
         key = {
             meta.vrf: exact @name("vrf");
@@ -81,7 +82,8 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NO_POLICY_BINDING);
     }
 
-    // The SPD of an interface. An interface without SPD has the explicit value "none".
+    // Maps an interface to the inbound list of its SPD. An interface without SPD has the
+    // action no_inbound_policy. An interface without an entry drops packets.
     table inbound_binding {
         key = {
             meta.ingress_l3_if: exact @name("l3_if");
@@ -95,8 +97,8 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         size = 1024;
     }
 
-    // The SPD that an SA was negotiated under, whatever interface it came in by; in
-    // its own VRF only.
+    // Maps a bundle, within its VRF, to the inbound list of its SPD. The interface by which
+    // the ESP packet arrived does not matter.
     table bundle_binding {
         key = {
             meta.vrf:    exact @name("vrf");

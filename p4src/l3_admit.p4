@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admits packets: from a known layer-3 interface, to this router's MAC address
-// or to a group, well formed, from and to addresses that may appear on a wire.
+// Admits packets that fulfil four conditions. They arrive on a known layer-3 interface.
+// Their destination MAC address is this router's or a group's. Their headers are well
+// formed. Their IP addresses may appear on a wire.
 
 #ifndef SLUICE_L3_ADMIT_P4
 #define SLUICE_L3_ADMIT_P4
 
-// ARP, LLDP and IS-IS: the only protocols beside IP that are let in, and the
-// only ones that a packet-out may send to a port.
+// Recognizes ARP, LLDP and IS-IS. Apart from IP, only these protocols are admitted. A
+// packet-out of kind TO_PORT may contain only these protocols.
 control non_ip(in headers_t hdr, inout metadata_t meta) {
     action listed(punt_reason_t reason) {
         meta.non_ip_reason = reason;
@@ -26,7 +27,7 @@ control non_ip(in headers_t hdr, inout metadata_t meta) {
         const entries = {
             (ETHERTYPE_ARP, _):  listed(punt_reason_t.ARP);
             (ETHERTYPE_LLDP, _): listed(punt_reason_t.LINK_PROTOCOL);
-            // IS-IS is carried in IEEE 802.3 frames, below 0x600, to three groups.
+            // IS-IS uses IEEE 802.3 frames, whose length field is below 0x600, and three groups.
             (0x0000 &&& 0xfc00, 0x0180c2000014): listed(punt_reason_t.LINK_PROTOCOL);
             (0x0400 &&& 0xfe00, 0x0180c2000014): listed(punt_reason_t.LINK_PROTOCOL);
             (0x0000 &&& 0xfc00, 0x0180c2000015): listed(punt_reason_t.LINK_PROTOCOL);
@@ -59,7 +60,7 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NO_INTERFACE);
     }
 
-    // A port, or a VLAN on a port, as a layer-3 interface. VLAN 0 is untagged.
+    // Maps a port and a VLAN (0: untagged) to a layer-3 interface, its VRF and its role.
     table l3_interface {
         key = {
             meta.ingress_port: exact @name("ingress_port");
@@ -81,7 +82,7 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NOT_FOR_ROUTER);
     }
 
-    // The unicast MAC addresses that an interface answers to.
+    // The unicast MAC addresses of each interface.
     table router_mac {
         key = {
             meta.ingress_l3_if:    exact @name("l3_if");
@@ -104,7 +105,7 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         ipv4_martian_counter.count();
     }
 
-    // RFC 1812 (5.3.7), RFC 6890.
+    // Addresses that must not appear on a wire (RFC 1812, 5.3.7; RFC 6890).
     table ipv4_martian {
         key = {
             hdr.ipv4.src_addr: ternary @name("src_addr");
@@ -137,8 +138,9 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         ipv6_martian_counter.count();
     }
 
-    // RFC 4291 (2.5, 2.7), RFC 6890. The unspecified address is a source only in
-    // duplicate address detection (RFC 4862), to a link-local group.
+    // Addresses that must not appear on a wire (RFC 4291, 2.5 and 2.7; RFC 6890). The
+    // unspecified address is a valid source only in packets to a link-local group, for
+    // duplicate address detection (RFC 4862).
     table ipv6_martian {
         key = {
             hdr.ipv6.src_addr: ternary @name("src_addr");
@@ -171,8 +173,8 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
     action well_formed() {
     }
 
-    // Headers that contradict themselves, each kind under its own name. The
-    // first entry that matches decides.
+    // Drops packets whose headers contradict each other, each kind under its own reason.
+    // The first matching entry decides.
     table header_check {
         key = {
             meta.malformed:        ternary;
@@ -189,7 +191,7 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
             refuse;
             well_formed;
         }
-        const default_action = refuse(drop_reason_t.MALFORMED);   // a length deficit
+        const default_action = refuse(drop_reason_t.MALFORMED);   // length_deficit is not 0
         const entries = {
             (1, fragment_t.WHOLE, _, _, _, _, _, _, _): refuse(drop_reason_t.MALFORMED);
             (1, _, _, _, _, _, _, _, _): refuse(drop_reason_t.FRAGMENT_TOO_SHORT);
@@ -208,7 +210,7 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.MARTIAN);
     }
 
-    // This router's own addresses, which nobody else sends from.
+    // This router's own addresses. Received packets must not have them as source.
     table own_source_ipv4 {
         key = {
             meta.vrf:          exact @name("vrf");
@@ -239,8 +241,9 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.fate == fate_t.CONTINUE && meta.entry == stage_t.ADMIT) {
-            // A neighbour advertisement to a group. While we run duplicate address detection,
-            // a node that has our address answers from that address (RFC 4862, 5.4.4).
+            // A neighbour advertisement to a group. If another node has the address for which
+            // this router runs duplicate address detection, the node answers from that
+            // address (RFC 4862, 5.4.4).
             bool answers_duplicate_detection = meta.is_group == 1 && meta.ttl == 255
                 && meta.protocol == PROTOCOL_ICMPV6 && meta.dst_port[15:8] == 136;
 
@@ -265,7 +268,7 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
                     drop_packet(meta, drop_reason_t.UNLISTED_PROTOCOL);
                 }
             }
-            // The outer header of what the engine encrypted is this router's own.
+            // Encrypted packets from the engine have this router's own address as outer source.
             if (meta.fate == fate_t.CONTINUE) {
                 if (hdr.ipv4.isValid()) {
                     ipv4_martian.apply();

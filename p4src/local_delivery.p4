@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sends packets for this router to the CPU under the reason that meters them.
-// Packets of link scope (groups, link-local addresses, neighbour discovery) end
-// here and are never routed.
+// Sends packets for this router to the CPU. The punt reason selects their meter.
+// Packets of link scope (groups, link-local addresses, neighbour discovery) are
+// delivered or dropped at this stage, and never routed.
 
 #ifndef SLUICE_LOCAL_DELIVERY_P4
 #define SLUICE_LOCAL_DELIVERY_P4
 
-// Is the packet for this router? Policy asks as well as delivery.
+// Sets is_local if the packet is for this router. Policy and delivery use the result.
 control local_lookup(in headers_t hdr, inout metadata_t meta) {
     action deliver_local() {
         meta.is_local = 1;
     }
 
-    // This router's addresses and the groups it listens to, by VRF. The
-    // controller writes one entry for each address, and one for each range of
-    // link-local groups.
+    // This router's addresses and multicast groups, by VRF. The controller writes
+    // one entry for each address, and one for each range of link-local groups.
     table local_ipv4 {
         key = {
             meta.vrf:          exact @name("vrf");
@@ -63,9 +62,9 @@ control local_delivery(inout metadata_t meta) {
     action forward() {
     }
 
-    // The first entry that matches decides. dst_port holds type and code of
-    // ICMPv6: neighbour discovery is 133 to 137 (RFC 4861), valid only with the
-    // hop limit that no forwarded packet can have, and never in fragments (RFC 6980).
+    // The first matching entry decides. dst_port holds the type and code of ICMPv6.
+    // Neighbour discovery has types 133 to 137 (RFC 4861). It is valid only with hop limit
+    // 255, which no forwarded packet has, and only in whole packets (RFC 6980).
     table delivery {
         key = {
             meta.is_local:       ternary;

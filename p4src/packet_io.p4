@@ -3,18 +3,19 @@
 // Decides at which stage each packet of the controller enters the pipeline.
 //
 //   TO_PORT       a listed non-IP frame, out of an interface (egress_l3_if) or
-//                 a bare port (egress_port). Any other frame is
+//                 a port without interface (egress_port). Any other frame is
 //                 dropped, so that no packet bypasses policy by the CPU port.
-//   LOCAL_ORIGIN  an IP packet of this router. If it names an egress interface, it
-//                 has its MAC addresses already. Otherwise routing finds both.
-//                 If it names a bundle, it leaves by that bundle's SA.
+//   LOCAL_ORIGIN  an IP packet of this router. If the header names an egress interface,
+//                 the packet has its MAC addresses already. Otherwise routing finds the
+//                 interface and the MAC addresses. If the header names a bundle, the
+//                 packet leaves by the SA of that bundle.
 //   REINJECT      a punted packet continues at the stage that punted it, with the
 //                 fields of the punt.
 
 #ifndef SLUICE_PACKET_IO_P4
 #define SLUICE_PACKET_IO_P4
 
-// Any of origin_t, whose values fill two bits.
+// Matches every value of origin_t. The values have two bits.
 #define KNOWN_ORIGIN (origin_t)0 &&& (origin_t)0xfc
 
 control packet_io(inout headers_t hdr, inout metadata_t meta) {
@@ -33,13 +34,14 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         meta.egress_l3_if = hdr.packet_out.egress_l3_if;
     }
 
-    // With a bundle: an ICMP error about what that bundle carried (flow_cache.p4).
+    // If the packet-out names a bundle, the packet is an ICMP error about a packet that this
+    // bundle decrypted (flow_cache.p4).
     action local_origin_to_routing() {
         meta.entry = stage_t.ROUTING;
         meta.origin = origin_t.LOCAL;
     }
 
-    // The verdict is the inbound list's.
+    // Claims a verdict of the inbound list.
     action reinject_inbound() {
         meta.entry = stage_t.INBOUND;
         meta.origin = hdr.packet_out.origin;
@@ -50,8 +52,9 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         meta.inbound.claim_rule = hdr.packet_out.rule;
     }
 
-    // The verdict is the outbound list's; the inbound list has let the packet
-    // pass, as what it accepts of a packet that came in this way.
+    // Claims the outbound list's verdict, if the packet-out has one. Also claims the verdict
+    // by which the inbound list accepted the packet (`passed_as`): BYPASS if the packet
+    // arrived in clear, PROTECT if a bundle carried it, NONE if this router sent it.
     action reinject(verdict_t passed_as) {
         meta.entry = hdr.packet_out.stage;
         meta.origin = hdr.packet_out.origin;
@@ -67,7 +70,8 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         meta.outbound.claim_rule = hdr.packet_out.rule;
     }
 
-    // The same for what this router made for an interface, MAC addresses and all.
+    // Claims the outbound list's verdict for a packet that this router sends by a given
+    // interface. The packet has its MAC addresses already.
     action reinject_local() {
         meta.entry = hdr.packet_out.stage;
         meta.origin = origin_t.LOCAL;
@@ -111,13 +115,14 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         const entries = {
             (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, 1, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
             (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, punt_reason_t.NONE, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            // A bare port must be one: neither the CPU's, nor the drop port, nor none at all.
+            // Without an interface, the port must be a real one: neither the CPU port (510) nor the
+            // drop port (511), nor a number above.
             (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 510 &&& 0xfffe, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.TO_PORT, _, _, _, 0, _, 0 &&& 0xfe00, _, _, _): to_port();
             (packet_out_kind_t.TO_PORT, _, _, _, 0, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.TO_PORT, _, _, _, _, _, _, _, _, _): to_port();
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, 0, _, _): refuse(drop_reason_t.PACKET_OUT_NOT_ALLOWED);
-            // A destination that is not the packet's last would be judged by the wrong rules.
+            // With a source route, rules would not match the packet's final destination.
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, _, _, _, _, _, 1): refuse(drop_reason_t.SOURCE_ROUTE);
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, _, 0, _, _, _, _, _): local_origin_to_routing();
             (packet_out_kind_t.LOCAL_ORIGIN, _, _, 0, _, _, _, _, _, _): local_origin_to_interface();
@@ -126,7 +131,7 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.LOCAL, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.REINJECT, stage_t.INBOUND, origin_t.ENCRYPTED, _, _, _, _, _, _, _): refuse(drop_reason_t.PACKET_OUT_INVALID);
             (packet_out_kind_t.REINJECT, stage_t.INBOUND, KNOWN_ORIGIN, _, _, _, _, _, _, _): reinject_inbound();
-            // An interface without a next hop: the frame that the host made for it.
+            // A packet with an interface but without a next hop is a frame of the host stack.
             (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, 0, _, _, _, _, _): reinject(verdict_t.NONE);
             (packet_out_kind_t.REINJECT, stage_t.OUTBOUND, origin_t.LOCAL, _, _, 0, _, _, _, _): reinject_local();
             (packet_out_kind_t.REINJECT, stage_t.REWRITE, origin_t.LOCAL, _, 0, _, _, _, _, _): reinject(verdict_t.NONE);
@@ -148,7 +153,8 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
             meta.bundle = hdr.packet_out.bundle;
             packet_out_kind.apply();
             hdr.packet_out.setInvalid();
-            // Delivery, which comes after stage INBOUND, looks at what admission found.
+            // A packet that enters at INBOUND skips l3_admit.p4, but local_delivery.p4 needs
+            // is_group_frame.
             if (meta.entry == stage_t.INBOUND && meta.bundle == 0) {
                 meta.is_group_frame = hdr.ethernet.dst_addr[40:40];
             }

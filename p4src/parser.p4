@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From Ethernet to the ports. Nothing here drops: inconsistent headers are
-// flagged in the metadata, and l3_admit decides, so that every loss has a name.
+// Parses a frame from Ethernet to the ports. The parser drops nothing: it flags
+// inconsistent headers in the metadata, and l3_admit.p4 drops such packets by reason.
 //
 //   Ethernet [VLAN or shim] --> IPv4 [options] ----+--> TCP, SCTP: ports
 //                   \-> IPv6 [extensions] -+--> UDP: ports [--> ESP in UDP]
 //                                          +--> ICMP, ICMPv6, ESP
 //
-// Ports are read from whole packets and first fragments only. How far options
-// and extension headers can be walked differs between architectures: each has
-// an option_states.p4, included into this parser. Headers that RFC 4301 (section
-// 4.4.1.1) looks behind are hop-by-hop, routing, destination options, fragment.
+// Ports are read from whole packets and first fragments only. Architectures differ in
+// the options and extension headers that they can walk. So each architecture has an
+// option_states.p4, which this parser includes. The parser walks the extension headers
+// that RFC 4301 (section 4.4.1.1) lists: hop-by-hop, routing, destination options, fragment.
 
 #ifndef SLUICE_PARSER_P4
 #define SLUICE_PARSER_P4
 
-// Selects the header behind all IP headers, by protocol number. ICMP and ICMPv6 are
-// read over either IP version: rules may name the type of both.
+// Selects the parser state for the header after all IP headers, by protocol number. Rules
+// may match ICMP and ICMPv6 types over either IP version. So IPv4 and IPv6 parse both.
 #define TRANSPORT_STATES          \
     PROTOCOL_ICMP:   parse_icmp;  \
     PROTOCOL_ICMPV6: parse_icmp;  \
@@ -92,7 +92,8 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
         transition parse_ipv4_payload;
     }
 
-    // RFC 3128: would replace the flags of a TCP header whose ports have passed.
+    // A fragment with offset 8. After reassembly it would replace the TCP flags of the first
+    // fragment, although policy has passed that fragment (RFC 3128).
     state overlapping_fragment {
         meta.overlaps_header = 1;
         transition later_fragment;
@@ -129,7 +130,7 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
         }
     }
 
-    // parse_ipv4_options, parse_ipv6_extension, parse_ipv6_routing,
+    // Defines parse_ipv4_options, parse_ipv6_extension, parse_ipv6_routing,
     // parse_ipv6_fragment and parse_nat_traversal.
 #include "option_states.p4"
 
@@ -153,9 +154,9 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
         }
     }
 
-    // RFC 3948: a keep-alive is a single byte, a zero marker announces IKE,
-    // anything else is the SPI of an ESP packet. The bytes read here lie inside the
-    // IP packet only if summary.p4 says so (has_esp).
+    // Four zero bytes after the UDP header announce IKE; any other value is the SPI of an
+    // ESP packet (RFC 3948). A keep-alive is a single byte. The four bytes may be padding
+    // behind the IP packet, so summary.p4 decides whether the packet has ESP (has_esp).
     state parse_nat_traversal_marker {
         transition select(packet.lookahead<bit<32>>()) {
             0:       accept;

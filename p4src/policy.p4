@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One ordered list of an SPD, as the pipeline knows it: a cache of verdicts that
-// the controller found by searching the list (RFC 4301, 4.4.1; the result of an
-// ordered search may be cached by exact match because the key holds everything
-// that any rule looks at). Stages 4 and 7 have an instance each.
+// Looks a packet up in one list of an SPD. The pipeline holds no rules, but a cache of
+// verdicts that the controller found by searching the list (RFC 4301, 4.4.1). The key
+// holds every field that a rule can match. So the result of an ordered search can be
+// cached by exact match. The stages INBOUND and OUTBOUND have one instance each.
 //
-// Every flow carries the epoch that it was installed in, and is valid only while
-// its list has that epoch: one write to list_state retires all flows at once. A
-// list without an epoch gives no verdict.
+// A flow has the epoch in which it was installed, and is valid only while its list has
+// that epoch. So one write to list_state retires all flows of a list. A list without an
+// epoch gives no verdict.
 //
-// A fragment matches the rule that its datagram matches (RFC 4301, section 7). Fragments
-// are cached only where all rules that they could match agree; all others go to the
-// CPU, which assigns them to their datagram by the identification field.
+// A fragment matches the rule that its datagram matches (RFC 4301, section 7). The verdict
+// of a fragment is cached only if all rules that the fragment could match agree. Other
+// fragments go to the CPU, which finds their datagram by the identification field.
 
 #ifndef SLUICE_POLICY_P4
 #define SLUICE_POLICY_P4
@@ -111,7 +111,8 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
                 policy.verdict = policy.claim_verdict;
                 policy.bundle = policy.claim_bundle;
                 policy.rule = policy.claim_rule;
-                // At another stage the claim repeats what was counted when it was applied.
+                // Counts a claim only at the stage where the packet enters. The other stage
+                // counted its verdict before the punt.
                 if (meta.entry == own_stage) {
                     rule_claim_counter.count(policy.rule);
                 }

@@ -19,7 +19,7 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
         meta.punt_reason = punt_reason_t.AUDIT;
     }
 
-    // The reasons that are auditable events (RFC 4301, section 5.2).
+    // The drop reasons that the audit log records (RFC 4301, section 5.2).
     table audited_drop {
         key = {
             meta.drop_reason: exact @name("drop_reason");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last stage: MAC addresses, VLAN tag, TTL and IPv4 checksum.
+// Sets the MAC addresses, VLAN tag, TTL and IPv4 checksum of a packet that leaves.
 
 #ifndef SLUICE_REWRITE_P4
 #define SLUICE_REWRITE_P4
@@ -13,8 +13,9 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.checksum = hdr.ipv4.checksum + checksum_difference;
     }
 
-    // RFC 1624: decrementing the TTL adds 0x0100 to the checksum in one's complement.
-    // The result must not be 0xffff, so sums from 0xfeff on take the end-around carry.
+    // RFC 1624: decrementing the TTL adds 0x0100 to the checksum, in one's-complement
+    // arithmetic. The result must not be 0xffff. So from 0xfeff on, the end-around carry
+    // is added: 0xfeff becomes 0x0000.
     table ipv4_hop {
         key = {
             hdr.ipv4.checksum: ternary;
@@ -36,7 +37,8 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
                 hdr.ethernet.dst_addr = meta.neighbor_mac;
             }
 
-            // Packets made by this router, and the engine's outer header, are at their first hop.
+            // Decrements the TTL of forwarded packets only. Packets that this router or an engine
+            // made keep their TTL.
             if (meta.origin == origin_t.TRANSIT || meta.origin == origin_t.DECRYPTED) {
                 if (hdr.ipv4.isValid()) {
                     ipv4_hop.apply();
@@ -46,7 +48,7 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
             }
 
             if (meta.shim_kind != shim_kind_t.NONE) {
-                // The engine's port is no interface of the network's.
+                // to_engine (sa_bundle.p4) removes the VLAN tag.
             } else if (meta.egress_vlan_id != 0) {
                 if (!hdr.vlan.isValid()) {
                     hdr.vlan.setValid();

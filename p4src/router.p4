@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The router: the list of its stages in order. Each stage is a file of its own, and
-// tests first whether it applies to the packet: a drop, a punt or a later entry
-// stage (packet_io.p4) skips it. Compiled through v1model/main.p4 or tna/main.p4.
+// Lists the stages of the router in order. Each stage is a separate file, and first tests
+// whether it applies to the packet. After a drop or a punt, the remaining stages are
+// skipped. A packet-out skips the stages before the one at which it enters
+// (packet_io.p4). v1model/main.p4 and tna/main.p4 include this file.
 
 #ifndef SLUICE_ROUTER_P4
 #define SLUICE_ROUTER_P4

@@ -5,9 +5,9 @@
 //   ipv4_fib, ipv6_fib --+------------------------> nexthop --> interface,
 //   (vrf, prefix)        \-> nexthop_group (hash) -/            neighbour MAC
 //
-// A route with a single next hop skips the group table: multipath costs
-// nothing where it is not used. Next hops and groups are shared by routes, so
-// a neighbour that changes its MAC address is one write.
+// A route with a single next hop skips the group table, so multipath does not
+// slow such routes down. Routes share next hops and groups. So a new MAC address
+// of a neighbour needs only one write.
 
 #ifndef SLUICE_ROUTING_P4
 #define SLUICE_ROUTING_P4
@@ -63,7 +63,8 @@ control fib(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.options_unparsed == 1 && meta.entry == stage_t.ADMIT) {
-            // The options may contain a source route. The controller checks, and re-injects here.
+            // The options may contain a source route. The controller checks the options, and
+            // re-injects the packet at this stage.
             punt_packet(meta, stage_t.ROUTING, punt_reason_t.IP_OPTIONS);
         } else if (hdr.ipv4.isValid()) {
             ipv4_fib.apply();

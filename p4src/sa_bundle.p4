@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a bundle, in its own VRF, to the SA that serves it now, so that a rekey is one
-// write and not one for each flow; and the way to the engine.
+// Maps a bundle, within its VRF, to its current outbound SA. So a rekey is one write, not
+// one write for each flow. Adds the shim and sends packets to the engine of their SA.
 
 #ifndef SLUICE_SA_BUNDLE_P4
 #define SLUICE_SA_BUNDLE_P4
@@ -49,7 +49,7 @@ control to_engine(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, drop_reason_t.NO_ENGINE);
     }
 
-    // An engine whose port is down: its SAs still name it.
+    // Drops packets to an engine whose port is down. The engine's SAs stay in the tables.
     action engine_down() {
         drop_packet(meta, drop_reason_t.NO_ENGINE);
         engine_counter.count();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Extracts the facts common to IPv4 and IPv6, so that later stages need one test.
+// Copies to metadata what IPv4 and IPv6 headers have in common, so that later stages do
+// not distinguish the versions.
 
 #ifndef SLUICE_SUMMARY_P4
 #define SLUICE_SUMMARY_P4
@@ -37,7 +38,8 @@ control summary(in headers_t hdr, inout metadata_t meta) {
             }
         }
 
-        // A separate assignment, because hardware computes one step a stage.
+        // These lengths are computed in a second step, because hardware computes only one
+        // step in each of its stages.
         if (meta.is_ip == 1) {
             meta.outer_length = meta.ip_length;
             meta.transport_length = meta.ip_length |-| meta.header_length;

@@ -68,7 +68,7 @@ def describe_crates(manifest: str, crate: str) -> list[str]:
     }
     numbers: dict[str, int] = {}
     texts: list[str] = []
-    lines = [f"Rust crates compiled into it ({len(found)}, of https://crates.io):", ""]
+    lines = [f"Rust crates compiled into this package ({len(found)}, from https://crates.io):", ""]
     for package in found:
         licence = package["license"] or f"see {package['license_file']}"
         references = []
@@ -81,7 +81,9 @@ def describe_crates(manifest: str, crate: str) -> list[str]:
         if not references:
             references = [path for name, path in COMMON.items() if name in licence]
         if not references:
-            sys.exit(f"licences: {package['name']} {package['version']} ({licence}) has no text")
+            sys.exit(
+                f"licences: {package['name']} {package['version']} ({licence}): no licence text"
+            )
         lines.append(
             f"  {package['name']} {package['version']}: {licence}; {', '.join(references)}"
         )
@@ -92,7 +94,10 @@ def describe_crates(manifest: str, crate: str) -> list[str]:
 
 def describe_python(site_packages: Path) -> list[str]:
     """Returns one line for each Python package, with its licence."""
-    lines = ["Python packages in it, with their texts beside them in *.dist-info:", ""]
+    lines = [
+        "Python packages in this package; their *.dist-info folders have the licence texts:",
+        "",
+    ]
     for path in sorted(site_packages.glob("*.dist-info/METADATA")):
         fields = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
         if fields["Name"] == "sluice":
@@ -105,13 +110,13 @@ def describe_python(site_packages: Path) -> list[str]:
         short = (fields["License"] or "").splitlines()[:1]
         licence = fields["License-Expression"] or ", ".join(classified) or "".join(short)
         if not licence:
-            sys.exit(f"licences: {fields['Name']} does not say its licence")
+            sys.exit(f"licences: {path} of {fields['Name']} names no licence")
         lines.append(f"  {fields['Name']} {fields['Version']}: {licence}")
     return lines
 
 
 def main() -> None:
-    """Prints the list of the Python packages, then that of the crates."""
+    """Prints the list of the Python packages, then the list of the crates."""
     manifest, crate, *site_packages = sys.argv[1:]
     lines = [line for path in site_packages for line in (*describe_python(Path(path)), "")]
     print("\n".join(lines + describe_crates(manifest, crate)))

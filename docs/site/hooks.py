@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MkDocs hooks: pages from outside docs/, and the commands' own help as pages.
+"""Adds pages to the documentation site: Markdown files outside docs/, and the commands' help texts.
 
-A README elsewhere in the repository is the page `repository/<its path>`. Links between Markdown
-files are written as paths in the repository, so that they work there too; here they are made links
-between pages. A link to a file that is no page keeps its text.
+MkDocs calls these hooks. The file PATH outside docs/ becomes the page `repository/PATH`. Links
+between Markdown files are paths in the repository, so they work there too. The hooks turn them into
+links between pages. A link to a file that is no page becomes plain text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMANDS = {
     "sluice-switch": "switch/target/release/sluice-switch",
     "sluice-esp": "switch/target/release/sluice-esp",
 }
-# Commands that a program's own help has below its options, not in its list.
+# Subcommands that a program's help does not list under `Commands:`.
 UNLISTED = {"sluice-esp": ["ctl"]}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"[{text}]({relpath(source, dirname(page.file.src_uri) or '.')}{anchor})"
         if (ROOT / path).exists():
             return text
-        raise PluginError(f"{here}: the link to {target} leads to no file")
+        raise PluginError(f"{here}: the link to {target} names a file that does not exist")
 
     return LINK.sub(turned, markdown)
 
@@ -68,17 +68,17 @@ def _repository_path(source: str) -> str:
 
 
 def _outside_pages(config: MkDocsConfig) -> Iterator[str]:
-    """The files outside docs/ that the navigation names."""
+    """Yields the paths of the files outside docs/ that the navigation names."""
     yield from re.findall(rf"{REPOSITORY}/([^'\"]+\.md)", str(config.nav))
 
 
 def _help_page(name: str, program: Path) -> Iterator[str]:
-    """Yields the lines of a page with the help of a command and of all below it."""
+    """Yields the lines of a page with the help of a command and of all its subcommands."""
     if not program.exists():
-        raise PluginError(f"{program} is not built: make setup")
+        raise PluginError(f"{program} is not built: run make setup")
     yield f"# The {name} command"
     yield ""
-    yield f"What `{name} --help` says, and `--help` of every command below it."
+    yield f"The output of `{name} --help`, and of `--help` for each of its subcommands."
     yield from _help(program, [name])
     for command in UNLISTED.get(name, ()):
         yield from _help(program, [name, command])

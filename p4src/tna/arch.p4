@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TNA (Tofino 1): what the shared files take from the architecture.
+// Defines for TNA (Tofino 1) the macros, headers and sizes that the shared files use.
 
 #ifndef SLUICE_ARCH_P4
 #define SLUICE_ARCH_P4
@@ -14,15 +14,15 @@
 #define IDLE_TIMEOUT idle_timeout = true;
 
 #define ARCH_PARSER_LOCALS Checksum() ipv4_checksum;
-// Over the fixed header, in the state that extracts it; with options it says
-// nothing (main.p4).
+// Verifies the checksum over the fixed header. With options the result is
+// meaningless, so main.p4 clears it.
 #define CHECK_IPV4_CHECKSUM                                     \
     ipv4_checksum.add(hdr.ipv4);                                \
     meta.checksum_error = (bit<1>)ipv4_checksum.verify();
 
-// The parser cannot skip by a length that it reads: IPv4 options stay in the
-// payload and are punted, IPv6 extension headers are walked while they are of
-// eight bytes, which the fragment header always is.
+// The parser cannot skip a variable length. So IPv4 options stay in the payload, and
+// packets with options are punted. The parser walks only IPv6 extension headers of
+// eight bytes. A fragment header always has eight bytes.
 header ipv4_option_t {
     bit<32> word;
 }
@@ -36,13 +36,13 @@ header ipv6_extension_t {
 #define IPV4_OPTIONS 1
 #define IPV6_EXTENSIONS 2
 
-// Capacity: placed in TCAM and SRAM, so far below what the software targets hold.
+// Capacities. The tables are in TCAM and SRAM, so they are far smaller than in software.
 #define IPV4_FIB_SIZE 12288
 #define IPV6_FIB_SIZE 4096
 #define L3_INTERFACES 4096
 #define IPV4_FLOWS 65536
 #define IPV6_FLOWS 16384
-#define RULES 2048                // counters, by rule id
+#define RULES 2048                // size of the rules' counters
 #define MULTIPATH_GROUP_SIZE 64
 
 #endif

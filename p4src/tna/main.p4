@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The router for TNA (Tofino 1). All is decided in ingress; what a port adds to
-// the frame (intrinsic metadata) is skipped in either parser.
+// Binds the router to TNA (Tofino 1). Ingress makes all decisions, and packets bypass
+// egress. The parsers skip the intrinsic metadata in front of the frame.
 
 #include "arch.p4"
 #include "../router.p4"
@@ -40,11 +40,11 @@ control tna_ingress(inout headers_t hdr, inout metadata_t meta,
         if (ig_prsr_md.parser_err != 0) {
             meta.malformed = 1;
         }
-        // The checksum did not cover the whole header; the controller verifies it.
+        // The parser's checksum does not cover the options. The controller verifies the checksum.
         if (meta.options_unparsed == 1) {
             meta.checksum_error = 0;
         }
-        // The protocol behind the extension headers that the parser walked.
+        // Sets the protocol after the extension headers that the parser walked.
         if (hdr.ipv6_extension[1].isValid()) {
             meta.protocol = hdr.ipv6_extension[1].next_header;
             meta.extensions_length = 16;

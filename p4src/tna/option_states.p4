@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TNA: what the parser can walk of IPv4 options and IPv6 extension headers.
-// Included into frame_parser (parser.p4).
+// Defines the parser states for IPv4 options and IPv6 extension headers on TNA.
+// frame_parser (parser.p4) includes this file.
 
     state parse_ipv4_options {
         meta.options_unparsed = 1;
@@ -13,12 +13,12 @@
         transition accept;
     }
 
-    // Whether segments are left is for the CPU to read.
+    // The CPU reads whether segments are left.
     state parse_ipv6_routing {
         transition chain_too_deep;
     }
 
-    // Only extension headers of eight bytes (length field 0).
+    // Walks only extension headers of eight bytes (length field 0).
     state parse_ipv6_extension {
         transition select(packet.lookahead<bit<16>>()[7:0]) {
             0:       extract_ipv6_extension;
@@ -61,7 +61,7 @@
         }
     }
 
-    // A fragment header behind another extension header.
+    // Parses a fragment header after another extension header.
     state parse_ipv6_fragment_behind_extension {
         packet.extract(hdr.ipv6_extension[1]);
         transition select(hdr.ipv6_extension[1].body[47:35], hdr.ipv6_extension[1].body[32:32]) {
@@ -86,8 +86,8 @@
         }
     }
 
-    // Below 16 bytes of UDP there is no room for an ESP header. Frames on the wire
-    // have 60 bytes, so there always is something to look at.
+    // A UDP datagram below 16 bytes has no room for an ESP header. Frames on the wire have
+    // at least 60 bytes, so the lookahead always finds four bytes.
     state parse_nat_traversal {
         transition select(hdr.udp.length) {
             0 &&& 0xfff0: accept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TNA: a meter for each punt reason, in packets.
+// Meters each punt reason in packets (on TNA).
 
 #ifndef SLUICE_POLICER_P4
 #define SLUICE_POLICER_P4

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// v1model: what the shared files take from the architecture.
+// Defines for v1model the macros, headers and sizes that the shared files use.
 
 #ifndef SLUICE_ARCH_P4
 #define SLUICE_ARCH_P4
@@ -14,18 +14,18 @@
 
 #define IDLE_TIMEOUT support_timeout = true;
 
-// Checksums are verified in a control of their own (checksum.p4).
+// A separate control verifies checksums (v1model_verify_checksum in main.p4).
 #define CHECK_IPV4_CHECKSUM
 #define ARCH_PARSER_LOCALS
 
-// One IPv4 option (RFC 791, 3.1): the kind, then all of the rest of it. An
-// end-of-list option holds whatever padding follows.
+// One IPv4 option (RFC 791, 3.1): its kind and its other bytes. The body of an
+// end-of-list option holds the padding.
 header ipv4_option_t {
     bit<8>      kind;
     varbit<312> body;
 }
 
-// One IPv6 extension header, a fragment header too.
+// One IPv6 extension header. Fragment headers are held in the same form.
 header ipv6_extension_t {
     bit<8>        next_header;
     bit<8>        length;
@@ -35,13 +35,13 @@ header ipv6_extension_t {
 #define IPV4_OPTIONS 10
 #define IPV6_EXTENSIONS 6
 
-// Capacity.
+// Capacities.
 #define IPV4_FIB_SIZE 2097152
 #define IPV6_FIB_SIZE 1048576
 #define L3_INTERFACES 4096
 #define IPV4_FLOWS 1048576
 #define IPV6_FLOWS 1048576
-#define RULES 65536                // counters, by rule id
+#define RULES 65536                // size of the rules' counters
 #define MULTIPATH_GROUP_SIZE 64
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The router for v1model: sluice-switch and BMv2's simple_switch.
+// Binds the router to v1model, for sluice-switch and BMv2's simple_switch_grpc.
 
 #include "arch.p4"
 #include "../router.p4"
@@ -54,8 +54,9 @@ control v1model_verify_checksum(inout headers_t hdr, inout metadata_t meta) {
 
 control v1model_ingress(inout headers_t hdr, inout metadata_t meta,
                         inout standard_metadata_t standard_metadata) {
-    // Bytes in front of the IP header. Of a packet-out only its frame counts,
-    // and the controller answers for that.
+    // Bytes from the start of the frame to the IP header. In a packet-out, the packet-out
+    // header is not subtracted, so a frame that is too short may pass. The controller
+    // sends only complete frames.
     bit<16> link_length = 14;
     bit<16> frame_deficit = 0;
 
@@ -89,7 +90,7 @@ control v1model_ingress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-// All is decided in ingress.
+// Empty, because ingress makes all decisions.
 control v1model_egress(inout headers_t hdr, inout metadata_t meta,
                        inout standard_metadata_t standard_metadata) {
     apply { }

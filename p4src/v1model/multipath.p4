@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// v1model: one of several weighted next hops, by a hash over the flow.
+// Selects one of several weighted next hops by a hash of the flow (on v1model).
 
 #ifndef SLUICE_MULTIPATH_P4
 #define SLUICE_MULTIPATH_P4
@@ -15,8 +15,8 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
         seed = value;
     }
 
-    // Routers in a row must not choose alike: each sets a seed of its own as the
-    // default action.
+    // Routers along a path must not make the same choices. So the controller gives each
+    // router its own seed, as the default action.
     table hash_seed {
         actions = {
             set_hash_seed;
@@ -28,8 +28,8 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
         meta.nexthop_id = nexthop_id;
     }
 
-    // A group that does not exist, or has no live member, leaves the next hop at
-    // 0, which no next hop is.
+    // If the group does not exist or has no live member, nexthop_id stays 0. No next
+    // hop has this number.
     @max_group_size(MULTIPATH_GROUP_SIZE)
     table nexthop_group {
         key = {
@@ -46,8 +46,8 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         hash_seed.apply();
-        // Only the first fragment carries ports, and all fragments must take one
-        // path, so fragments are hashed by their addresses only.
+        // Only first fragments have ports, and all fragments of a datagram must take the
+        // same path. So the hash of a fragment includes neither ports nor protocol.
         if (meta.fragment == fragment_t.WHOLE) {
             protocol = meta.protocol;
             ports = meta.src_port ++ meta.dst_port;
@@ -61,8 +61,9 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
                  { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, hdr.ipv6.flow_label, 4w0, protocol, ports },
                  33w0x100000000);
         }
-        // A CRC is linear: a seed among its input would turn all choices alike.
-        // The carries of a sum do not.
+        // A CRC is linear: a seed in its input changes all hashes by the same XOR. Flows that
+        // share a next hop on one router would then share one on the next router. An
+        // addition is not linear, because it has carries.
         meta.flow_hash = meta.flow_hash + seed;
         nexthop_group.apply();
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// v1model: IPv4 options and IPv6 extension headers of any length, walked one by
-// one, and lengths that are computed on the way. Included into frame_parser
-// (parser.p4).
+// Defines the parser states for IPv4 options and IPv6 extension headers on v1model. The
+// states walk options and headers of any length one by one, and add up the lengths.
+// frame_parser (parser.p4) includes this file.
 
     state parse_ipv4_options {
         meta.options_left = ((bit<8>)hdr.ipv4.ihl - 5) << 2;
@@ -83,8 +83,9 @@
         transition accept;
     }
 
-    // A routing header of type 0 with segments left is a source route (RFC 5095). A
-    // header of another type names a destination that policy has not seen (RFC 8200, 4.4).
+    // A routing header of type 0 with segments left is a source route (RFC 5095). A routing
+    // header of another type with segments left names a destination that policy does not
+    // see (RFC 8200, 4.4).
     state extract_ipv6_extension {
         bit<32> fixed = packet.lookahead<bit<32>>();
         bit<8> length = fixed[23:16];
@@ -130,8 +131,8 @@
         }
     }
 
-    // A fragment of a fragment. No host sends one, and policy cannot know its protocol
-    // and ports before reassembly.
+    // A fragment of a fragment. No host sends such a packet, and policy cannot know the
+    // protocol and ports before reassembly.
     state nested_fragment {
         meta.fragment = fragment_t.WHOLE;
         transition malformed;
@@ -155,8 +156,8 @@
         transition parse_ipv6_after_extension;
     }
 
-    // Below 16 bytes of UDP there is no room for an ESP header. A frame may end
-    // with its IP packet, so nothing behind the packet is parsed.
+    // A UDP datagram below 16 bytes has no room for an ESP header. A frame may end where
+    // its IP packet ends, so no bytes behind the packet are parsed.
     state parse_nat_traversal {
         bit<16> payload_length = hdr.ipv4.isValid() ? hdr.ipv4.total_length - 20 : hdr.ipv6.payload_length;
         bit<16> transport_length = payload_length - meta.extensions_length;

@@ -163,7 +163,7 @@ class Booted:
 
 
 def _remove(cgroup: Path) -> bool:
-    """Removes a cgroup and those below it. Returns False if one still has a process."""
+    """Removes a cgroup and all cgroups below it. Returns False if one still has a process."""
     for directory, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(directory)

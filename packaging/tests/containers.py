@@ -33,9 +33,10 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import Process, run
 from sluice_testkit.wait import wait_until
 
-# Supported keys of a service; then the capabilities that Docker grants without `cap_drop`.
+# Supported keys of a service.
 KEYS = """image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add
 devices network_mode pid sysctls security_opt privileged depends_on healthcheck restart init"""
+# Capabilities that Docker grants without `cap_drop`.
 GRANTED = """chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw
 sys_chroot mknod audit_write setfcap"""
 # Mounts the file systems of the root $1, then runs the command in the other arguments. $2: file of
@@ -109,7 +110,7 @@ class Container:
     def _find(self) -> bool:
         self.process.check()
         children = [str(self.process.pid)]
-        while children:  # search for a descendant whose root is the image's
+        while children:  # search for a descendant with the root of the image
             found = run(["pgrep", "--parent", ",".join(children)], check=False).stdout.split()
             for pid in found:
                 with suppress(FileNotFoundError):  # a helper that has ended
@@ -136,8 +137,8 @@ class Container:
     def status(self, program: str) -> dict[str, str]:
         """Returns the fields of /proc/PID/status of the process named `program`.
 
-        The process is the first of the container or a child of the first. Raises LookupError if
-        there is none.
+        Searches the first process of the container and its children. Raises LookupError if none of
+        them has this name.
         """
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         for pid in (self.pid, *children):
@@ -168,7 +169,7 @@ class Compose:
         self._volumes = lab.directory / "volumes"
         for name, service in self.services.items():
             unknown = set(service) - set(KEYS.split())
-            assert not unknown, f"{file}: {name}: not done here: {unknown}"
+            assert not unknown, f"{file}: service {name} has unsupported keys: {unknown}"
 
     def up(self) -> None:
         """Starts all services, each after its dependencies."""
@@ -211,7 +212,7 @@ class Compose:
         return self._networks[name]
 
     def down(self) -> None:
-        """Ends all services in reverse order of their start, and removes their images' copies."""
+        """Ends all services in reverse order of their start. Removes the copies of their images."""
         for container in reversed(self.running.values()):
             container.process.stop()
         for image in self._images:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the results of `make install` and of the wheel, independently of the checkout."""
+"""Runs the programs that `make install` and the wheel install, independently of the checkout."""
 
 import os
 import re
@@ -66,7 +66,7 @@ def said(lab: Lab, program: Path) -> str:
 
 
 def programs_a_switch(lab: Lab, monkeypatch: pytest.MonkeyPatch, command: Path) -> None:
-    """Starts a switch and a controller, and waits until they agree and the router answers."""
+    """Starts a switch and a controller; waits until they are synced and the router answers."""
     monkeypatch.setenv("SLUICE_COMMAND", str(command))
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)

@@ -63,7 +63,7 @@ FRR = """
 fpm address 127.0.0.1 port 2620
 ip route 10.9.0.0/24 10.2.0.2
 """
-# Paths that may stay after the removal. This test itself creates those in etc/systemd/system.
+# Paths that may stay after the removal. This test itself creates the paths in etc/systemd/system.
 KEPT = ("etc/sluice", "var/lib/sluice", "etc/systemd/system/sluice")
 
 
