@@ -44,6 +44,8 @@ class FakeClient:
 
         None: the switch reports none.
         """
+        self.runs: list[list[tuple[str, str, dict[str, str]]]] = []
+        """Traces of the next rehearsed packets, in order. `steps` is used after the last one."""
         self.rehearsed: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
@@ -174,8 +176,9 @@ class FakeClient:
     def rehearse(self, token: int, port: int, packet: bytes) -> None:
         self._check_open()
         self.rehearsed.append((port, packet))
-        code = 0 if self.steps is not None else 12
-        self._emit(("rehearsal", token, code, "", list(self.steps or [])))
+        steps = self.runs.pop(0) if self.runs else self.steps
+        code = 0 if steps is not None else 12
+        self._emit(("rehearsal", token, code, "", list(steps or [])))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()

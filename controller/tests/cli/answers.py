@@ -384,6 +384,61 @@ ANSWERS |= {
         "warnings": ["no BGP"],
         "seconds": 0.0042,
     },
+    "explain": {
+        "packet": {
+            "source": "10.1.0.10",
+            "destination": "10.2.0.9",
+            "protocol": 17,
+            "source_port": 5000,
+            "destination_port": 7000,
+            "icmp": None,
+            "fragment": "whole",
+            "own": False,
+            "bytes": 42,
+        },
+        "interface": {"name": "eth1", "port": 1, "vlan": 7, "vrf": "red", "spd": None},
+        "inbound": None,
+        "route": {
+            "address": "10.2.0.9",
+            "vrf": "red",
+            "own": False,
+            "route": ROUTE,
+            "legs": [
+                LEG | {"share": 0.75, "nexthop": 3, "taken": True},
+                LEG | {"share": 0.25, "nexthop": 4, "taken": False},
+            ],
+            "flow": None,
+            "not_installed": [],
+        },
+        "outbound": [
+            {
+                "spd": "corp",
+                "direction": "outbound",
+                "epoch": 4,
+                "generation": 9,
+                "matches": [
+                    {"position": None, "name": "ike", "text": "bypass udp any -> any"},
+                    {"position": 3, "name": "site", "text": "protect(branch) any -> any"},
+                ],
+                "matching": 5,
+                "verdict": {"action": "bypass", "bundle": None, "rule": "ike"},
+                "note": None,
+                "cache": "no flow",
+            },
+        ],
+        "outcome": {"result": "forwarded", "reason": None},
+        "switch": {
+            "runs": 2,
+            "lists": {
+                "outbound": {"epoch": 4, "generation": 9, "hit": False, "asked": True},
+            },
+            "route": "20.0.0.0/8",
+            "group": 7,
+            "nexthop": 3,
+            "outcome": {"result": "dropped", "reason": "NO_SA"},
+        },
+        "disagreements": ["route: the switch matches 20.0.0.0/9; the model has 20.0.0.0/8"],
+    },
     "spd log": [
         {
             "number": 3,

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -321,6 +322,53 @@ def test_changes_of_rules_are_requested(
     assert "in force after 4.2 ms" in done.stdout
     (line,) = (daemon.parent / "requests").read_text().splitlines()
     assert json.loads(line) == sent
+
+
+def test_a_packet_is_explained(daemon: Path, tmp_path: Path) -> None:
+    words = ["explain", "udp 10.1.0.10:5000 > 10.2.0.9:7000 in eth1", "--socket", str(daemon)]
+    done = sluice(*words)
+    assert done.exit_code == FAILED  # since model and switch disagree
+    for line in (
+        "packet     udp 10.1.0.10:5000 -> 10.2.0.9:7000, 42 bytes",
+        "interface  eth1 (port 1, VLAN 7, VRF red, SPD none)",
+        "via 10.0.1.9 dev eth1, share 75% <- taken",
+        "outbound   SPD corp, epoch 4, generation 9; flow cache: no flow",
+        "  - ike: bypass udp any -> any <- decides",
+        "  3 site: protect(branch) any -> any",
+        "and 3 more rules that match",
+        "verdict: bypass by ike",
+        "outcome    forwarded",
+        "outbound list: the cache lacks the flow, so the switch asks the controller",
+        "route 20.0.0.0/8, group 7, next hop 3",
+        "dropped: NO_SA",
+        "DISAGREEMENT: route: the switch matches 20.0.0.0/9",
+    ):
+        assert line in done.stdout
+    frame = bytes(20)
+    header = struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 20, 20)
+    (tmp_path / "one.pcap").write_bytes(header + frame)
+    sluice("explain", "--pcap", str(tmp_path / "one.pcap"), "--in", "eth1", "--socket", str(daemon))
+    sluice("explain", "--hex", "00ff", "--in", "eth1", "--socket", str(daemon))
+    lines = (daemon.parent / "requests").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"command": "explain", "text": words[1]},
+        {"command": "explain", "frame": frame.hex(), "in": "eth1"},
+        {"command": "explain", "frame": "00ff", "in": "eth1"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["udp 10.0.0.1:1 > 10.0.0.2:2", "--hex", "00"],
+        ["udp 10.0.0.1:1 > 10.0.0.2:2", "--in", "eth1"],
+        ["--hex", "00"],
+        ["--pcap", "x.pcap", "--hex", "00", "--in", "eth1"],
+    ],
+)
+def test_packets_that_are_given_in_part_or_twice_are_refused(words: list[str]) -> None:
+    assert sluice("explain", *words).exit_code == USAGE
 
 
 def test_two_places_for_a_rule_are_refused(daemon: Path) -> None:

@@ -2,6 +2,7 @@
 """Tests the commands about policy, with the configuration and SPD of docs/how-to/policy.md."""
 
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ PRINTS = {
     "sluice spd log": r"\bdelete ssh\b",
     "sluice spd diff --commit": r"^corp outbound:",
     "sluice spd rollback": r"corp",
+    "sluice explain": r"^packet .*(?s:.*)^model and switch agree$",
     "sluice spd export": r"\A\Z",
     "sluice show spd corp": r"\bsite\b",
     "sluice show flows corp": r"\w",
@@ -42,6 +44,13 @@ PRINTS = {
     "sluice flow-cache on": r"",
     "sluice flow-cache clear": r"",
 }
+
+# Two frames in the format of tcpdump. The page explains the second one.
+FRAME = bytes.fromhex(
+    "02000000010102000000000108004500001c00000000400165d50a01000a0a0001020800f7ff00000000"
+)
+CAPTURE = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+CAPTURE += 2 * (struct.pack("<IIII", 0, 0, len(FRAME), len(FRAME)) + FRAME)
 
 
 @pytest.fixture
@@ -55,6 +64,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         )
         machine.write("corp.yaml", block(PAGE, "yaml", "# corp.yaml"))
         (machine.frr / "frr.conf").write_text(FRR)
+        (machine.directory / "capture.pcap").write_bytes(CAPTURE)
         yield machine
 
 

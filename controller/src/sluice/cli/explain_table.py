@@ -13,6 +13,8 @@ from sluice.cli.policy_tables import packet_end, protocol_name
 from sluice.cli.route_table import nexthop
 
 _WIDTH = 11  # of the first column
+LINE = 80
+"""Length of a line after the first column that is not exceeded without need."""
 
 
 def explanation(console: Console, data: dict[str, Any]) -> None:
@@ -31,7 +33,7 @@ def explanation(console: Console, data: dict[str, Any]) -> None:
 
 
 def _sections(data: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    yield "packet", [_packet(data["packet"])]
+    yield "packet", _packet(data["packet"])
     yield "interface", [_interface(data["interface"])]
     if data["inbound"] is not None:
         yield "inbound", _list(data["inbound"])
@@ -44,14 +46,17 @@ def _sections(data: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "switch", _switch(data["switch"])
 
 
-def _packet(packet: dict[str, Any]) -> str:
+def _packet(packet: dict[str, Any]) -> list[str]:
+    """Returns one line, or two for long addresses."""
     ends = [packet_end(packet[end], packet[f"{end}_port"]) for end in ("source", "destination")]
     protocol = "?" if packet["protocol"] is None else protocol_name(packet["protocol"])
-    words = [f"{protocol} {' -> '.join(ends)}"]
-    words += [f"type {packet['icmp']}"] if packet["icmp"] else []
+    first, second = f"{protocol} {ends[0]}", f"-> {ends[1]}"
+    words = [f"type {packet['icmp']}"] if packet["icmp"] else []
     words += [f"{packet['fragment']} fragment"] if packet["fragment"] != "whole" else []
-    words += [f"{packet['bytes']} bytes"]
-    return ", ".join(words)
+    second = ", ".join([second, *words, f"{packet['bytes']} bytes"])
+    if len(first) + len(second) > LINE:
+        return [first, second]
+    return [f"{first} {second}"]
 
 
 def _interface(interface: dict[str, Any] | None) -> str:
