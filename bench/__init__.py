@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks against peers on the same machine. The results are in bench/results/NAME.json.
+"""Runs benchmarks against peers on the same machine. The results are in bench/results/NAME.json.
 
     p4_cpu       the router program in packets per CPU-second: a million routes, a million flows
     forwarding   packets per CPU-second and packets per second through the whole switch

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the bars of each benchmark, and compares results with the bars.
 
-A bar is a value that a benchmark must reach. The worst of its cases counts. If a peer could not be
-measured, the bars against that peer are not met.
+A bar is a value that a benchmark must reach. The worst case of the benchmark counts. If a peer
+could not be measured, the bars against that peer are not met.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ComparisonBar:
-    """The lowest allowed ratio to a peer. Applies to all cases, or to the cases of one kind or
-    size.
+    """Holds the lowest allowed ratio to a peer. Applies to all cases, or to the cases of one kind
+    or size.
     """
 
     peer: str
@@ -33,7 +33,9 @@ class ComparisonBar:
 
 @dataclass(frozen=True)
 class RateBar:
-    """The lowest allowed value of Sluice. Applies to all cases, or to the cases of one kind."""
+    """Holds the lowest allowed value of Sluice. Applies to all cases, or to the cases of one
+    kind.
+    """
 
     least: float
     aim: float | None = None
@@ -94,8 +96,8 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
 
 @dataclass(frozen=True)
 class BarResult:
-    """The result of a bar. `reached` is the worst value of its cases, or None if no case has a
-    value.
+    """Holds the result of a bar. `reached` is the worst value of its cases, or None if no case has
+    a value.
     """
 
     bar: ComparisonBar | RateBar

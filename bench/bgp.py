@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A BGP speaker with a full table: it announces and withdraws routes as fast as TCP takes them.
+"""Runs a BGP speaker with a full table. It announces and withdraws routes as fast as TCP takes
+them.
 
 All updates are encoded before a measurement (RFC 4271; RFC 4760 for IPv6 in an IPv4 session). The
 speaker waits for the router's connection. A thread keeps the session up, and reads and drops the
@@ -94,7 +95,9 @@ def withdrawals(prefixes: Sequence[Prefix]) -> bytes:
 
 
 class Speaker:
-    """A BGP speaker on an address of a namespace. The session lasts while the context is open."""
+    """Runs a BGP speaker on an address of a namespace. The session lasts while the context is
+    open.
+    """
 
     def __init__(self, namespace: Namespace, address: str, own_as: int):
         self._as = own_as
@@ -114,7 +117,9 @@ class Speaker:
         session.settimeout(deadline)
         kind, _ = _receive(session)
         if kind != OPEN:
-            raise ConnectionError(f"BGP message {kind} in OPEN's place")
+            raise ConnectionError(
+                f"expected a BGP OPEN from the router, received message type {kind}"
+            )
         capabilities = b"".join(
             bytes((code, len(value))) + value
             for code, value in (

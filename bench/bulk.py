@@ -23,7 +23,7 @@ _UPDATE_FIELD = b"\x22"  # WriteRequest.updates, length-delimited
 
 
 class Template:
-    """An encoded update, cut at its marker values (`marks`)."""
+    """Holds an encoded update, cut at its marker values (`marks`)."""
 
     def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes], kind: str = "INSERT"):
         number = p4runtime_pb2.Update.Type.Value(kind)
@@ -34,7 +34,9 @@ class Template:
         for mark in marks:
             before, found, encoded = encoded.partition(mark)
             if not found or mark in encoded:
-                raise ValueError(f"{mark.hex()} is not in the entity once, in the order of marks")
+                raise ValueError(
+                    f"mark {mark.hex()} must be in the entity once, in the order of the marks"
+                )
             self._between.append(before)
         self._end = encoded
 
@@ -43,7 +45,9 @@ class Template:
         parts: list[bytes] = []
         for before, value, length in zip(self._between, values, self._lengths, strict=True):
             if len(value) != length or not value[0]:
-                raise ValueError(f"{value.hex()} does not take a mark's place")
+                raise ValueError(
+                    f"{value.hex()} has another length than its mark, or a zero first byte"
+                )
             parts += (before, value)
         return b"".join((*parts, self._end))
 

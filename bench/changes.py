@@ -33,7 +33,7 @@ PATIENCE = 60.0
 
 @dataclass
 class _Watched:
-    """A prefix whose new next hop has not been seen in the switch yet."""
+    """Holds a prefix whose new next hop has not been seen in the switch yet."""
 
     prefix: Prefix
     sent: float
@@ -119,7 +119,8 @@ class Changes:
         some = [self._prefixes[(first + n) % len(self._prefixes)] for n in range(size)]
         messages = []
         for n in range(0, size, A_MESSAGE):
-            # The gateway after the prefix's current one, in the order of `bgp.announcements`.
+            # The gateway that follows the prefix's current gateway, in the order of
+            # `bgp.announcements`.
             number = (first + n) % len(self._prefixes) // bgp.PREFIXES + 1 + turn
             gateway = self._gateways[number % len(self._gateways)]
             path = (self._as, 64_000 + turn, 1 + batch % 60_000)

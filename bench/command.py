@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common parts of benchmark command lines: duration and rounds, and a lab to measure in."""
+"""Provides the common parts of benchmark command lines: duration, rounds, and a lab to measure
+in.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from sluice_testkit.namespaces import Lab, Namespace
 def parser(prog: str, description: str, *, seconds: float) -> argparse.ArgumentParser:
     """Returns a parser with `--seconds` (of one measurement) and `--rounds`."""
     made = argparse.ArgumentParser(prog=prog, description=description)
-    shown = f"of a measurement; default {seconds:g}"
+    shown = f"seconds of one measurement (default: {seconds:g})"
     made.add_argument("--seconds", type=float, default=seconds, help=shown)
-    shown = f"default and least: {MINIMUM_ROUNDS}"
+    shown = f"number of rounds, at least {MINIMUM_ROUNDS} (default: {MINIMUM_ROUNDS})"
     made.add_argument("--rounds", type=int, default=MINIMUM_ROUNDS, help=shown)
     return made
 

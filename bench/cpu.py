@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures CPU time (user and system) of the processes that take part in forwarding.
 
-The kernel charges its work for a packet to the running process. It charges the sender for reception
-by the switch, and the switch for transmission. Under load, it also charges ksoftirqd. The meter
-adds up these processes and no others. The sender (sluice-traffic) is a child of this process that
-has ended.
+The kernel charges its work for a packet to the running process. It charges reception by the switch
+to the sender, and transmission to the switch. Under load, the kernel also charges ksoftirqd. The
+meter adds up these processes and no others. The sender (sluice-traffic) is a child of this process
+that has ended.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def softirq_threads() -> list[int]:
 class Meter:
     """Measures CPU time since the meter's creation.
 
-    It measures a switch, and all processes that take part in forwarding.
+    The meter covers the switch, and all processes that take part in forwarding.
     """
 
     def __init__(self, switch: int):

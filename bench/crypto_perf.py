@@ -2,8 +2,8 @@
 """Runs DPDK's crypto performance tool: AES-128-GCM of the software drivers, in memory.
 
 The tool encrypts the same buffers repeatedly, polls for completion and counts operations per
-second. It has a processor to itself. ESP, sequence numbers and anti-replay windows are not part of
-it.
+second. The tool has a processor to itself. The tool does not include ESP, sequence numbers or
+anti-replay windows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:
     """Returns the tool's command line."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
-        raise ToolMissing("the tool takes two processors")
+        raise ToolMissing(f"{TOOL} needs a machine with two processors")
     environment = ["-l", ",".join(map(str, cores)), "--no-huge", "--no-pci", "-m", "256"]
     test = [
         *("--ptest", "throughput", "--devtype", driver, "--optype", "aead"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One router between a BGP speaker and many gateways, for the benchmarks of routes.
+"""Runs one router between a BGP speaker and many gateways, for the benchmarks of routes.
 
     peer --- port1 [ router: bgpd, zebra, controller, sluice-switch ] port2 ... --- gateways
 
@@ -85,7 +85,7 @@ def configuration(ports: int) -> dict[str, Any]:
 
 
 class EdgeRouter:
-    """The router with `ports` ports, and a namespace for its BGP speaker."""
+    """Runs the router with `ports` ports, and creates a namespace for its BGP speaker."""
 
     def __init__(
         self,

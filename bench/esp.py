@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ESP engine: `make bench-esp`.
+"""Measures the ESP engine: `make bench-esp`.
 
     python -m bench.esp [--rounds N] [--quick]
 
@@ -57,8 +57,12 @@ def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str,
 def main() -> int:
     """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="esp", description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7, help="default 7")
-    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds (default: 7)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a short run, to see whether the benchmark works; writes no results",
+    )
     arguments = command.parsed(parser)
     report = measured("esp", arguments.rounds, arguments.quick)
     cases, missing = as_cases(report), dict(report["missing"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router program with an ESP engine, end to end in memory: part of `make bench-esp`.
+"""Measures the router program with an ESP engine, end to end in memory: part of `make bench-esp`.
 
     python -m bench.esp_router [--seconds N] [--rounds N] [--quick]
 
@@ -78,8 +78,9 @@ def check_against_list(switch: Switch, list_id: int) -> None:
 
 
 def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
-    """Writes the frames of each workload. They belong to all flows in turn. Returns the files'
-    paths.
+    """Writes the frames of each workload. Each workload has frames of all flows in turn.
+
+    Returns the paths of the files.
     """
     macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
     paths = {}
@@ -135,13 +136,17 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
                     before = encrypted(ctl)
                     case.ours.append(p4_cpu.in_memory(switch, ctl, capture, arguments.seconds))
                     if encrypted(ctl) - before < case.ours[-1] * arguments.seconds / 2:
-                        raise RuntimeError("not all packets were encrypted")
+                        raise RuntimeError(
+                            "the list protects all flows, but some packets were not encrypted"
+                        )
                     check_against_list(switch, LIST_ID)
                     before = encrypted(ctl)
                     clear = p4_cpu.in_memory(switch, ctl, capture, arguments.seconds)
                     case.peers[BYPASS].append(clear)
                     if encrypted(ctl) != before:
-                        raise RuntimeError("what was to pass in clear was encrypted")
+                        raise RuntimeError(
+                            "the list bypasses all flows, but packets were encrypted"
+                        )
                 cases.append(case)
                 show(case)
     if arguments.quick:
@@ -163,8 +168,14 @@ def show(case: BenchCase) -> None:
 
 def main() -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("esp_router", "the router program, encrypting and not", seconds=1.0)
-    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    parser = command.parser(
+        "esp_router", "Measures the router program with and without encryption", seconds=1.0
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a short run, to see whether the benchmark works; writes no results",
+    )
     arguments = command.parsed(parser)
     if arguments.quick:
         arguments.seconds = 0.1

@@ -3,9 +3,9 @@
 
     python -m bench.failover [--runs N] [--routes N] [--few N] [--look]
 
-100,000 BGP routes have one next hop, which is reached over eight ports. zebra resolves it, so all
-routes share a group of eight legs. 512 flows with 4,000 packets per second together use all legs.
-In each run one leg fails; the runs use the ports in turn:
+100,000 BGP routes have one next hop, which is reached over eight ports. zebra resolves the next
+hop, so all routes share a group of eight legs. 512 flows with 4,000 packets per second together use
+all legs. In each run one leg fails; the runs use the ports in turn:
 
     link        the port's link goes down
     neighbour   the gateway drops all packets while its link stays up, and at the same moment
@@ -70,7 +70,7 @@ STATIC = [f"ip route {ANCHOR}/32 {network(port, 2)}" for port in LEGS]
 
 @dataclass(frozen=True)
 class FailoverSetting:
-    """One case: the number of routes, and whether FRR sends next-hop groups over FPM."""
+    """Describes one case: the number of routes, and whether FRR sends next-hop groups over FPM."""
 
     routes: int
     groups: bool = False
@@ -98,7 +98,7 @@ def set_up(namespace: Namespace, interface: str, up: bool) -> float:
 
 
 class NexthopGroup:
-    """The router with its group of legs, and a probe whose packets use all legs."""
+    """Runs the router with its group of legs, and a probe whose packets use all legs."""
 
     def __init__(self, router: EdgeRouter, destinations: list[str], routes: int):
         self.router = router
@@ -227,11 +227,19 @@ def percentile(values: list[float], share: float) -> float:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = argparse.ArgumentParser(prog="failover", description="loss when a leg fails")
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"of each case; {RUNS}")
-    parser.add_argument("--routes", type=int, default=ROUTES, help=f"{ROUTES:,}")
-    parser.add_argument("--few", type=int, default=FEW, help=f"routes to compare with; {FEW:,}")
-    parser.add_argument("--look", action="store_true", help="write nothing")
+    parser = argparse.ArgumentParser(
+        prog="failover", description="Measures packet loss after a next hop fails"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, help=f"runs of each case (default: {RUNS})"
+    )
+    parser.add_argument(
+        "--routes", type=int, default=ROUTES, help=f"number of routes (default: {ROUTES:,})"
+    )
+    parser.add_argument(
+        "--few", type=int, default=FEW, help=f"routes of the smaller case (default: {FEW:,})"
+    )
+    parser.add_argument("--look", action="store_true", help="write no results")
     arguments = parser.parse_args(None if words is None else list(words))
     settings = [
         FailoverSetting(arguments.few),

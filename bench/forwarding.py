@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwarding through the whole switch, sluice-switch against BMv2: `make bench`.
+"""Measures forwarding through the whole switch, sluice-switch against BMv2: `make bench`.
 
     python -m bench.forwarding [--seconds N] [--rounds N]
 
-Both targets run the same JSON with the same tables and packets, in one run, in turn. Small frames
-enter port 1 and leave ports 2 and 3. They are sent at a rate that BMv2 can forward, and as fast as
-possible. There are three results, each the median of all rounds:
+Both targets run the same JSON with the same tables and packets. One run measures them in turn.
+Small frames enter port 1 and leave ports 2 and 3. The frames are sent at a rate that BMv2 can
+forward, and as fast as possible. There are three results, each the median of all rounds:
 
     forwarding-cpu       packets per CPU-second of the switch, including system time
     forwarding-machine   packets per CPU-second of the switch, the sender and the kernel's
@@ -56,7 +56,7 @@ GROUP = 5
 
 @dataclass(frozen=True)
 class Workload:
-    """Options of sluice-traffic for its flows, and packets per second (None: as many as
+    """Holds options of sluice-traffic for its flows, and packets per second (None: as many as
     possible).
     """
 
@@ -67,7 +67,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of one round on one target."""
+    """Holds the result of one round on one target."""
 
     per_switch_second: float
     per_machine_second: float
@@ -75,7 +75,7 @@ class Measured:
 
 
 class Switch:
-    """A target under load."""
+    """Runs a target under load."""
 
     def __init__(self, target: Target, prefix: str):
         self.target = target
@@ -107,7 +107,7 @@ class Switch:
         came = self.settled() - before
         switch, machine = meter.seconds()
         if workload.rate is not None and came < LEAST_DELIVERED * sent:
-            print(f"{self.target.name}, {workload.name}: only {came} of {sent} came out")
+            print(f"{self.target.name}, {workload.name}: only {came} of {sent} packets left")
         return Measured(came / switch, came / machine, came / seconds)
 
     def offer(self, workload: Workload, seconds: float) -> int:
@@ -245,7 +245,9 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 def main() -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("forwarding", "sluice-switch against BMv2", seconds=2.0)
+    parser = command.parser(
+        "forwarding", "Measures the forwarding of sluice-switch and BMv2", seconds=2.0
+    )
     arguments = command.parsed(parser)
     try:
         binary(PEER)

@@ -16,7 +16,7 @@ _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 @dataclass(frozen=True)
 class Flow:
-    """Key of a flow: addresses and ports as numbers."""
+    """Holds the key of a flow: addresses and ports as numbers."""
 
     source: int
     destination: int

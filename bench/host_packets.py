@@ -95,7 +95,7 @@ def announcement(number: int, ifindex: int) -> bytes:
 
 
 class Bench:
-    """A router with a table, and a neighbour that pings the router."""
+    """Runs a router with a table, and a neighbour that pings the router."""
 
     def __init__(self, router: Namespace, host: Namespace, controller: Controller) -> None:
         self.router, self.host, self.controller = router, host, controller

@@ -68,7 +68,9 @@ class ToolMissing(Exception):
 
 @dataclass(frozen=True)
 class Rate:
-    """Packets per CPU-second, and the system share of the charon's CPU time since its start."""
+    """Holds packets per CPU-second, and the system share of the charon's CPU time since its
+    start.
+    """
 
     per_second: float
     system: float
@@ -76,7 +78,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class TunnelEnd:
-    """One end of the tunnel."""
+    """Holds one end of the tunnel."""
 
     namespace: Namespace
     charon: Process

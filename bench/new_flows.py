@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New flows per second through a router, with the real controller: sluice-switch against BMv2.
+"""Measures new flows per second through a router with the real controller, against BMv2.
 
     python -m bench.new_flows [--seconds N] [--rounds N] [--look]
 
-Each packet belongs to a new flow. It misses the flow cache and is punted. The controller searches
-the SPD, installs the flow and re-injects the packet with the verdict. Packets depart at random
-times (Poisson arrivals), independently of the router.
+Each packet belongs to a new flow. The packet misses the flow cache and is punted. The controller
+searches the SPD, installs the flow and re-injects the packet with the verdict. Packets depart at
+random times (Poisson arrivals), independently of the router.
 
 A rate is sustained if at most 0.1 % of the packets are lost and 99 % arrive within 50 ms. Each rate
-has a second attempt. The benchmark searches the highest sustained rate in steps of 6 %. It also
-measures the same packets as cached flows. There are two results, each the median of all rounds,
-with both targets in turn:
+has a second attempt. The benchmark searches the highest sustained rate in steps of 6 %. The
+benchmark also measures the same packets as cached flows. There are two results, each the median of
+all rounds, with both targets in turn:
 
     new-flows       new flows per second that are sustained; packets per second if cached
     new-flows-cpu   CPU time of the controller for a first packet, in µs: at 500 per second,
@@ -56,7 +56,7 @@ PORT_MAC = "02:00:00:00:01:%02x"
 
 @dataclass(frozen=True)
 class Workload:
-    """Packets from a host at port `enters` to a host at port `leaves`."""
+    """Describes packets from a host at port `enters` to a host at port `leaves`."""
 
     name: str
     enters: int
@@ -75,7 +75,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The result at one rate. `cpu` is CPU time of the controller, in seconds per packet."""
+    """Holds the result at one rate. `cpu` is CPU time of the controller, in seconds per packet."""
 
     sustained: bool
     cpu: float
@@ -131,7 +131,7 @@ def configuration(target: str) -> dict[str, Any]:
 
 @dataclass
 class Router:
-    """One target with its controller, in a namespace of their own."""
+    """Runs one target with its controller, in a namespace of their own."""
 
     namespace: Namespace
     target: Target
@@ -164,7 +164,7 @@ class Router:
         return Trial(kept, spent / sent, late)
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
-        """Returns the first trial that sustained the rate, or None after two that did not.
+        """Returns the first trial that sustained the rate, or None after two failed trials.
 
         A single failure may be a stall of the machine. Trials in which the sender was late do not
         count as failures.
@@ -180,14 +180,14 @@ class Router:
         return None
 
     def has_died(self) -> bool:
-        """Returns whether the switch has ended (an assertion in BMv2 1.15's idle sweep may end
-        it).
+        """Returns whether the switch has ended. An assertion in BMv2 1.15's idle sweep may end the
+        switch.
         """
         return self.target.process is None or not self.target.process.running()
 
     def revive(self, workload: Workload) -> None:
         """Starts the switch again. The controller reconnects and programs it."""
-        print(f"{self.target.name} has died, {workload.name}: started again", flush=True)
+        print(f"{workload.name}: {self.target.name} has ended and is started again", flush=True)
         self.target.start()
         self.wait_for_routes()
         if workload.cached:
@@ -270,7 +270,9 @@ def highest_rate(
     kept: Trial | None = None
     while kept is None or not bad or bad / good > FINE:
         if not LOWEST <= rate <= HIGHEST:
-            raise RuntimeError(f"{router.target.name}, {workload.name}: no end at {rate:.0f}/s")
+            raise RuntimeError(
+                f"{router.target.name}, {workload.name}: every rate up to {rate:.0f}/s is sustained"
+            )
         trial = router.sustain(workload, rate, seconds)
         if trial is not None:
             kept, good = trial, rate
@@ -318,8 +320,10 @@ def tell(case: BenchCase, unit: str) -> None:
 
 def main() -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("new_flows", "new flows a second", seconds=1.0)
-    parser.add_argument("--look", action="store_true", help="one round, and write nothing")
+    parser = command.parser("new_flows", "Measures new flows per second", seconds=1.0)
+    parser.add_argument(
+        "--look", action="store_true", help="measure one round and write no results"
+    )
     arguments = command.parsed(parser)
     try:
         binary(PEER)

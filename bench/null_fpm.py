@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An FPM server that reads and drops everything: the peer for the controller's route path.
+"""Runs an FPM server that reads and drops everything, as the peer of the controller's route path.
 
-It records the time of the last byte. zebra sends routes without an end mark. So the end of a table
-is the last byte before a pause.
+The server records the time of the last byte. zebra sends routes without an end mark. So the end of
+a table is the last byte before a pause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHUNK = 1 << 18
 
 
 class NullFpm:
-    """A listening server that drops all data. It serves one connection at a time."""
+    """Listens for zebra and drops all data. Serves one connection at a time."""
 
     def __init__(self, namespace: Namespace, port: int):
         self._listener = namespace.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -46,7 +46,7 @@ class NullFpm:
                     self.last = time.monotonic()
 
     def wait_quiet(self, seconds: float, deadline: float, after: float = 0.0) -> float:
-        """Waits until data have come after `after`, and then none for `seconds` seconds.
+        """Waits for data after the time `after`, then for a pause of `seconds` seconds.
 
         Returns the time of the last byte.
         """

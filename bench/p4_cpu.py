@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router program in packets per CPU-second, sluice-switch against BMv2: `make bench-p4-cpu`.
+"""Measures the router program in packets per CPU-second, against BMv2: `make bench-p4-cpu`.
 
     python -m bench.p4_cpu [--seconds N] [--rounds N] [--routes N] [--flows N]
 
 Both targets run the same JSON with the same tables. The routes have the prefix lengths of the
 Internet's routes. The flow cache of an outbound SPD holds every flow of the traffic (verdict:
-bypass). Both get the same frames, each of another flow: 64 bytes including frame check sequence, or
-IMIX (7 of 64, 4 of 594, 1 of 1518).
+bypass). Both targets get the same frames. Each frame belongs to another flow. Frames have 64 bytes
+including frame check sequence, or are an IMIX (7 of 64, 4 of 594, 1 of 1518).
 
 sluice-switch (its native engine) reads the frames from a port in memory (`replay:FILE`). So the
-program is measured, and not the kernel's sockets. Its rate over veth is also reported, without a
-bar. BMv2 gets the frames over veth, at the rate at which it forwards most packets per CPU-second
-and loses at most 1 %. CPU-seconds are those of all threads of the switch's process, including
-system time. The output states BMv2's share of system time.
+benchmark measures the program, and not the kernel's sockets. The rate of sluice-switch over veth is
+also reported, without a bar. BMv2 gets the frames over veth, at the rate at which it forwards most
+packets per CPU-second and loses at most 1 %. CPU-seconds are those of all threads of the switch's
+process, including system time. The output states BMv2's share of system time.
 
 Before the measurement, a sample of the frames goes over veth through both targets and through our
 interpreter. All must produce the same frames in the same order. During a measurement of
@@ -81,7 +81,7 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class TableContent:
-    """Content of the large tables. `routes` maps (address, length) to a next hop."""
+    """Holds the content of the large tables. `routes` maps (address, length) to a next hop."""
 
     routes: dict[tuple[int, int], int]
     flows: list[Flow]
@@ -205,7 +205,7 @@ def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
 
 
 class Switch:
-    """A target with the pipeline and its tables."""
+    """Runs a target with the pipeline and its tables."""
 
     def __init__(self, target: Target, client: RuntimeClient, schema: Schema, prefix: str):
         self.target = target
@@ -226,7 +226,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """The result at one rate: packets per CPU-second, and the fraction of packets that left."""
+    """Holds the result at one rate: packets per CPU-second, and the fraction of packets that
+    left.
+    """
 
     per_second: float
     delivered: float
@@ -244,7 +246,7 @@ def over_veth(
     sent = int(sender.stdout.readline())
     came = _settled(switch) - before
     assert switch.target.process is not None
-    switch.target.process.check()  # an assertion of BMv2 may end it under load
+    switch.target.process.check()  # an assertion of BMv2 may end the switch under load
     spent = process_seconds(switch.target.pid) - cpu
     return SteadyRate(came / spent, came / sent)
 
@@ -299,7 +301,7 @@ def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
     finally:
         ctl.ask("remove-port", str(MEMORY_IN))
     if abs((came - received) - (left - sent)) > BATCH:
-        raise RuntimeError(f"{came - received} frames came in, {left - sent} left")
+        raise RuntimeError(f"the switch received {came - received} frames, but sent {left - sent}")
     return (left - sent) / spent
 
 
@@ -322,11 +324,11 @@ def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None
     """Checks that all switches produce the same frames, and that no frame leaves unchanged."""
     made = [outputs(switch, frames) for switch in switches]
     if any(frame in made[0] for frame in frames):
-        raise RuntimeError("a frame left as it came")
+        raise RuntimeError("a frame left the switch unchanged")
     for switch, others in zip(switches[1:], made[1:], strict=True):
         if others != made[0]:
             name = switch.target.name
-            raise RuntimeError(f"{name} and {switches[0].target.name} differ in what they make")
+            raise RuntimeError(f"{name} and {switches[0].target.name} produce different frames")
 
 
 def best_rate(measure: Callable[[float], SteadyRate]) -> float:
@@ -338,7 +340,7 @@ def best_rate(measure: Callable[[float], SteadyRate]) -> float:
         (trial.per_second, rate) for trial, rate in trials if trial.delivered >= LEAST_DELIVERED
     ]
     if not kept:
-        raise RuntimeError(f"{PEER} loses packets at every rate: {trials}")
+        raise RuntimeError(f"{PEER} loses over 1 % of the packets at every rate: {trials}")
     return max(kept)[1]
 
 
@@ -502,9 +504,13 @@ def installed() -> bool:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("p4_cpu", "packets a CPU-second", seconds=2.0)
-    parser.add_argument("--routes", type=int, default=1_000_000, help="default: a million")
-    parser.add_argument("--flows", type=int, default=1 << 20, help="default: 2^20")
+    parser = command.parser("p4_cpu", "Measures packets per CPU-second", seconds=2.0)
+    parser.add_argument(
+        "--routes", type=int, default=1_000_000, help="number of routes (default: 1,000,000)"
+    )
+    parser.add_argument(
+        "--flows", type=int, default=1 << 20, help="number of flows (default: 2^20)"
+    )
     arguments = command.parsed(parser, words)
     command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0

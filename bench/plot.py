@@ -55,8 +55,8 @@ def plot(result: dict[str, Any], directory: Path) -> list[Path]:
 
 def main() -> int:
     """Plots the named results, or all."""
-    parser = argparse.ArgumentParser(prog="plot", description="plots of benchmark results")
-    parser.add_argument("names", nargs="*", help="default: all")
+    parser = argparse.ArgumentParser(prog="plot", description="Plots benchmark results")
+    parser.add_argument("names", nargs="*", help="results to plot (default: all)")
     names = parser.parse_args().names or [path.stem for path in sorted(RESULTS.glob("*.json"))]
     for name in names:
         for path in plot(json.loads((RESULTS / f"{name}.json").read_text()), RESULTS):

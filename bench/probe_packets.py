@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends numbered packets at a steady rate through a router, and records which of them arrive.
 
-Python sends a few thousand packets per second. So the end of a loss is known to within a
+Python sends a few thousand packets per second. So the end of a loss is measured to within a
 millisecond.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full tables through bgpd and zebra into the switch: `make bench-route-load`.
+"""Loads full tables through bgpd and zebra into the switch: `make bench-route-load`.
 
     python -m bench.route_load [--ipv4 N] [--ipv6 N] [--rounds N] [--seconds N] [--look]
 
@@ -72,7 +72,7 @@ CHANGES_A_SECOND = 10_000.0
 
 @dataclass
 class CpuWork:
-    """A table with its encoded updates."""
+    """Holds a table with its encoded updates."""
 
     table: Table
     load: bytes
@@ -108,7 +108,7 @@ def between_hosts(router: EdgeRouter) -> Probe:
 
 @dataclass
 class Bench:
-    """The router and the results measured on it."""
+    """Runs the router, and holds the results measured on it."""
 
     router: EdgeRouter
     speaker: bgp.Speaker
@@ -163,7 +163,10 @@ class Bench:
         self.quiet()
 
     def quiet(self, after: float = 0.0) -> float:
-        """Waits until the null reader has received everything after `after`. Returns the time."""
+        """Waits for data of the null reader after the time `after`, then for a pause.
+
+        Returns the time of the last byte.
+        """
         return self.null.wait_quiet(QUIET, DEADLINE, after)
 
     def in_switch(self, count: int) -> float:
@@ -318,10 +321,16 @@ def measure(arguments: Any, lab: Lab) -> None:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("route_load", "full tables through FRR", seconds=60.0)
-    parser.add_argument("--ipv4", type=int, default=FULL[0], help="routes; 1,000,000")
-    parser.add_argument("--ipv6", type=int, default=FULL[1], help="routes; 200,000")
-    parser.add_argument("--look", action="store_true", help="one round, and write nothing")
+    parser = command.parser("route_load", "Measures full tables through FRR", seconds=60.0)
+    parser.add_argument(
+        "--ipv4", type=int, default=FULL[0], help="number of IPv4 routes (default: 1,000,000)"
+    )
+    parser.add_argument(
+        "--ipv6", type=int, default=FULL[1], help="number of IPv6 routes (default: 200,000)"
+    )
+    parser.add_argument(
+        "--look", action="store_true", help="measure one round and write no results"
+    )
     arguments = command.parsed(parser, words)
     with Lab() as lab:
         measure(arguments, lab)

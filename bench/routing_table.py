@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full routing tables: read from the file BGP_TABLE, or generated.
+"""Reads full routing tables from the file BGP_TABLE, or generates them.
 
 The file has one prefix per line (`.xz` is unpacked). Without a file, the table begins with random
-prefixes of the Internet's lengths. Missing prefixes are then derived from those that exist: a
-derived prefix has the length of a random one and the first bits of another. So as many prefixes
-nest and lie close together as in a real table.
+prefixes of the Internet's lengths. Each missing prefix is then derived from two random prefixes of
+the table. It has the length of the first and the first bits of the second. So prefixes are nested
+and adjacent as often as in a real table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Prefix = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Table:
-    """Distinct IPv4 and IPv6 prefixes in random order, and their source."""
+    """Holds distinct IPv4 and IPv6 prefixes in random order, and their source."""
 
     ipv4: list[Prefix]
     ipv6: list[Prefix]
@@ -48,7 +48,7 @@ class Table:
 
 
 def table(ipv4: int, ipv6: int) -> Table:
-    """Returns this number of prefixes. They are the same in every run."""
+    """Returns this number of prefixes, which are the same in every run."""
     chance = random.Random(11)
     named = os.environ.get("BGP_TABLE")
     read: dict[int, list[Prefix]] = {4: [], 6: []}

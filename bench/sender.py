@@ -3,8 +3,8 @@
 
     python -m bench.sender INTERFACE CAPTURE
 
-For each input line "RATE SECONDS", it sends frames, then prints how many it has sent. It continues
-where it stopped before. Frames are sent in bursts of eight.
+For each input line "RATE SECONDS", it sends frames, then prints how many it has sent. Each line
+continues with the frame at which the previous line stopped. Frames are sent in bursts of eight.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch's lookup structures, compared with those of peers: `make bench-NAME`.
+"""Compares the switch's lookup structures with the structures of peers: `make bench-NAME`.
 
     python -m bench.structures NAME [--rounds N] [--quick]
 
@@ -102,8 +102,14 @@ def main() -> int:
     """Measures, writes the results and prints whether the bars are met."""
     parser = argparse.ArgumentParser(prog="structures", description=__doc__.split("\n")[0])
     parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--rounds", type=int, default=BY_DEFAULT, help=f"default {BY_DEFAULT}")
-    parser.add_argument("--quick", action="store_true", help="see that it works; write nothing")
+    parser.add_argument(
+        "--rounds", type=int, default=BY_DEFAULT, help=f"number of rounds (default: {BY_DEFAULT})"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a short run, to see whether the benchmark works; writes no results",
+    )
     arguments = command.parsed(parser)
     report = measured(arguments.name, arguments.rounds, arguments.quick)
     cases, memory = as_cases(report), memory_cases(report)

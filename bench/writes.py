@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table writes over P4Runtime, sluice-switch against BMv2: `make bench-writes`.
+"""Measures table writes over P4Runtime, sluice-switch against BMv2: `make bench-writes`.
 
     python -m bench.writes [--rounds N] [--seconds N] [--batch N] [--divisor N]
 
-Both run the router program with the same entries: 1,000,000 IPv4 routes, 200,000 IPv6 routes and
-1,000,000 flows with idle timeouts. The updates are encoded beforehand. p4runtime-load sends them
-over one connection, with a few requests outstanding. The benchmark has three parts:
+Both targets run the router program with the same entries: 1,000,000 IPv4 routes, 200,000 IPv6
+routes and 1,000,000 flows with idle timeouts. The updates are encoded beforehand. p4runtime-load
+sends them over one connection, with a few requests outstanding. The benchmark has three parts:
 
     updates     updates per second, from the first request to the last answer: a part of each
                 table is deleted, inserted again and modified (routes get another next hop),
@@ -14,9 +14,9 @@ over one connection, with a few requests outstanding. The benchmark has three pa
                 at 400,000 updates per second; a bar limits their ratio
     memory      resident memory of the whole switch with all tables filled
 
-Forwarding alone and with updates differ by less than the machine's speed varies from second to
-second. So a round alternates between them in short pieces. On a machine with few processors, the
-client competes with the workers.
+The forwarding rates with and without updates differ less than the machine's speed varies from
+second to second. So a round alternates between them in short pieces. On a machine with few
+processors, the client competes with the workers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ IPV6_LENGTH = 48
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of one table: their encoding, and their values in the order of `marks`."""
+    """Holds the entries of one table: their encoding, and their values in the order of `marks`."""
 
     entity: p4runtime_pb2.Entity
     marks: Sequence[bytes]
@@ -156,8 +156,8 @@ def flows(schema: Schema, all_flows: Sequence[Flow]) -> Entries:
 def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], Path]:
     """Writes files of encoded updates.
 
-    Each table has a file of all its inserts ("fill"). For a part of its entries, it has one file
-    for each kind of update.
+    Each table has a file of all its inserts ("fill"). For a part of its entries, the table also has
+    one file for each kind of update.
     """
     written = {}
     for name, entries in tables.items():
@@ -181,7 +181,7 @@ def parts(folder: Path, entries: Entries) -> list[Path]:
 
 
 class Switch:
-    """A running target with the pipeline and filled tables."""
+    """Runs a target with the pipeline and filled tables."""
 
     def __init__(self, target: Target, batch: int):
         self.target = target
@@ -208,7 +208,7 @@ class Switch:
         for line in Path(f"/proc/{self.target.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024 / 1e6
-        raise LookupError("no VmRSS")
+        raise LookupError("the switch's /proc/PID/status has no VmRSS")
 
 
 @contextlib.contextmanager
@@ -268,7 +268,7 @@ def measure_updates(
 
 @dataclass(frozen=True)
 class Forwarded:
-    """Packets forwarded per second, and per CPU-second of the workers."""
+    """Holds packets forwarded per second, and per CPU-second of the workers."""
 
     per_second: float
     per_cpu_second: float
@@ -318,7 +318,7 @@ def measure_forwarding(
     shown = case.as_dict()
     print(
         f"forwarding: {shown['peers']['alone']:,.0f} packets a second alone, {shown['ours']:,.0f}"
-        f" beside {min(reached):,.0f} updates a second at least",
+        f" during at least {min(reached):,.0f} updates a second",
         flush=True,
     )
     return case
@@ -379,9 +379,16 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 def main(words: Iterable[str] | None = None) -> int:
     """Parses the command line, measures and writes the results."""
-    parser = command.parser("writes", "updates over P4Runtime", seconds=1.5)
-    parser.add_argument("--batch", type=int, default=1000, help="updates of a request; 1,000")
-    parser.add_argument("--divisor", type=int, default=1, help="smaller tables; writes no results")
+    parser = command.parser("writes", "Measures updates over P4Runtime", seconds=1.5)
+    parser.add_argument(
+        "--batch", type=int, default=1000, help="updates in one request (default: 1,000)"
+    )
+    parser.add_argument(
+        "--divisor",
+        type=int,
+        default=1,
+        help="divides the sizes of the tables; above 1, writes no results",
+    )
     arguments = command.parsed(parser, words)
     command.in_lab(lambda lab, namespace: compare(arguments, lab, namespace))
     return 0

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DPDK's look-up structures as peers of the benchmarks: what the benchmark's
-// process (switch/crates/bench) loads with dlopen. `make bench-NAME` compiles it
-// where pkg-config finds libdpdk.
+// Provides DPDK's lookup structures as peers of the benchmarks. The benchmark's
+// process (switch/crates/bench) loads this library with dlopen. `make bench-NAME`
+// compiles the library if pkg-config finds libdpdk.
 //
 // Every structure has the same functions:
-//   NEW      builds it; NULL where it cannot hold what it is given
-//   lookup   look-ups of all keys, in bursts, with the widest instructions that
-//            DPDK has for the processor; returns a digest so that nothing is
-//            optimised away
-//   chain    look-ups one at a time, each key made from the result before
-//   values   the results themselves, for comparing with the others; 0: none
-//   free
-// What is timed is the caller's business. One thread, no locks, no I/O, no PCI.
+//   new      builds the structure; returns NULL if the entries do not fit
+//   lookup   looks all keys up in bursts, by the lookup function that is selected;
+//            returns a digest, so the compiler cannot remove the lookups
+//   chain    looks keys up one at a time; each key depends on the previous result
+//   values   returns the results of lookups, to compare structures; 0: no entry
+//   free     frees the structure
+// The caller measures the time. One thread, no locks, no I/O, no PCI.
 
 #include <errno.h>
 #include <stdbool.h>
@@ -40,10 +39,10 @@
 #define MOST_TBL8 (1u << 20)
 #define PAGE (2ul << 20)
 
-static int memory; // the socket id of the heap that all structures live in
+static int memory; // socket id of the heap that holds all structures
 static unsigned serial;
 
-// A name that no other structure has; EAL registers them all by name.
+// Returns a name that no other structure has. EAL registers structures by name.
 static const char *fresh_name(void)
 {
 	static char name[16];
@@ -51,7 +50,7 @@ static const char *fresh_name(void)
 	return name;
 }
 
-// The value, so that the compiler knows nothing of it.
+// Returns the value, and hides it from the compiler's optimiser.
 static inline uint32_t opaque(uint32_t value)
 {
 	__asm__("" : "+r"(value));
@@ -63,8 +62,8 @@ API const char *peer_version(void)
 	return rte_version();
 }
 
-// Starts EAL on one processor. The structures' heap is `bytes` of memory, all of which EAL
-// clears, in transparent huge pages where the kernel has them.
+// Starts EAL on one processor and creates the structures' heap. The heap has `bytes` bytes, which
+// EAL clears. Its pages are transparent huge pages if the kernel supports them.
 API int peer_init(unsigned processor, size_t bytes)
 {
 	char cores[16];
@@ -83,7 +82,7 @@ API int peer_init(unsigned processor, size_t bytes)
 	if (area == MAP_FAILED)
 		return -errno;
 	area = RTE_PTR_ALIGN_CEIL(area, PAGE);
-	(void)madvise(area, bytes, MADV_HUGEPAGE); // where refused: small pages
+	(void)madvise(area, bytes, MADV_HUGEPAGE); // if the kernel refuses, the pages are small
 	if (rte_malloc_heap_create("peers") != 0 ||
 	    rte_malloc_heap_memory_add("peers", area, bytes, NULL, bytes / PAGE, PAGE) != 0)
 		return -rte_errno;
@@ -91,9 +90,9 @@ API int peer_init(unsigned processor, size_t bytes)
 	return memory < 0 ? -rte_errno : 0;
 }
 
-// ---- IPv4: rte_fib (DIR-24-8, two bytes a next hop: at most 32767 of them) ----
+// ---- IPv4: rte_fib (DIR-24-8, two bytes per next hop, so at most 32767 next hops) ----
 
-// Times one pass over the keys.
+// Returns the processor ticks of one pass over the keys.
 static uint64_t ticks(struct rte_fib *fib, const uint32_t *keys, size_t count)
 {
 	uint64_t results[BURST], start = __builtin_ia32_rdtsc();
@@ -102,7 +101,7 @@ static uint64_t ticks(struct rte_fib *fib, const uint32_t *keys, size_t count)
 	return __builtin_ia32_rdtsc() - start;
 }
 
-// Selects the fastest look-up function that the processor has, measured with these keys.
+// Selects the lookup function that is fastest on this processor for these keys.
 API int peer_fib4_tune(void *table, const uint32_t *keys, size_t count)
 {
 	const enum rte_fib_lookup_type types[] = {
@@ -135,7 +134,7 @@ API int peer_fib4_delete(void *table, uint32_t address, uint8_t length)
 	return rte_fib_delete(table, address, length);
 }
 
-// `room`: how many routes more than these will be added.
+// `room`: number of routes that will be added later.
 API void *peer_fib4_new(const uint32_t *addresses, const uint8_t *lengths,
 			const uint32_t *values, size_t count, size_t room)
 {
@@ -195,9 +194,9 @@ API void peer_fib4_values(void *table, const uint32_t *keys, size_t count, uint3
 
 // ---- IPv4: rte_lpm (DIR-24-8, four bytes an entry) ----
 
-// The entries as rte_lpm_add leaves them, from prefixes that come shortest first. Written
-// here because rte_lpm_add compares each rule with all others of its length, which takes
-// minutes for a full table; look-ups read nothing else.
+// Writes the entries in the form in which rte_lpm_add leaves them. Precondition: the shortest
+// prefixes come first. rte_lpm_add itself is not used: it compares each rule with all others of
+// its length, which takes minutes for a full table. Lookups read only these entries.
 static int lpm4_fill(struct rte_lpm *lpm, uint32_t groups, const uint32_t *addresses,
 		     const uint8_t *lengths, const uint32_t *values, size_t count)
 {
@@ -248,7 +247,7 @@ API void peer_lpm4_free(void *table)
 	rte_lpm_free(table);
 }
 
-// Four at a time, the SIMD form.
+// Looks up four keys at a time with the SIMD function rte_lpm_lookupx4.
 API uint64_t peer_lpm4_lookup(void *table, const uint32_t *keys, size_t count)
 {
 	uint32_t results[BURST];
@@ -264,7 +263,7 @@ API uint64_t peer_lpm4_lookup(void *table, const uint32_t *keys, size_t count)
 	return digest;
 }
 
-// The form for bursts of any size, for whom it is faster.
+// Looks up whole bursts with rte_lpm_lookup_bulk, which is faster on some processors.
 API uint64_t peer_lpm4_lookup_bulk(void *table, const uint32_t *keys, size_t count)
 {
 	uint32_t results[BURST];
@@ -301,8 +300,9 @@ API void peer_lpm4_values(void *table, const uint32_t *keys, size_t count, uint3
 
 typedef uint8_t address6[16];
 
-// Flips the 64th bit: in the half that look-ups have to wait for. By words, so that nobody waits
-// for single bytes to reach memory.
+// Flips the 64th bit of a key if the previous result is odd. This bit is in the first half of the
+// address, which every lookup reads. The key is copied in words, because a load that follows single
+// byte stores would stall.
 static inline void key6(address6 key, const address6 from, uint32_t result)
 {
 	uint64_t halves[2];
@@ -334,8 +334,9 @@ static struct rte_fib6 *fib6_fill(enum rte_fib_trie_nh_sz size, uint32_t tbl8,
 	return fib;
 }
 
-// Two bytes a next hop where that holds the table, else four; as few tbl8 as hold it. With room for
-// more routes four, since a full table leaves none of the tbl8 that two bytes can name.
+// Uses two bytes per next hop if the table fits, else four, with as few tbl8 groups as possible. With
+// room for more routes it uses four bytes, because a full table needs all tbl8 groups that two bytes
+// can name.
 API void *peer_fib6_new(const address6 *addresses, const uint8_t *lengths,
 			const uint32_t *values, size_t count, size_t room)
 {
@@ -356,7 +357,7 @@ API void peer_fib6_free(void *table)
 	rte_fib6_free(table);
 }
 
-// The widest: AVX-512 where the processor has it.
+// Selects AVX-512 if the processor has it, else the scalar function.
 API int peer_fib6_tune(void *table, const address6 *keys, size_t count)
 {
 	RTE_SET_USED(keys);
@@ -420,7 +421,7 @@ static struct rte_lpm6 *lpm6_fill(uint32_t tbl8, const address6 *addresses,
 	struct rte_lpm6 *lpm = rte_lpm6_create(fresh_name(), memory, &config);
 	*error = lpm == NULL ? -rte_errno : 0;
 	for (size_t at = 0; *error == 0 && at < count; at++) {
-		if (lengths[at] != 0) // it knows no default route
+		if (lengths[at] != 0) // rte_lpm6 has no default route
 			*error = rte_lpm6_add(lpm, addresses[at], lengths[at], values[at]);
 	}
 	if (*error != 0 && lpm != NULL) {
@@ -480,14 +481,14 @@ API void peer_lpm6_values(void *table, address6 *keys, size_t count, uint32_t *v
 	}
 }
 
-// ---- exact match: rte_hash. A key's value is its position, as its users have it. ----
+// ---- exact match: rte_hash. The value of a key is its position, as rte_hash returns it. ----
 
-// Keys are `width` bytes each, one behind the other; `positions[n]` becomes the n-th key's.
+// The keys have `width` bytes each, without gaps. Writes the position of the n-th key to `positions[n]`.
 API void *peer_hash_new(const uint8_t *keys, uint32_t width, uint32_t count, int32_t *positions)
 {
 	struct rte_hash_parameters parameters = {
 		.name = fresh_name(),
-		// Its buckets overflow beyond seven eighths of what it is made for.
+		// The table is larger than the keys need, because buckets overflow above a load of 7/8.
 		.entries = RTE_MAX(count + count / 7 + 8, 64u),
 		.key_len = width,
 		.hash_func = rte_hash_crc,
@@ -524,7 +525,7 @@ API uint64_t peer_hash_lookup(void *table, const uint8_t *keys, uint32_t width, 
 	return digest;
 }
 
-// The next key is one of the list's next two, as the result's lowest bit says.
+// Each step takes one of the next two keys of the list. The lowest bit of the last result selects it.
 API uint64_t peer_hash_chain(void *table, const uint8_t *keys, uint32_t width, size_t count)
 {
 	uint64_t digest = 0;
@@ -546,19 +547,19 @@ API void peer_hash_values(void *table, const uint8_t *keys, uint32_t width, size
 
 // ---- rules: rte_acl ----
 
-// A 5-tuple as packets have it: protocol, addresses, ports, in network order.
+// Holds a 5-tuple in network byte order, as in a packet: protocol, addresses, ports.
 struct peer_tuple {
 	uint8_t protocol, unused[3];
 	uint32_t source, destination;
 	uint16_t source_port, destination_port;
 };
 
-// A rule, in host order.
+// Holds a rule in host byte order.
 struct peer_rule {
 	uint32_t source, destination;
 	uint16_t source_port[2], destination_port[2]; // first and last
 	uint8_t source_length, destination_length, protocol, protocol_mask;
-	uint32_t priority; // the greatest wins
+	uint32_t priority; // the rule with the largest number wins
 	uint32_t value;
 };
 
@@ -591,7 +592,7 @@ static struct peer_acl_rule acl_rule(const struct peer_rule *rule)
 	return acl;
 }
 
-// `most`: bytes that its run-time structures may take; 0: as many as it likes.
+// `most`: limit of the run-time structures, in bytes; 0: no limit.
 API void *peer_acl_new(const struct peer_rule *rules, uint32_t count, size_t most)
 {
 	struct rte_acl_param parameters = {
@@ -637,8 +638,8 @@ API uint64_t peer_acl_lookup(void *table, const struct peer_tuple *keys, size_t 
 	return digest;
 }
 
-// Takes the fastest of its implementations, measured with these keys, which is not always
-// the widest; its number.
+// Selects the implementation that is fastest for these keys, and returns its number. The fastest one
+// is not always the one with the widest instructions.
 API int peer_acl_tune(void *table, const struct peer_tuple *keys, size_t count)
 {
 	const enum rte_acl_classify_alg all[] = {

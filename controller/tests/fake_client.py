@@ -72,7 +72,7 @@ class FakeClient:
     def _check_open(self) -> None:
         """Raises ConnectionError if the session has ended, like the real client.
 
-        This holds even before the event "closed" was polled.
+        The check does not wait until the event "closed" is polled.
         """
         if self._gone:
             raise ConnectionError("the P4Runtime session has ended")

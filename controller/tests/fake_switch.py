@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates a switch in memory.
 
-The switch takes the reconciler's write requests, and is stricter than any target. It refuses an
-update that would leave a dangling reference, and records the update in `violations`, which a test
-expects to be empty. A test can make the switch refuse updates (`refuse`), limit its tables
-(`capacity`) or end its session (`break_after`).
+The switch takes the reconciler's write requests, and is stricter than any target. The switch
+refuses an update that would leave a dangling reference. It records the update in `violations`,
+which a test expects to be empty. A test can make the switch refuse updates (`refuse`), limit its
+tables (`capacity`) or end its session (`break_after`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FakeSwitch:
     def take(self, request: p4r.WriteRequest) -> list[int]:
         """Applies the updates and returns a status code for each.
 
-        Calls `watch` in each state that packets can meet.
+        Calls `watch` in each state in which the switch could forward packets.
         """
         codes = []
         for update in request.updates:

@@ -68,7 +68,7 @@ def sysctl(path: str) -> str:
 
 
 class Tap:
-    """Creates a TAP. The test sends and receives frames in place of the wire."""
+    """Creates a TAP. The test acts as the wire: it sends and receives frames."""
 
     def __init__(self, name: str, mac: str = "02:00:00:00:01:01") -> None:
         self._file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)

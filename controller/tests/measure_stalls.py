@@ -6,10 +6,11 @@
 The controller has the fakes of the tests. Routes come in slices as FPM brings them. The switch
 acknowledges every write at once and is always empty when it is read.
 
-After the load, each kind of work that walks all routes is done once. These are views, a new session
-of the routing daemon with its comparison, a change of links, and a new session with the switch. For
-each kind, the longest stall of each part is printed in milliseconds of the thread's processor time.
-The time of other processes does not count, but their use of caches and memory has an effect.
+After the load, each kind of work that walks all routes is done once. The kinds of work are views, a
+new session of the routing daemon with its comparison, a change of links, and a new session with the
+switch. For each kind of work, the program prints the longest stall of each part, in milliseconds of
+the thread's processor time. The time of other processes does not count, but their use of caches and
+memory has an effect.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Bench:
         """Restarts the routing daemon, which then has no routes. The kernel has half of them."""
         world = self.world
         world.routes.put(FpmSessionClosed("gone"), FpmSessionOpened("zebra"))
-        # Taken now, because the dictionary itself is handed over and emptied.
+        # The number is taken now, because the dictionary itself is handed over and emptied.
         kept = len(world.dump.routes)
         while self.controller.fib.rib.stale != kept or not self.controller.settled:
             await asyncio.sleep(0.01)

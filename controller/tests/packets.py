@@ -73,7 +73,7 @@ def ipv6_chain(
 ) -> bytes:
     """Returns an IPv6 packet with extension headers.
 
-    Fills in the first byte of each (next header).
+    Fills in the Next Header field (first byte) of each header.
     """
     following = [kind for kind, _ in chain[1:]] + [protocol]
     headers = (

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests associations: engines that refuse, stop answering and return; the order of writes to disk.
+"""Tests associations with engines that refuse requests, stop answering, and return. Also tests the
+order of writes to disk.
 
 The engines are fakes that receive the calls of `sources.esp_engine`.
 """
@@ -233,7 +234,7 @@ def test_an_engine_that_forgot_is_told_again_to_resume(
             world.engine.silent = True
             await world.until(lambda: world.answers[-1] is False)
             assert "does not answer" in next(world.sas.problems())
-            assert world.outbound() is not None, "it stays, and drops as NO_ENGINE"
+            assert world.outbound() is not None, "the entry stays, and packets drop as NO_ENGINE"
             world.engine.held.clear()
             world.engine.silent = False
             await world.until(lambda: world.state(0x100) is SaState.IN_USE)
@@ -287,7 +288,9 @@ def test_a_refused_successor_leaves_what_was(run_scenario: Callable[[Body], None
 
         await world.running(rekeyed)
         world.make()
-        assert [one.settings.spi for one in world.sas.table.wanted] == [0x101], "over a restart"
+        assert [one.settings.spi for one in world.sas.table.wanted] == [0x101], (
+            "the SA survives a restart"
+        )
         world.make(world.config(0x200, "fourth", "4"))
         assert [one.settings.spi for one in world.sas.table.wanted] == [0x200], (
             "another file counts"
@@ -303,7 +306,7 @@ def test_a_reload_with_another_key_is_a_rekey(run_scenario: Callable[[Body], Non
             new = world.config(0x300, "fifth", "5").policy.security_associations
             world.sas.set_configured(new)
             spis = {one.settings.spi for one in world.sas.table.wanted}
-            assert spis == {0x100, 0x300}, "side by side"
+            assert spis == {0x100, 0x300}, "the old and the new SA exist side by side"
             await world.until(lambda: world.state(0x300) is SaState.IN_USE)
             await world.until(lambda: len(world.sas.table.wanted) == 1)
 
@@ -363,7 +366,7 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
 ) -> None:
     """Checks that an SA added by command is dropped if the configuration uses its key.
 
-    Otherwise two engines could have the key at the same time, both counting from 1.
+    Otherwise two engines could use the key at the same time, with the same sequence numbers.
     """
 
     async def body(world: World) -> None:
@@ -419,7 +422,7 @@ def test_the_link_to_the_peer_bounds_the_path_mtu(run_scenario: Callable[[Body],
             assert world.path_mtu() == 1300
             world.mtu_of_the_link = 9000
             world.sas.links_changed()
-            assert world.path_mtu() == 1500, "as configured"
+            assert world.path_mtu() == 1500, "the configured path MTU applies"
 
         await world.running(serves)
 
@@ -446,7 +449,7 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
             assert found.reported.sender == sender
             keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
             await world.sas.rekey("out", 0x101, keys)
-            assert world.path_mtu() == found.mtu, "over a rekey"
+            assert world.path_mtu() == found.mtu, "the path MTU survives a rekey"
 
         await world.running(told)
 

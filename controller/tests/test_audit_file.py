@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the audit log's file.
 
-Its rotation needs no signal. An error of a write does not stop the caller.
+The rotation of the file needs no signal. A failed write does not stop the caller.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def made_by_suites() -> frozenset[str]:
     rules: dict[str, list[str]] = {}
     whole = set()
     for target, needs, recipe in re.findall(r"^([a-z0-9-]+):(?!=)(.*)\n(\t?)", text, re.MULTILINE):
-        # A prerequisite of `make images` by default.
+        # The target that `make images` depends on by default.
         chosen = re.findall(r"filter given,.*?\),(\w+)\)", needs)
         rules[target] = [*needs.split("##")[0].split(), *chosen]
         if rules[target] and not recipe:
@@ -141,7 +141,7 @@ def test_the_command_is_executed_by_a_test_or_listed(command: Command) -> None:
     ]
     if reasons:
         assert len(reasons) == 1
-        assert not tests, f"{command}: is executed by {tests}; take it off the list"
+        assert not tests, f"{command}: is executed by {tests}; remove the command from NOT_EXECUTED"
         return
     assert tests or made(command), f"{command}: no test executes it"
 

@@ -67,7 +67,9 @@ def tables() -> dict[str, list[list[str]]]:
 
 def test_the_committed_pages_are_those_that_the_schema_gives() -> None:
     for page, text in rendered(ROOT).items():
-        assert (ROOT / page).read_text(encoding="utf-8") == text, f"{page}: make reference"
+        assert (ROOT / page).read_text(encoding="utf-8") == text, (
+            f"{page} is stale: run make reference"
+        )
 
 
 def test_a_stale_page_is_named_and_renewed(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the whole loop with fake sources and a fake switch: the paths of docs/ARCHITECTURE.md."""
+"""Tests the paths of docs/ARCHITECTURE.md in the whole event loop, with fake sources and a fake
+switch.
+"""
 
 from __future__ import annotations
 
@@ -593,7 +595,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         await world.synced()
         assert controller.reconciler.orphans == 0
         assert late_slot in switch.of(EntityKind.ROUTE)
-        # No route was in question the second time, so the kernel was not read.
+        # The second time no route was in question, so the kernel's routes were not read.
         assert world.dump.asked == 1
 
     async def third(world: World) -> None:

@@ -141,8 +141,8 @@ class PhaseInputs:
 def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
     """Returns the entities that a new Fib computes from the facts.
 
-    A neighbour that failed and has not answered since counts as failed, whatever the kernel's last
-    event says.
+    A neighbour that failed and has not answered since counts as failed, regardless of the kernel's
+    last event.
     """
     fresh = Desired()
     fresh.apply(*(link(spec.l3_if) for spec in SPECS))

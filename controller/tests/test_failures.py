@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that refused updates become due again: after their back-off, a bounded number per call."""
+"""Tests that refused updates become due again after their back-off, in bounded numbers per call."""
 
 from __future__ import annotations
 

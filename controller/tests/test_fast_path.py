@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the native fast path decides like the controller's loop, or leaves the frame to it.
+"""Tests that the native fast path decides like the controller's loop, or leaves the frame to the
+loop.
 
 Random frames go through both decisions.
 """
@@ -470,9 +471,11 @@ def run_scenario(folder: Path, scenario: Callable[[FastWorld], Awaitable[None]])
 def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
     tmp_path: Path, bundle: int
 ) -> None:
-    """Checks that a host's error leaves as the quoted packet came by the fast path.
+    """Checks a host's ICMP error about a packet that the fast path has delivered.
 
-    Otherwise the error would be dropped, since unknown packets have no errors just after a start.
+    The error leaves as the quoted packet came: by its bundle, or in clear. If the fast path had not
+    reported the packet, the error would be dropped, because a controller that has just started
+    drops errors about unknown packets.
     """
 
     async def scenario(world: FastWorld) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packets held for a neighbour: bounded per neighbour and in total, and never lost."""
+"""Tests that packets held for a neighbour are bounded, per neighbour and in total, and never
+lost.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests ICMP errors (RFC 792, 1191, 1812, 4443): their content, packets that cause none, rate."""
+"""Tests ICMP errors (RFC 792, 1191, 1812, 4443): their content, their rate, and packets that cause
+none.
+"""
 
 from __future__ import annotations
 

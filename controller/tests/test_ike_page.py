@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/how-to/ike.md: a valid configuration, and tables that match what the mirror accepts.
+"""Tests that docs/how-to/ike.md has a valid configuration, and that its tables match the policies
+that the mirror accepts.
 
 The swanctl example runs in topo/interop/test_strongswan.py.
 """

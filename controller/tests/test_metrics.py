@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests metrics.
+"""Tests the metrics of controller and switch.
 
 Prometheus' own tool accepts their format, and labels are bounded. The alerts and panels of
 monitoring/ name only metrics and values that exist.
@@ -62,7 +62,7 @@ POLICY = {
 def promtool(*words: str, stdin: str | None = None, cwd: Path | None = None) -> str:
     """Runs promtool, which must succeed, and returns its output."""
     program = shutil.which("promtool", path=f"{UNPACKED}:{os.environ['PATH']}")
-    assert program, "promtool is not there: make unit-python unpacks it"
+    assert program, "promtool is missing: run make unit-python, which unpacks it"
     done = subprocess.run(
         [program, *words], input=stdin, cwd=cwd, check=False, capture_output=True, text=True
     )

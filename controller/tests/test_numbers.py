@@ -62,7 +62,7 @@ def test_a_number_that_is_given_anew_has_moved(
     monkeypatch.setattr(numbers_module, "MAX_INTERFACES", 2)
     give(tmp_path, "a", "b")
     assert give(tmp_path, "c", "b") == ({"c": 1, "b": 2}, {1})
-    with pytest.raises(NumbersError, match="2 interfaces and engines together are the most"):
+    with pytest.raises(NumbersError, match="at most 2 interfaces and engines together"):
         give(tmp_path, "a", "b", "c")
 
 
@@ -95,7 +95,7 @@ def test_moved_numbers_stay_so_until_the_switch_has_heard(tmp_path: Path) -> Non
 def test_a_damaged_file_is_said(tmp_path: Path, text: str) -> None:
     give(tmp_path, "a")
     (tmp_path / "interfaces.json").write_text(text)
-    with pytest.raises(NumbersError, match=r"interfaces\.json: damaged .*; remove it"):
+    with pytest.raises(NumbersError, match=r"interfaces\.json: damaged .*; remove the file"):
         give(tmp_path, "a")
 
 

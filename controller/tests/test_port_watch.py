@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that configured ports that the switch lacks are reported.
 
-An engine without its port is NO_ENGINE.
+Packets for an engine without its port are dropped as NO_ENGINE.
 """
 
 from __future__ import annotations

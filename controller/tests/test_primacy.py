@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests primacy.
+"""Tests how a controller becomes and stays primary of a switch.
 
 A controller stands by until it can be primary. Only a client that stays primary displaces it.
 """
@@ -92,7 +92,7 @@ def test_it_stands_by_until_it_has_its_turn(run_scenario: Callable[[Scenario], N
         session = await primacy.acquire(lambda _: None)
         assert session.is_primary
         assert session.election_id[0] == OTHER[0] + 1
-        assert len(switch.clients) == 1, "the same session"
+        assert len(switch.clients) == 1, "the session is kept"
         primacy.close()
 
     run_scenario(scenario)

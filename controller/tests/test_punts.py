@@ -69,7 +69,7 @@ def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
 class NoPolicy:
     """Replaces the policy: no packet needs a verdict.
 
-    `test_first_packets` tests packets that do.
+    `test_first_packets` tests packets that need a verdict.
     """
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
@@ -371,7 +371,7 @@ def test_copies_of_dropped_packets_go_to_the_audit_log(harness: PuntHarness) -> 
 def test_an_error_goes_by_the_bundle_that_carried_its_packet(
     harness: PuntHarness, bundle: int
 ) -> None:
-    """Checks that an ICMP error leaves as its packet came: by the same bundle, or in clear.
+    """Checks that an ICMP error leaves as the quoted packet came: by the same bundle, or in clear.
 
     The error quotes plaintext (RFC 4301, section 6).
     """

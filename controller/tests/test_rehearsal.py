@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the packet that the switch rehearses for a flow.
+"""Tests the packet that the switch processes in a dry run (a rehearsal) to show a flow's path.
 
 Also tests the path that is read from the switch's trace of this packet.
 """

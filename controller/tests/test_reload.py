@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which keys a new configuration changes, by name, and how each change comes into force."""
+"""Tests that a reload names the keys that have changed, and how each change comes into force."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_order_of_interfaces_is_no_difference(tmp_path: Path) -> None:
 def test_vrfs_stay_where_they_are(tmp_path: Path) -> None:
     """Checks that running VRFs keep their isolation, also in the settings of interfaces.
 
-    An interface without a decision would count as one in the default VRF's stack.
+    An interface whose VRF has no isolation would count as an interface of the default VRF's stack.
     """
     new = read(tmp_path, WHOLE)
     running = read(tmp_path, WHOLE.replace("table: 100", "table: 100, isolation: namespace"))

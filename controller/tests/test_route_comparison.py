@@ -93,7 +93,7 @@ class Bench:
         self.fib.apply([event], 0.0)
 
     def step(self) -> bool:
-        """Runs one slice. Returns whether it was the last."""
+        """Runs one slice. Returns whether it was the last slice."""
         step = self.comparison.step(3.0)
         assert step.routes <= KERNEL_ROUTES_PER_SLICE
         self.fib.apply(step.events, 3.0)
@@ -220,7 +220,7 @@ def test_nothing_is_left_for_certain_until_the_switch_was_read() -> None:
 def test_nothing_follows_from_what_the_kernel_said_before_the_switch_was_read_again() -> None:
     """Checks that the comparison deletes nothing if the switch is read again meanwhile.
 
-    The kernel's routes were read only for what the switch held before.
+    The kernel's routes were read only for the routes that the switch held before.
     """
     bench = Bench({}, {})
     bench.switch.unreplayed = slots(1, 2)

@@ -286,7 +286,7 @@ WAYS = {
 def said(draw: st.DrawFn) -> list[tuple[str, int, Any, int]]:
     """Draws the routes of one frame: prefix, table, way, protocol.
 
-    All but the prefix is the same.
+    The routes differ in the prefix only.
     """
     table = draw(st.sampled_from([254, 254, 254, 100, 77]))
     protocol = draw(st.sampled_from([186, 188]))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/how-to/rules.md: the parser accepts each example, which means what the page says."""
+"""Tests docs/how-to/rules.md: the parser accepts each example, and the rules mean what the page
+says.
+"""
 
 from __future__ import annotations
 

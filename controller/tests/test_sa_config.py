@@ -18,7 +18,7 @@ from sluice.yamlreader import ConfigError
 BUNDLES = {"branch": BundleOfSas(5, 0, (1,))}
 IPV4 = "local: 192.0.2.1, remote: 198.51.100.1"
 IPV6 = 'local: "2001:db8::1", remote: "2001:db8::2"'
-TAKES_DF = "takes df: clear"
+REQUIRES_DF = "`after` requires `df: clear`"
 
 
 def read(directory: Path, rest: str, direction: str = "outbound") -> SecurityAssociation:
@@ -52,8 +52,8 @@ def test_after_encryption_is_written_as_it_was_read(tmp_path: Path, ends: str) -
 @pytest.mark.parametrize(
     ("rest", "direction", "says"),
     [
-        (f"{IPV4}, fragmentation: after", "outbound", TAKES_DF),
-        (f"{IPV4}, df: copy, fragmentation: after", "outbound", TAKES_DF),
+        (f"{IPV4}, fragmentation: after", "outbound", REQUIRES_DF),
+        (f"{IPV4}, df: copy, fragmentation: after", "outbound", REQUIRES_DF),
         (f"{IPV4}, mode: transport, fragmentation: after", "outbound", "of an outer header"),
         ("fragmentation: after", "inbound", "is not for an SA that is inbound"),
         (f"{IPV4}, df: clear, fragmentation: never", "outbound", "before, after"),

@@ -114,13 +114,13 @@ def test_a_record_outlives_the_controller(uses: SaUses) -> None:
     uses.expire(["bb"])
     for _ in range(3):
         uses = again(uses)
-        assert uses.uses["aa"] == (1, Clocks(100.0), False), "since it was given first"
+        assert uses.uses["aa"] == (1, Clocks(100.0), False), "the key counts from its first use"
         assert uses.uses["bb"] == (1, Clocks(100.0), True)
         assert uses.uses["cc"] == (2, Clocks(150.0), False)
-        assert uses.next_number == 4, "no number comes twice"
+        assert uses.next_number == 4, "no number is used twice"
     assert (uses.path.stat().st_mode & 0o777) == 0o600
     uses.record_use(1, [("bb", 0)], Clocks(300.0))
-    assert uses.uses["bb"].is_expired, "for good"
+    assert uses.uses["bb"].is_expired, "an expired key stays expired"
 
 
 def test_the_boot_of_a_key_is_on_record(uses: SaUses) -> None:

@@ -137,7 +137,8 @@ def test_a_switch_of_another_authority_is_refused(files: Path) -> None:
 def test_a_client_that_is_no_controller_is_refused(files: Path, name: str) -> None:
     """Checks that certificates that are not a controller's are refused.
 
-    One is of another authority. The other is a switch's, which is not valid for clients.
+    One certificate is of another authority. The other belongs to a switch and is not valid for
+    clients.
     """
     with switch(files) as (port, client):
         connection = connect(configuration(files, port=port, name=name), (0, 1))

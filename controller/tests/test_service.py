@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the daemon's lives: standby, reload and restart. Sources and switch are fakes."""
+"""Tests the daemon in standby, at a reload and at a restart. Sources and switch are fakes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_standby_opens_nothing_before_it_is_primary(
         status = await daemon.status()
         assert status["role"] == "standby"
         assert status["problems"] == []
-        with pytest.raises(BadRequestError, match="this controller stands by"):
+        with pytest.raises(BadRequestError, match="this controller is on standby"):
             await daemon.service.answer({"command": "show", "what": "routes"})
         assert daemon.opened == []
         client = daemon.clients[-1]
@@ -251,10 +251,10 @@ def test_a_fixed_key_refuses_all(run_scenario: Callable[[Scenario], None]) -> No
     async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller)
         daemon.write(("router: r1", "router: r2"), more="limits: {held_packets: 1}\n")
-        with pytest.raises(ReloadError, match=r"^router: not to be changed while"):
+        with pytest.raises(ReloadError, match=r"^router: cannot be changed while"):
             await daemon.service.reload()
         assert daemon.controller.held._total == 1024
-        with pytest.raises(BadRequestError, match=r"^router: not"):
+        with pytest.raises(BadRequestError, match=r"^router: cannot be changed"):
             await daemon.service.answer({"command": "reload"})
 
     run_scenario(scenario)

@@ -2,7 +2,7 @@
 """Tests the start of the daemon.
 
 The daemon must load no package that it does not need, since BFD gets no packets while it starts. A
-daemon that cannot start says why in a sentence.
+daemon that cannot start gives the reason in one sentence.
 """
 
 import os

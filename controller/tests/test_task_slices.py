@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests long walks in slices."""
+"""Tests that long walks run in slices."""
 
 from __future__ import annotations
 

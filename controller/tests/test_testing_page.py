@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/TESTING.md.
+"""Tests the names of tests in docs/TESTING.md.
 
 All tests that the page names exist. The page names all end-to-end and PTF tests.
 """

@@ -94,8 +94,8 @@ def test_aliases_do_not_get_around_the_depth() -> None:
     ("text", "problem"),
     [
         ("a: *x", "the alias \\*x has no anchor before it"),
-        ("a: &x [*x]", "the alias \\*x stands inside of what it repeats"),
-        ("&x a: &x b", "the anchor &x is given twice"),
+        ("a: &x [*x]", "the alias \\*x is inside the value that it repeats"),
+        ("&x a: &x b", "the anchor &x is defined twice"),
         ("a: 1\n---\nb: 2", "a second document begins"),
     ],
 )

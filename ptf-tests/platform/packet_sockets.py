@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PTF platform of this suite. A port is an interface, read by a packet socket.
+"""Implements the PTF platform of this suite. A port is an interface, read by a packet socket.
 
 PTF's own port class ends the data plane's thread when its interface goes down. The sockets of this
 platform survive a lost link.
@@ -11,7 +11,7 @@ from sluice_ptf.wire import PacketSocket
 
 
 class Port:
-    """The port interface that PTF's DataPlane needs."""
+    """Implements the port interface that PTF's DataPlane needs."""
 
     def __init__(self, interface_name: str, device: int, port: int, _config: dict[str, Any]):
         self._socket = PacketSocket(interface_name)

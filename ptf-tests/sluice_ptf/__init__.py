@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common base of the PTF suite and the differential test.
+"""Provides the common parts of the PTF suite and the differential test.
 
     schema     converts names to P4Info ids, and Python values to bytestrings
     runtime    a P4Runtime client: arbitration, pipeline, Write, Read, packet I/O
@@ -9,6 +9,6 @@
     frames     packets for tests, and the expected results of routing
     case       makes a PTF test of a function
 
-Depends on protobuf 3.20 with p4runtime 1.5, grpcio, scapy and ptf (.venv/ptf). It does not depend
-on the controller, because the suite checks the contract independently.
+Depends on protobuf 3.20 with p4runtime 1.5, grpcio, scapy and ptf (.venv/ptf). The package does not
+depend on the controller, because the suite checks the contract independently.
 """

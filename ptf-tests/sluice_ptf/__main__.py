@@ -52,8 +52,10 @@ def run_suites(target: Target, build: Path, logs: Path, specs: list[str]) -> boo
 
 def main() -> int:
     """Starts the target, runs the suites, and prints the result."""
-    parser = argparse.ArgumentParser(prog="sluice_ptf", description="PTF suite and goldens")
-    parser.add_argument("--target", help="sluice-switch (default) or bmv2; else TARGET")
+    parser = argparse.ArgumentParser(
+        prog="sluice_ptf", description="Runs the PTF suite and the goldens"
+    )
+    parser.add_argument("--target", help="sluice-switch or bmv2 (default: the variable TARGET)")
     parser.add_argument("--option", action="append", default=[], help="an option for the target")
     parser.add_argument("tests", nargs="*", help="PTF test specs; default: all tests")
     arguments = parser.parse_args()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a PTF test of a function.
+"""Turns a function into a PTF test.
 
     @ptf_test
     def longest_prefix_wins(router: Router) -> None:
         "What the test checks, in a sentence."
 
-PTF expects tests as classes. `ptf_test` makes a class of a function. The test starts from the
-standard router (`@bare_ptf_test`: from an empty router) and deletes at its end what it wrote. All
-tests of a process share one P4Runtime session and one loaded pipeline.
+PTF expects tests as classes. `ptf_test` turns a function into a class. The test starts from the
+standard router (`@bare_ptf_test`: from an empty router). At its end, the test deletes all that it
+wrote. All tests of a process share one P4Runtime session and one loaded pipeline.
 
 Test parameters: address, device_id, build (the directory of router.json). PTF itself has the option
 for ports (`-i PORT@INTERFACE`).

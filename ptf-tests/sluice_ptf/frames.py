@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as bytes: the expected results of routing, and the addresses of the suite.
+"""Builds frames as bytes: the expected results of routing. Defines the addresses of the suite.
 
 The module follows RFC 1812 and not the pipeline's code, because the tests compare the pipeline with
 this module.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types for a router's interfaces and neighbours, and addresses of the host that sends to it."""
+"""Defines types for a router's interfaces and neighbours, and addresses of the host that sends to
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ HOST6 = "2001:db8:1::99"
 
 @dataclass(frozen=True)
 class Interface:
-    """A layer-3 interface of the router: a VLAN of a port (0: untagged), and a MAC address."""
+    """Describes a layer-3 interface of the router: a VLAN of a port (0: untagged), and a MAC
+    address.
+    """
 
     id: int
     port: int
@@ -24,7 +28,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Nexthop:
-    """A neighbour behind an interface."""
+    """Describes a neighbour behind an interface."""
 
     id: int
     interface: Interface
@@ -33,7 +37,7 @@ class Nexthop:
 
 @dataclass(frozen=True)
 class Member:
-    """A next hop in a group. The member's id equals the next hop's id."""
+    """Describes a next hop in a group. The member's id equals the next hop's id."""
 
     nexthop: Nexthop
     weight: int = 1

@@ -36,7 +36,7 @@ ENGINE_ID = 1
 
 @dataclass(frozen=True)
 class PolicyList:
-    """One ordered list of an SPD, with an epoch and a generation."""
+    """Describes one ordered list of an SPD, with an epoch and a generation."""
 
     direction: Literal["inbound", "outbound"]
     id: int
@@ -60,7 +60,7 @@ OUT2 = PolicyList("outbound", 22, epoch=0x10009, generation=0x2000A)
 
 @dataclass(frozen=True)
 class Flow:
-    """The key of a flow in a flow table, without the list."""
+    """Holds the key of a flow in a flow table, without the list."""
 
     src_addr: str
     dst_addr: str
@@ -74,7 +74,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of the first matching rule."""
+    """Holds the verdict of the first matching rule."""
 
     verdict: str
     rule: int
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Sa:
-    """An outbound SA of a bundle in one VRF."""
+    """Describes an outbound SA of a bundle in one VRF."""
 
     bundle: int
     vrf: int = 0

@@ -30,7 +30,7 @@ from sluice_ptf.wire import Ports
 CPU = 510
 WINDOW = 32
 DEADLINE_SECONDS = 10.0
-IMPATIENT_SECONDS = 1.0  # deadline after a lost sentinel, until a sentinel arrives again
+IMPATIENT_SECONDS = 1.0  # deadline for sentinels after a sentinel was lost, until one arrives again
 
 SENTINEL_VLAN = 4094
 SENTINEL_VRF = 0xFFFF
@@ -48,7 +48,7 @@ class SentinelLost(AssertionError):
 
 @dataclass(frozen=True)
 class FromPort:
-    """A frame to send into a port of the switch."""
+    """Holds a frame to send into a port of the switch."""
 
     port: int
     frame: bytes
@@ -56,7 +56,7 @@ class FromPort:
 
 @dataclass(frozen=True)
 class FromCpu:
-    """A packet-out to send."""
+    """Holds a packet-out to send."""
 
     frame: bytes
     metadata: Mapping[str, Value]
@@ -67,7 +67,7 @@ Send = FromPort | FromCpu
 
 @dataclass
 class ProbeOutcome:
-    """All results of the packets sent. Counters are increments, by reason."""
+    """Holds all results of the packets sent. Counters are increments, by reason."""
 
     out: list[tuple[int, bytes]] = field(default_factory=list)
     punts: list[PacketIn] = field(default_factory=list)

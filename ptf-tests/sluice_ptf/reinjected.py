@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Punts and re-injections: the setup of tests of re-injection.
+"""Sets up tests of re-injection: punts packets, then re-injects them.
 
 `guarded` configures the standard router with IN on A, OUT on B, an engine and an SA. `first` and
 `again` return a punt. `policy.reinjection` makes a packet-out header from the punt. `comes_to`

@@ -274,7 +274,7 @@ class Router:
         packet: Frame,
         reason: str,
         stage: str,
-        rules: Any = NO_RULES,  # of type Rules; mypy would check it against any **metadata
+        rules: Any = NO_RULES,  # of type Rules; mypy would otherwise compare it with **metadata
         **metadata: Value,
     ) -> None:
         """Expects the packet at the CPU, unchanged, and that nothing else happens."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client for tests: one device, one primary, all calls synchronous.
+"""Provides a P4Runtime client for tests: one device, one primary, all calls synchronous.
 
 Depends on schema for names. Promises:
 
@@ -50,7 +50,7 @@ class WriteError(Exception):
 
 @dataclass(frozen=True)
 class PacketIn:
-    """A packet-in: the frame as received, and its metadata by name."""
+    """Holds a packet-in: the frame as received, and its metadata by name."""
 
     frame: bytes
     metadata: Mapping[str, int]
@@ -58,7 +58,7 @@ class PacketIn:
 
 @dataclass(frozen=True)
 class Count:
-    """Packets and bytes of a counter."""
+    """Holds packets and bytes of a counter."""
 
     packets: int
     bytes: int
@@ -68,7 +68,7 @@ class Count:
 
 
 class RuntimeClient:
-    """A session that is primary of one device while it is open."""
+    """Holds a session that is primary of one device while it is open."""
 
     def __init__(self, address: str, schema: Schema, device_id: int = 1):
         self.schema = schema
@@ -182,7 +182,7 @@ class RuntimeClient:
                 metadata_id=field.id, value=bytestring(number, field.bitwidth)
             )
         if given:
-            raise RuntimeClientError(f"packet_out has no field {', '.join(given)}")
+            raise RuntimeClientError(f"the packet_out header has no field {', '.join(given)}")
         return request
 
     # --- calls ----------------------------------------------------------------
@@ -243,7 +243,9 @@ class RuntimeClient:
         entity.direct_counter_entry.table_entry.CopyFrom(entry)
         found = self.read([entity])
         if len(found) != 1:
-            raise RuntimeClientError(f"{len(found)} direct counters for one entry")
+            raise RuntimeClientError(
+                f"the switch returned {len(found)} direct counters for one entry"
+            )
         data = found[0].direct_counter_entry.data
         return Count(data.packet_count, data.byte_count)
 

@@ -8,8 +8,8 @@ Names are P4Info aliases. A value is one of these:
 - the name of a member of one of the program's enums
 - for a prefix, text ("10.0.0.0/8"); for a ternary field, (value, mask)
 
-p4c's P4Info lists the enums, but not the fields that use them; ENUM_OF does. An unknown name or
-value raises SchemaError, which lists the known ones.
+p4c's P4Info lists the enums, but not the fields that use them. ENUM_OF lists these fields. An
+unknown name or value raises SchemaError, which lists the known ones.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _by_alias(objects: Iterable[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a packet-in or packet-out header."""
+    """Describes a field of a packet-in or packet-out header."""
 
     id: int
     name: str
@@ -143,7 +143,9 @@ class Schema:
         kinds = p4info_pb2.MatchField
         if field.match_type == kinds.EXACT:
             if isinstance(value, tuple):
-                raise SchemaError(f"{field.name} is an exact field")
+                raise SchemaError(
+                    f"{field.name} is an exact field: give a value, not (value, mask)"
+                )
             number = bytestring(self.number(field.name, value), field.bitwidth)
             entry.match.add(field_id=field.id).exact.value = number
         elif field.match_type == kinds.LPM:
@@ -168,7 +170,7 @@ class Schema:
                 return tuple(
                     Field(field.id, field.name, field.bitwidth) for field in metadata.metadata
                 )
-        raise SchemaError(f"no controller header {header}")
+        raise SchemaError(f"the P4Info has no controller header {header}")
 
     @staticmethod
     def _lookup(kind: str, known: Mapping[str, Any], name: str) -> Any:
@@ -181,6 +183,6 @@ def _prefix(value: Match) -> tuple[int, int]:
     if isinstance(value, tuple):
         return to_int(value[0]), to_int(value[1])
     if not isinstance(value, str):
-        raise SchemaError(f"{value!r} is no prefix")
+        raise SchemaError(f"{value!r} is no prefix such as 10.0.0.0/8")
     network = ipaddress.ip_network(value)
     return int(network.network_address), network.prefixlen

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's shim as bytes, and ESP packets as a peer or an engine would send them.
+"""Builds the engine's shim as bytes, and ESP packets as a peer or an engine would send them.
 
 The module follows the contract with the engine (p4src/headers.p4) but is not generated from it: an
 engine may rely on everything here. Depends on frames and raw.
@@ -19,7 +19,7 @@ ESP = 50
 
 @dataclass(frozen=True)
 class Shim:
-    """The header between router and engine; it follows the Ethernet header."""
+    """Holds the header between router and engine, which follows the Ethernet header."""
 
     kind: int
     engine: int = 1

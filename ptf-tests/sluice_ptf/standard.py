@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router that most tests start from.
+"""Sets up the router that most tests start from.
 
         port 1 ---- A  10.1.0.1, 2001:db8:1::1     vrf 0
         port 2 ---- B  10.2.0.1, 2001:db8:2::1     vrf 0   neighbour TO_B

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test's ends of the switch's ports: raw AF_PACKET sockets, all read at once.
+"""Opens the test's ends of the switch's ports: raw AF_PACKET sockets, all read at once.
 
 Promises: a frame is received as it was on the wire, with the VLAN tag that the kernel had removed.
 Frames that the test sends are not received. Frames of one port keep their order. Linux sends no
@@ -28,7 +28,7 @@ _FRAME_BYTES = 65536
 
 
 class Ports(Protocol):
-    """The port access that a probe needs, independent of how ports are attached."""
+    """Defines the port access that a probe needs, independent of how ports are attached."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ class Ports(Protocol):
 
 
 class PacketSocket:
-    """One port of the test: an interface of this process's network namespace."""
+    """Holds one port of the test: an interface of this process's network namespace."""
 
     def __init__(self, interface: str):
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -91,7 +91,7 @@ class PacketSocket:
 
 
 class PacketPorts:
-    """All ports of the test, each on its interface."""
+    """Holds all ports of the test, each on its interface."""
 
     def __init__(self, interfaces: Mapping[int, str]):
         self._sockets = {port: PacketSocket(name) for port, name in sorted(interfaces.items())}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests l3_admit: which frames it admits."""
+"""Tests which frames the control l3_admit admits."""
 
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw

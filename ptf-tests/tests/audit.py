@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests audited drops: they are counted as before, and metered copies go to the CPU."""
+"""Tests audited drops: they count as before, and the CPU gets metered copies."""
 
 from scapy.packet import Raw
 
@@ -35,7 +35,7 @@ def is_audited(
 
 @ptf_test
 def a_copy_of_what_is_dropped(router: Router) -> None:
-    """The copy is the unchanged frame, with the drop reason.
+    """The audit copy of a dropped packet is the unchanged frame. Its metadata has the drop reason.
 
     Drops for other reasons are not copied.
     """

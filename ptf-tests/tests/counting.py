@@ -24,7 +24,7 @@ def frames(*packets: bytes) -> list[FromPort]:
 def punts_are_limited(router: Router) -> None:
     """The meter passes a burst, and later at most one punt per second.
 
-    It counts the rest as metered.
+    The switch counts all other packets as metered.
     """
     router.punt_meter("NO_ROUTE", rate=1, burst=BURST)
     outcome = router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 30))

@@ -56,8 +56,9 @@ def esp_packets() -> list[Packet]:
 
 @ptf_test
 def encrypted_is_routed(router: Router) -> None:
-    """An encrypted packet is routed by its outer address, not searched in the outbound list, and
-    keeps its TTL.
+    """An encrypted packet is routed by its outer address and keeps its TTL.
+
+    No outbound list applies to the packet.
     """
     policy = protected(router)
     policy.guard(A, IN)
@@ -176,8 +177,9 @@ def encrypted_and_held_up(router: Router) -> None:
 
 @ptf_test
 def decrypted_to_forward(router: Router) -> None:
-    """A decrypted packet is forwarded like any packet: with TTL decremented, and by the outbound
-    list.
+    """A decrypted packet is forwarded like any other packet.
+
+    Its TTL is decremented, and the outbound list applies.
     """
     policy = with_engine(router)
     policy.ready(IN)
@@ -295,7 +297,7 @@ def a_port_of_no_interface_has_no_shim(router: Router) -> None:
 
 @ptf_test
 def an_engine_speaks_in_shims_only(router: Router) -> None:
-    """Drops frames from an engine that have no shim, a request kind, or bundle 0 as decrypted."""
+    """Drops frames of an engine without a shim, with a request's kind, or decrypted by bundle 0."""
     policy = with_engine(router)
     for packet in (udp_to(V4), udp_to(V6), udp_to(OURS4), arp(OURS4)):
         router.drops(ENGINE, packet, "SHIM_INVALID")

@@ -236,8 +236,9 @@ def an_unknown_spi(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_asks_no_list(router: Router) -> None:
-    """The interface's SPD list does not apply to ESP to this router, only to the decrypted
-    packet.
+    """The interface's SPD list does not apply to ESP to this router.
+
+    The bundle's list applies to the decrypted packet.
     """
     policy = with_engine(router)
     policy.guard(A, IN)
@@ -250,7 +251,7 @@ def esp_to_us_asks_no_list(router: Router) -> None:
 def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
     """ESP to other hosts is ordinary traffic, even with an SPI of this router.
 
-    SPD lists apply to it.
+    SPD lists apply to such ESP.
     """
     policy = with_engine(router)
     esp4, esp6 = ip4(V4, Raw(esp(SPI)), proto=ESP), ip6(V6, Raw(esp(SPI)), nh=ESP)
@@ -413,7 +414,9 @@ def ttl_before_the_engine(router: Router) -> None:
 
 @ptf_test
 def mtu_before_the_engine(router: Router) -> None:
-    """The largest inner packet is the smaller of egress MTU and path MTU, less the overhead."""
+    """The largest inner packet is the egress MTU or the path MTU, whichever is smaller, less the
+    overhead.
+    """
     policy = protected(router)
     for mtu, path_mtu, overhead, fits in (
         (1500, 1500, 0, 1500),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests idle timeouts: the switch notifies of a flow without packets during its timeout.
+"""Tests idle timeouts: the switch sends a notification if a flow had no packets during its timeout.
 
 Both targets sweep their tables. So a notification may be late, but never early.
 """
@@ -49,14 +49,16 @@ def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not missing <= found:
         entries = router.client.next_idle_entries(deadline - time.monotonic())
-        assert entries is not None, f"not told of {missing - found} in {DEADLINE_SECONDS:g} s"
+        assert entries is not None, (
+            f"no notification of {missing - found} in {DEADLINE_SECONDS:g} s"
+        )
         found |= {key(entry) for entry in entries}
     return found
 
 
 @ptf_test
 def idle_flows_are_told_of(router: Router) -> None:
-    """The switch notifies of idle flows of all four tables. The flows stay installed."""
+    """The switch sends notifications of idle flows of all four tables. The flows stay installed."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -76,7 +78,9 @@ def idle_flows_are_told_of(router: Router) -> None:
 
 @ptf_test
 def flows_that_serve_are_not_told_of(router: Router) -> None:
-    """A packet restarts the timeout of its flow. A flow without a timeout is never notified."""
+    """A packet restarts the timeout of its flow. A flow without a timeout is never in a
+    notification.
+    """
     policy = Policy(router)
     policy.guard(B, OUT)
     busy = ageing(policy, OUT, flow_to("10.2.0.20"), BYPASS)
@@ -86,7 +90,7 @@ def flows_that_serve_are_not_told_of(router: Router) -> None:
     found: set[Key] = set()
     deadline = time.monotonic() + DEADLINE_SECONDS
     while key(idle) not in found:
-        assert time.monotonic() < deadline, "the idle flow is not told of"
+        assert time.monotonic() < deadline, "there is no notification of the idle flow"
         router.exchange(FromPort(A.port, frame))
         found |= {key(entry) for entry in router.client.next_idle_entries(0.0) or ()}
     assert key(busy) not in found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests flows and the epochs of their lists: added, removed, overwritten, or all made stale at
-once.
+"""Tests flows that are added, removed and overwritten, and epochs that make all flows of a list
+stale.
 
 The cases follow VPP's tests of its IPsec SPD flow cache. Each case checks both the rule counters
 and the number of table entries.
@@ -268,7 +268,7 @@ def a_change_of_routes_retires_nothing(router: Router) -> None:
 def a_full_table(router: Router) -> None:
     """An INSERT into a full table fails.
 
-    It evicts no flow, and succeeds after another flow is deleted.
+    The INSERT evicts no flow. It succeeds after another flow is deleted.
     """
     with small_flow_tables(router, size=4):
         standard.set_up(router)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the key of a flow: it has every field that a rule may match on, and no other field.
 
-A verdict of an ordered search may be cached by exact match only if the key holds all fields that
-any rule matches on (RFC 4301, 4.4.1).
+RFC 4301, 4.4.1 sets a condition for caching the verdict of an ordered search by exact match. The
+key must hold all fields that any rule matches on.
 """
 
 from collections.abc import Callable
@@ -167,7 +167,9 @@ def ports(router: Router) -> None:
 
 @ptf_test
 def protocols_without_ports(router: Router) -> None:
-    """ESP, GRE, OSPF and unknown protocols have no ports: the bytes in their place are ignored."""
+    """ESP, GRE, OSPF and unknown protocols have no ports. The bytes at that position are
+    ignored.
+    """
 
     def check(policy: Policy, of: PolicyList) -> None:
         for protocol in (ESP, 47, 89, 51, 253):

@@ -98,7 +98,10 @@ def interfaces_are_guarded_one_by_one(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_is_punted(router: Router) -> None:
-    """A miss is punted before routing, with the list and generation to search."""
+    """A packet that misses is punted before routing.
+
+    The punt has the list and the generation that the controller must search.
+    """
     guarded(router)
     for dst in (V4, V6, "192.0.2.1", "2001:db9::1"):
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **ASKED)
@@ -106,7 +109,7 @@ def a_first_packet_is_punted(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_for_this_router_is_punted(router: Router) -> None:
-    """A miss for this router is punted with is_local set.
+    """A packet for this router that misses is punted with is_local set.
 
     No packet is delivered before its verdict.
     """
@@ -123,7 +126,7 @@ def a_first_packet_for_this_router_is_punted(router: Router) -> None:
 
 @ptf_test
 def misses_of_vlans_and_vrfs(router: Router) -> None:
-    """The punt of a miss has the frame unchanged, with its tag."""
+    """A packet that misses is punted as the unchanged frame, with its VLAN tag."""
     policy = Policy(router)
     policy.guard(D, IN2)
     for dst in (V4, V6):
@@ -231,7 +234,7 @@ def with_bundle(router: Router) -> Policy:
 
 @ptf_test
 def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
-    """A decrypted packet is searched in its bundle's list, not in the list of the interface.
+    """A decrypted packet is looked up in its bundle's list, not in the list of the interface.
 
     Its punt has the bundle and origin DECRYPTED.
     """
@@ -254,7 +257,9 @@ def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
 
 @ptf_test
 def decrypted_by_the_right_sa(router: Router) -> None:
-    """A rule that protects by the packet's own bundle admits it. It is forwarded or delivered."""
+    """A rule that protects by the packet's own bundle admits it. The packet is then forwarded or
+    delivered.
+    """
     policy = with_bundle(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, carried(flow), Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))

@@ -110,7 +110,7 @@ def malformed_options_are_dropped(router: Router) -> None:
 def too_many_options(router: Router) -> None:
     """Punts a packet with more options than the parser walks.
 
-    The CPU checks them for source routes.
+    The CPU checks the options for source routes.
     """
     for options in (NOP * 12, NOP * 40, NOP * 33 + LOOSE_SOURCE_ROUTE):
         frame = raw.framed(A, raw.ipv4(DST, raw.datagram(), options=options))

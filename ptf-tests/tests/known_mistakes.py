@@ -56,7 +56,7 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
 def ports_of_another_protocol_limit_nothing(router: Router) -> None:
     """A flow with ports matches only packets of its protocol.
 
-    It matches no packets of a protocol without ports.
+    Such a flow matches no packets of a protocol without ports.
     """
     policy = Policy(router)
     policy.guard(B, OUT)

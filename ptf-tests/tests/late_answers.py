@@ -101,7 +101,9 @@ def a_list_without_an_epoch_takes_no_answer(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_by_now(router: Router) -> None:
-    """If another inbound list guards the interface, the claim is ignored and that list applies."""
+    """If another inbound list guards the interface now, the claim is ignored and the new list
+    applies.
+    """
     policy = guarded(router)
     policy.unbind(B)
     punt = first(router, udp_to(V4), "INBOUND_MISS")
@@ -123,8 +125,8 @@ def another_inbound_list_by_now(router: Router) -> None:
 
 @ptf_test
 def another_outbound_list_by_now(router: Router) -> None:
-    """If the route now leads to an interface with another SPD, the claim is ignored and that SPD
-    applies.
+    """If the route now leads to an interface with another SPD, the claim is ignored and the other
+    SPD applies.
     """
     policy = guarded(router)
     policy.guard(C, OUT2)

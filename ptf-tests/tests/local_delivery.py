@@ -119,7 +119,7 @@ def address_resolution_of_others(router: Router) -> None:
 
 @ptf_test
 def link_protocols(router: Router) -> None:
-    """LLDP is delivered, and IS-IS to the three group addresses that it uses."""
+    """LLDP frames are delivered. IS-IS frames to its three group addresses are delivered too."""
     lldp = Ether(src=HOST_MAC, dst="01:80:c2:00:00:0e", type=0x88CC) / Raw(bytes(46))
     delivered(router, A, bytes(lldp), "LINK_PROTOCOL")
     for mac in ("01:80:c2:00:00:14", "01:80:c2:00:00:15", "09:00:2b:00:00:05"):

@@ -52,10 +52,10 @@ def paths(router: Router, packets: Iterable[Packet], *legal: Nexthop) -> list[Ne
     taken = []
     for ways in expected:
         way = next((one for one in ways if left[one]), None)
-        assert way is not None, f"none of {ways} among {left}"
+        assert way is not None, f"no packet of {ways} is among the received {left}"
         left[way] -= 1
         taken.append(ways[way])
-    assert not +left, f"came out besides: {+left}"
+    assert not +left, f"unexpected packets left the switch: {+left}"
     return taken
 
 

@@ -138,7 +138,10 @@ def bypass_and_discard(router: Router) -> None:
 
 @ptf_test
 def a_flow_without_a_verdict(router: Router) -> None:
-    """A flow without a verdict discards. A flow that protects without a bundle has no SA."""
+    """A flow without a verdict drops its packets as OUTBOUND_DISCARD.
+
+    A flow that protects by bundle 0 drops its packets as NO_SA.
+    """
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V4], Verdict("NONE", rule=6))
     router.drops(A, udp_to(V4), "OUTBOUND_DISCARD", rules=hit(OUT, 6))
@@ -214,8 +217,9 @@ def what_this_router_says_asks_too(router: Router) -> None:
 
 @ptf_test
 def what_this_router_says_by_routing_asks_too(router: Router) -> None:
-    """A miss of a packet that the controller sends by routing is punted with interface and next
-    hop.
+    """A packet that the controller sends by routing and that misses is punted.
+
+    The punt has the interface and the next hop.
     """
     guarded(router)
     for dst in (V4, V6):
@@ -229,7 +233,7 @@ def what_this_router_says_by_routing_asks_too(router: Router) -> None:
 
 @ptf_test
 def local_bypass_and_discard(router: Router) -> None:
-    """A bypassed frame keeps its MAC addresses and TTL. A routed one gets new MAC addresses."""
+    """A bypassed frame keeps its MAC addresses and TTL. A routed packet gets new MAC addresses."""
     policy = guarded(router)
     policy.bind(D, OUT)
     for packet, flow in (BGP4, BGP6, HELLO):

@@ -40,7 +40,7 @@ def an_own_address_is_of_one_vrf(router: Router) -> None:
 
 @ptf_test
 def it_comes_before_policy(router: Router) -> None:
-    """Drops such a packet even if a flow would bypass it."""
+    """Drops a packet from outside with an own source even if a flow would bypass the packet."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, Flow(OURS4, V4), Verdict("BYPASS", rule=1))

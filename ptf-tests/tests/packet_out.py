@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packet_io: the three kinds of packet-out, what they may contain, and the stages they
-enter.
+"""Tests packet_io: the three kinds of packet-out, their permitted contents, and the stages at which
+they enter.
 """
 
 from collections.abc import Mapping

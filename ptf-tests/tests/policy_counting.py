@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests policy counters other than rule counters: limits of misses, packets to the engine,
+"""Tests policy counters other than rule counters: the limits of misses, packets to the engine, and
 bytes.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests re-injected packets: at the stage of their punt, with its metadata and a verdict.
+"""Tests packets re-injected at the stage of their punt, with the punt's metadata and a verdict.
 
-`reinjection` copies all metadata of a punt, so these must be correct at every stage. A claim is
-counted once for its rule, at the stage that it answers.
+`reinjection` copies all metadata of a punt, so the metadata must be correct at every stage. A claim
+is counted once for its rule, at the stage that it answers.
 """
 
 from collections.abc import Mapping
@@ -354,7 +354,7 @@ def deep_chains_come_back(router: Router) -> None:
 
 @ptf_test
 def options_come_back_to_routing(router: Router) -> None:
-    """A packet with options re-enters at routing, and then meets the outbound list."""
+    """A packet with options re-enters at routing. The outbound list then applies to the packet."""
     policy = guarded(router)
     policy.unbind(A)
     options = first(router, too_deep(V4), "IP_OPTIONS")

@@ -38,7 +38,7 @@ def no_route(router: Router) -> None:
 
 @ptf_test
 def longest_match_ipv4(router: Router) -> None:
-    """Of nested prefixes from /0 to /32, the longest match is used."""
+    """A packet takes the longest of its matching prefixes, which are nested from /0 to /32."""
     ladder = [(0, TO_B), (1, TO_C), (8, TO_D), (15, TO_B), (23, TO_C), (24, TO_D), (31, TO_B)]
     dst = "172.16.85.170"
     bits = int.from_bytes(bytes(int(part) for part in dst.split(".")), "big")
@@ -56,7 +56,9 @@ def longest_match_ipv4(router: Router) -> None:
 
 @ptf_test
 def longest_match_ipv6(router: Router) -> None:
-    """Of nested prefixes from /0 to /128, the longest match is used, also across bit 64."""
+    """A packet takes the longest of its matching prefixes, nested from /0 to /128, also across bit
+    64.
+    """
     for length, nexthop in (
         (0, TO_B),
         (3, TO_C),

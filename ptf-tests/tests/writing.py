@@ -159,7 +159,9 @@ def constants_are_constant(router: Router) -> None:
 
 @ptf_test
 def a_mistaken_entry_is_refused(router: Router) -> None:
-    """INSERT fails with bits set behind the prefix, and with an action of another table."""
+    """INSERT fails if bits behind the prefix are set, and if the action belongs to another
+    table.
+    """
     entry = router.route_entry(PREFIX, nexthop_id=TO_B.id)
     entry.match[1].lpm.value = bytes([192, 0, 2, 1])
     assert codes(router, update("INSERT", entry)) == ["INVALID_ARGUMENT"]

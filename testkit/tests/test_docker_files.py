@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the files of docker/: wanted packages are pinned and the shipped configurations are valid.
+"""Tests that docker/ installs only pinned packages, and that its configurations are valid.
 
 These tests need no image. `make test-images` builds the images and runs them.
 """
@@ -49,7 +49,9 @@ def test_images_are_pinned_by_digest() -> None:
     assert re.search(r"^BASE_IMAGE=docker\.io/\S+@sha256:[0-9a-f]{64}$", pins, re.MULTILINE)
     for file in DOCKER.glob("*/Dockerfile"):
         for name in re.findall(r"^FROM (\S+)", file.read_text(), re.MULTILINE):
-            assert name == "scratch" or name.startswith("${"), f"{file}: {name} is not of pins"
+            assert name == "scratch" or name.startswith("${"), (
+                f"{file}: {name} is not a pinned image"
+            )
 
 
 def test_only_public_hosts_are_named() -> None:

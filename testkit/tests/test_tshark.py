@@ -10,9 +10,9 @@ from sluice_testkit import tshark
 
 
 def test_the_first_esp_header_is_the_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the first ESP header is taken.
+    """Takes the first ESP header of a packet.
 
-    A packet decrypted with a wrong key may seem to have two.
+    A packet decrypted with a wrong key may seem to have two ESP headers.
     """
     line = "0x00001002,0x3ca0f94c|10,601341938|0,0|10.0.12.1|10.0.20.1|||\n"
     monkeypatch.setattr(tshark, "_tshark", lambda words: CompletedProcess(words, 0, line, ""))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End-to-end tests: FRR, controller and switch in namespaces, observed by hosts outside."""
+"""Tests FRR, controller and switch end to end, in namespaces. Hosts outside observe the results."""

@@ -14,7 +14,7 @@ from sluice_topo.routing_demo import wait_for_legs
 
 @pytest.fixture(scope="session", autouse=True)
 def root() -> None:
-    """Fails at the start if the tests do not run as root, and not in the middle."""
+    """Fails before the first test if the tests do not run as root."""
     if os.geteuid() != 0:
         pytest.exit("the end-to-end tests need root (network namespaces)", returncode=2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults for a running network."""
+"""Causes faults in a running network."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

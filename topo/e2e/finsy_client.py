@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A typical finsy program: loads a pipeline, writes a next hop and a route, sends a packet-out.
+"""Acts as a typical finsy program: loads a pipeline, writes a next hop and a route, sends a
+packet-out.
 
 Runs inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The route sends its
 packets to the CPU, so the packet must return as a packet-in.

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs, each with its own host stack and routing protocols (see `three_vrfs`).
+"""Builds three VRFs, each with its own host stack and routing protocols (see `three_vrfs`).
 
-In each VRF, router b announces three pairs of sites: 10.9.0.0/24 and 2001:db8:9::/64 by BGP with
-BFD, 10.8.0.0/24 and 2001:db8:8::/64 by OSPF, 10.7.0.0/24 and 2001:db8:7::/64 by IS-IS. In red and
-blue, an SPD of the VRF guards the link to b. With VRF devices, one FRR serves all VRFs. With
-network namespaces, each VRF has its own FRR.
+In each VRF, router b announces three pairs of sites:
+
+    BGP with BFD   10.9.0.0/24, 2001:db8:9::/64
+    OSPF           10.8.0.0/24, 2001:db8:8::/64
+    IS-IS          10.7.0.0/24, 2001:db8:7::/64
+
+In red and blue, an SPD of the VRF guards the link to b. With VRF devices, one FRR serves all VRFs.
+With network namespaces, each VRF has its own FRR.
 """
 
 import os
@@ -123,7 +127,7 @@ def policy_of(vrf: str) -> dict[str, Any]:
 
 
 class IsolatedVrfs(ThreeVrfs):
-    """The network, running."""
+    """Holds the running network."""
 
     def __init__(self, lab: Lab, stack: ExitStack, isolation: Isolation) -> None:
         super().__init__(lab, stack)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capabilities of the kernel that the tests run on."""
+"""Checks whether the kernel has the features that tests need."""
 
 from sluice_testkit.namespaces import Namespace
 

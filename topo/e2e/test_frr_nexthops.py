@@ -26,7 +26,7 @@ FPM = "fpm address 127.0.0.1 port 2620\n"
 
 
 class FpmCounter:
-    """Listens for zebra, and counts next-hop objects, routes that name one, and all other
+    """Listens for zebra. Counts next-hop objects, routes that name a next-hop object, and all other
     routes.
     """
 
@@ -74,7 +74,7 @@ def has_nexthop_id(attributes: bytes) -> bool:
 
 
 class Router:
-    """FRR with two links to a neighbour."""
+    """Runs FRR with two links to a neighbour."""
 
     def __init__(self, lab: Lab, name: str, config: str) -> None:
         self.namespace, self.far = lab.namespace(name), lab.namespace(f"{name}-far")
@@ -110,7 +110,7 @@ def test_with_both_lines_a_leg_comes_back_and_routes_say_where_they_lead(
     wait_until(lambda: router.kernel_legs() == 2, 20, "both legs in the kernel's route")
     wait_until(lambda: router.fpm.seen["whole"], 20, "routes over FPM")
     router.far.link_up("far-b", False)
-    wait_until(lambda: router.kernel_legs() == 1, 20, "one leg to go")
+    wait_until(lambda: router.kernel_legs() == 1, 20, "the kernel to remove one leg")
     router.far.link_up("far-b")
     wait_until(lambda: router.kernel_legs() == 2, 20, "the leg to be back")
     assert "nhid" not in router.namespace.run("ip", "route", "show", PREFIX).stdout

@@ -43,7 +43,11 @@ def test_a_switch_that_hangs_is_named(router: P4Router) -> None:
     assert switch is not None
     switch.send(signal.SIGSTOP)
     try:
-        wait_until(lambda: names(router, "has not answered for 5 s"), 20, "its silence is named")
+        wait_until(
+            lambda: names(router, "has not answered for 5 s"),
+            20,
+            "the status to report the silent switch",
+        )
     finally:
         switch.send(signal.SIGCONT)
     wait_until(lambda: check(router) == (0, ""), 30, "no problem")

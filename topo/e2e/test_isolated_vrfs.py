@@ -111,7 +111,7 @@ def test_each_server_of_the_host_is_asked_in_its_own_vrf(vrfs: IsolatedVrfs, ver
             server.sendto(b"answer to " + question, asker)
     for vrf in VRFS:
         mark = f"answer to question of {vrf} over {version}".encode()
-        wait_until(lambda: vrfs.links_with(mark), 10, "the answer")  # noqa: B023
+        wait_until(lambda: vrfs.links_with(mark), 10, "the answer on a link")  # noqa: B023
         assert vrfs.links_with(mark) == {(vrf, "a")}
     for vrf in VRFS:
         mark = f"question of {vrf} over {version}".encode()
@@ -125,7 +125,7 @@ def test_what_the_host_sends_in_a_vrf_leaves_in_it(vrfs: IsolatedVrfs, vrf: str)
         for to in (address("a"), BGP_SITE[4], OSPF_SITE):
             sender.sendto(mark, (to, SERVICE))
     links = {(vrf, "a"), (vrf, "b")}
-    wait_until(lambda: vrfs.links_with(mark) == links, 10, "both links to see it")
+    wait_until(lambda: vrfs.links_with(mark) == links, 10, "both links to carry the packet")
     vrfs.settle(vrf)
     assert vrfs.links_with(mark) == links
 
@@ -133,7 +133,9 @@ def test_what_the_host_sends_in_a_vrf_leaves_in_it(vrfs: IsolatedVrfs, vrf: str)
 def test_what_the_host_has_no_route_for_leaves_in_no_other_vrf(vrfs: IsolatedVrfs) -> None:
     with closing(vrfs.server("default", 4)) as sender:
         sender.sendto(b"default's own", (ELSEWHERE, SERVICE))
-    wait_until(lambda: vrfs.links_with(b"default's own") == {("default", "b")}, 10, "it to leave")
+    wait_until(
+        lambda: vrfs.links_with(b"default's own") == {("default", "b")}, 10, "the packet to leave"
+    )
     for vrf in ("red", "blue"):
         with (
             closing(vrfs.server(vrf, 4)) as sender,
@@ -156,11 +158,11 @@ def test_each_vrf_has_its_own_policy(vrfs: IsolatedVrfs, port: int) -> None:
 
 def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
     if vrfs.isolation != "device":
-        pytest.skip("in a network namespace it belongs to no device")
+        pytest.skip("in a network namespace, an interface belongs to no VRF device")
     red = f"eth{interface_of('red', 'a')}"
     try:
         vrfs.place.run("ip", "link", "set", red, "nomaster")
-        wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to know")
+        wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to notice")
         # The kernel takes an interface down and up when its VRF changes.
         wait_until(partial(vrfs.reaches, "red", BGP_SITE[4]), 30, "red's site to answer")
         with closing(vrfs.server("default", 4)) as server:
@@ -170,11 +172,15 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
             assert server.recvfrom(100)[0] == b"default's question"
     finally:
         vrfs.place.run("ip", "link", "set", red, "master", "red")
-    wait_until(lambda: vrfs.apart()["red"] == "red", 10, "the controller to know")
+    wait_until(lambda: vrfs.apart()["red"] == "red", 10, "the controller to notice")
 
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
-    """On an emulated machine, the restart takes so long that new host interfaces join the VRFs."""
+    """A restarted controller finds each VRF's isolation, interfaces and routes.
+
+    On an emulated machine, the restart takes so long that new host interfaces join the VRFs. So BGP
+    sessions may go down.
+    """
     before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     vrfs.router.controller.kill()
     vrfs.router.controller.start()
@@ -194,7 +200,7 @@ def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) 
 
 def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> None:
     if vrfs.isolation != "namespace":
-        pytest.skip("all VRFs have one")
+        pytest.skip("all VRFs share one FRR")
     before = {vrf: vrfs.establishments(vrf) for vrf in ("default", "blue")}
     frr = vrfs.frrs["red"]
     frr.configure("ip route 198.51.100.0/24 blackhole")
@@ -203,20 +209,20 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     assert not vrfs.routes("blue", "198.51.100.0/24")
     frr.kill_daemon("zebra")
     frr.kill_daemon("staticd")
-    wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to know")
+    wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to notice")
     for vrf in VRFS:  # the switch keeps forwarding
         assert vrfs.reaches(vrf, BGP_SITE[4])
     assert vrfs.routes("red", "198.51.100.0/24")
     frr.start_daemon("zebra", ZEBRA)
     frr.start_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is not None, 30, "the new zebra")
-    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever: it removes only those
-    # that it has read within a second of its start. So the new staticd must announce and withdraw
-    # them.
+    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever. A new zebra removes only
+    # routes that it has read within a second of its start. So the new staticd must announce and
+    # withdraw the routes.
     for no in ("", "no "):
         frr.configure(f"{no}ip route 198.51.100.0/24 blackhole")
-    wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "it to go")
-    # bgpd 8.4.4 sends no routes to a new zebra, so this does not check red.
+    wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "the route to go")
+    # bgpd 8.4.4 sends no routes to a new zebra, so the test does not check red.
     for vrf in before:
         assert vrfs.legs(vrf, "10.9.0.0/24") == [f"eth{interface_of(vrf, 'b')}"]
     assert {vrf: vrfs.establishments(vrf) for vrf in before} == before
@@ -226,7 +232,7 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
 def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
     """Only root can send from IKE's port, because a generated rule bypasses IKE from that port."""
     if vrfs.isolation != "namespace":
-        pytest.skip("test_ike_ports has the one host stack")
+        pytest.skip("test_ike_ports tests a shared host stack")
     mark = f"{vrf}'s ike"
     send = "import socket,sys\nto=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
     send += "to.bind(('', int(sys.argv[1])))\n"
@@ -237,15 +243,15 @@ def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: s
         assert (done.returncode == 0) == passes, done.stderr
         if passes:
             sent = f"{mark} of {user}".encode()
-            wait_until(lambda: vrfs.links_with(sent) == {(vrf, "a")}, 10, "it")  # noqa: B023
+            wait_until(lambda: vrfs.links_with(sent) == {(vrf, "a")}, 10, "the packet on its link")  # noqa: B023
     assert vrfs.links_with(f"{mark} of 65534".encode()) == set()
 
 
 @pytest.mark.parametrize("vrf", ["red", "blue"])
 def test_no_other_user_brings_routes_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
     if vrfs.isolation != "namespace":
-        pytest.skip("all VRFs have one FPM port")
-    wait_until(lambda: vrfs.fpm_peer(vrf) is not None, 20, "the VRF's own daemon")
+        pytest.skip("all VRFs share one FPM port")
+    wait_until(lambda: vrfs.fpm_peer(vrf) is not None, 20, "the VRF's own FPM session")
     before = vrfs.refused()
     connect = "import socket; socket.create_connection(('127.0.0.1', 2620)).recv(1)"
     python = ("setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", connect)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests protocols beside IP routing: IS-IS, which is not IP, and BFD, which needs short delays."""
+"""Tests protocols beside IP routing: IS-IS, which does not run over IP, and BFD, which needs short
+delays.
+"""
 
 import os
 import time

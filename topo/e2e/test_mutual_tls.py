@@ -36,7 +36,7 @@ def make_certificates(directory: Path) -> Path:
 
 
 class Router:
-    """A switch with TLS in a namespace, with its controller."""
+    """Runs a switch with TLS, and its controller, in a namespace."""
 
     def __init__(self, lab: Lab) -> None:
         self.place = lab.namespace("r1")
@@ -129,6 +129,6 @@ def test_a_client_without_a_certificate_is_refused(router: Router) -> None:
     assert done.returncode
     assert "unexpected eof" in done.stderr, done.stderr
     assert "alert" not in done.stderr, "a gRPC client would report corrupted data"
-    # Each target logs another text.
+    # Each target logs its own text.
     named = re.compile("without a certificate|did not return a certificate")
     wait_until(lambda: named.search(router.target.log()), 10, "the switch to name the fault")

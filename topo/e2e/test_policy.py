@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests IPsec policy in transit: searched first packets, cached flows, changed rules.
+"""Tests IPsec policy for transit packets: searches for first packets, cached flows, changed rules.
 
-On r1, the SPD `wan` guards the links to the transit routers. It lets BGP and ICMP pass, and
+On r1, the SPD `wan` guards the links to the transit routers. This SPD lets BGP and ICMP pass, and
 discards UDP to one port. Captures on the hosts check the results.
 """
 
@@ -139,6 +139,6 @@ def test_a_killed_controller_leaves_the_flows_and_its_successor_keeps_them(
     controller.kill()
     assert probes.ping(h1.namespace, h2.address(4), count=3).lost == 0
     controller.start()
-    wait_until(controller.synced, 30, "synced")
+    wait_until(controller.synced, 30, "the controller to be synced")
     assert [one["epoch"] for one in controller.show("spd")] == epochs
     assert any(not flow["stale"] for flow in controller.show("flows"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests restarts of controller and switch: installed entries keep forwarding, then are
+"""Tests restarts of controller and switch. Installed entries keep forwarding until they are
 corrected.
 """
 
@@ -84,7 +84,7 @@ def test_a_restarted_controller_leaves_permanent_neighbours_alone(network: Netwo
     kept = states_of_neighbours(place, "eth2")
     for address in addresses:
         place.run("ip", "neigh", "del", address, "dev", "eth2")
-    wait_until(lambda: all_reachable(place, addresses), 20, "both to be resolved again")
+    wait_until(lambda: all_reachable(place, addresses), 20, "both neighbours to be resolved again")
     assert [kept[address] for address in addresses] == [["PERMANENT"], ["PERMANENT"]]
     assert outcome.lost == 0, outcome
 

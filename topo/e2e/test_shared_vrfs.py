@@ -53,7 +53,7 @@ def site_routes() -> list[str]:
 
 
 class SharedVrfs(ThreeVrfs):
-    """The network, running."""
+    """Holds the running network."""
 
     def __init__(self, lab: Lab, stack: ExitStack) -> None:
         super().__init__(lab, stack)
@@ -108,9 +108,7 @@ def test_routes_lead_by_the_vrfs_own_interfaces(vrfs: SharedVrfs, vrf: str) -> N
 
 
 def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> None:
-    """A prefix of red's interface is reachable only in red, although zebra sends it for the main
-    table.
-    """
+    """Red's own prefix is reachable only in red, although zebra sends it for the main table."""
     red = f"eth{interface_of('red', 'b')}"
     vrfs.place.add_address(red, "10.7.0.1/24")
     end = vrfs.ends["red", "b"]
@@ -125,10 +123,10 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
             mark = f"{vrf} asks for red".encode()
             vrfs.send(vrf, "10.7.0.2", SERVICE, mark)
             seen = {("red", "a"), ("red", "b")} if vrf == "red" else {(vrf, "a")}
-            wait_until(lambda: vrfs.links_with(mark) == seen, 10, "it to get there")  # noqa: B023
+            wait_until(lambda: vrfs.links_with(mark) == seen, 10, "the packet to reach its links")  # noqa: B023
         mark = b"red asks last"
         vrfs.send("red", "10.7.0.2", SERVICE, mark)
-        wait_until(lambda: ("red", "b") in vrfs.links_with(mark), 10, "the last one")
+        wait_until(lambda: ("red", "b") in vrfs.links_with(mark), 10, "the last packet in red")
         for vrf in ("default", "blue"):
             assert vrfs.links_with(f"{vrf} asks for red".encode()) == {(vrf, "a")}
     finally:
@@ -137,7 +135,8 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
 
 @VERSIONS
 def test_the_host_stack_answers_in_no_other_vrf(vrfs: SharedVrfs, version: int) -> None:
-    """The host cannot know in which VRF a packet arrived, as its address is local in three.
+    """The host cannot know in which VRF a packet arrived, because the address is local in three
+    VRFs.
 
     So no answer leaves.
     """
@@ -162,6 +161,6 @@ def test_a_server_of_the_host_is_asked_in_the_default_vrf_only(vrfs: SharedVrfs)
         before = counter()
         for vrf in ("red", "blue"):
             vrfs.send(vrf, router_address("a"), SERVICE, f"{vrf}'s secret".encode())
-        wait_until(lambda: counter() == before + 2, 10, "both to be kept from the server")
+        wait_until(lambda: counter() == before + 2, 10, "both packets to be kept from the server")
         vrfs.send("default", router_address("a"), SERVICE, b"a question")
         assert server.recvfrom(100)[0] == b"a question"

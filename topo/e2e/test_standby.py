@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests a second controller of the same switch, which stands by.
 
-It changes nothing on its host, reports its role, tells the service manager that it is ready, and
-takes over when the primary is gone.
+The standby changes nothing on its host. It reports its role, and tells the service manager that it
+is ready. When the primary is gone, the standby takes over.
 """
 
 import json
@@ -19,7 +19,7 @@ from sluice_topo.routers import P4Router
 
 
 class Manager:
-    """A socket that receives a service's notifications, like the service manager's."""
+    """Receives a service's notifications through a socket, like the service manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,7 @@ def role(api: Path) -> Any:
 
 
 class Second:
-    """The second controller of a router, with another configuration and namespace."""
+    """Runs a router's second controller, with another configuration and namespace."""
 
     def __init__(
         self, first: P4Router, place: Namespace, directory: Path, supervisor: Supervisor

@@ -16,7 +16,7 @@ from sluice_topo.traffic import UdpFlows
 
 GATEWAY = "169.254.0.1"
 # For each router: its peers' IPv4 addresses, and the interfaces that replace them. These interfaces
-# have no IPv4 address, because bgpd would use it as the next hop.
+# have no IPv4 address, because bgpd would use that address as the next hop.
 UNNUMBERED = {
     "r1": {"10.0.1.2": "eth2", "10.0.2.2": "eth3"},
     "t1": {"10.0.1.1": "eth1"},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests two VLANs on one port: host stack and routing by tag. The host sends hand-made frames."""
+"""Tests host stack and routing with two VLANs on one port. The host sends hand-made frames."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ ROUTER = {100: "02:00:00:00:10:64", 200: "02:00:00:00:10:c8"}
 def place(module_lab: Lab) -> Namespace:
     """Returns the namespace of a P4 router whose port 1 has VLANs 100 and 200.
 
-    Its far end is `host`.
+    The far end of the port's link is the interface `host`.
     """
     place = module_lab.namespace("router")
     veth(place, "port1", place, "host")

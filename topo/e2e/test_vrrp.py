@@ -107,13 +107,14 @@ def make_virtual_router(place: Namespace, link_local: str) -> None:
         )
         place.run("ip", "link", "set", "dev", name, "addrgenmode", "none")
         place.add_address(name, f"{VIRTUAL[version]}/{LENGTH[version]}")
-        if version == 6:  # one derived from the virtual MAC would be the same on both routers
+        # An address derived from the virtual MAC would be the same on both routers.
+        if version == 6:
             place.add_address(name, f"{link_local}/64")
         place.link_up(name)
 
 
 class Lan:
-    """The network, running."""
+    """Holds the running network."""
 
     def __init__(self, lab: Lab) -> None:
         h, x, r, s, wire = (lab.namespace(name) for name in ("h", "x", "r", "s", "wire"))
@@ -210,7 +211,7 @@ class Lan:
     def traffic(self, seconds: float, what: str, bar: float) -> Iterator[None]:
         """Pings the server from the host while the context is open.
 
-        All lost answers together may take `bar` seconds at most.
+        At most `bar` seconds' worth of answers may be lost, for each IP version.
         """
         count = round(seconds / INTERVAL)
         with ThreadPoolExecutor(2) as pool:
@@ -264,9 +265,9 @@ def test_the_master_answers_at_the_virtual_address(lan: Lan, version: int) -> No
 
 
 def test_a_switch_that_hangs(lan: Lan) -> None:
-    """If r's switch hangs, no link goes down.
+    """The backup takes over when r's switch hangs, because advertisements are missing.
 
-    The backup takes over when advertisements are missing.
+    No link goes down.
     """
     switch = lan.r.target.process
     assert switch is not None
@@ -300,7 +301,8 @@ def test_a_backup_leaves_the_virtual_address_to_the_master(lan: Lan) -> None:
             lan.wait_forwarding("s")
         assert lan.virtual_macs() == []
         for version in (4, 6):
-            # r must not take these packets or their answers for its own.
+            # r must forward these packets and their answers. r must not deliver the packets to its
+            # own host.
             via = ("via", CORE["r"][version])
             lan.x.run("ip", f"-{version}", "route", "add", VIRTUAL[version], *via)
             try:

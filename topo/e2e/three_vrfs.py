@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs with the same addresses: the common base of the tests of VRFs.
+"""Builds three VRFs with the same addresses, for all tests of VRFs.
 
 In each VRF, hosts a (10.1.0.2) and b (10.2.0.2) have a link each to the router. All six links are
 captured.

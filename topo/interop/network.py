@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 router that mirrors IPsec from its kernel, and a peer that does ESP in its kernel.
+"""Builds a P4 router that mirrors IPsec from its kernel, and a peer that does ESP in its kernel.
 
     h1 --- eth1 [ r ] eth2 --- from_r [ n ] from_p --- eth0 [ p ] eth1 --- h2
                  engine                captures, NAT           Linux's own ESP
@@ -93,7 +93,7 @@ def _configuration(engine: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Interop:
-    """The running network. `policy` has r's SPD `wan` and its bundles."""
+    """Holds the running network. `policy` has r's SPD `wan` and its bundles."""
 
     def __init__(self, lab: Lab, policy: Mapping[str, Any] = MIRRORED):
         self.lab = lab

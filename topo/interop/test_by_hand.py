@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `ip xfrm` at both ends: switch and engine at r, Linux's own ESP at p."""
+"""Tests `ip xfrm` at both ends, with switch and engine at r and Linux's own ESP at p."""
 
 import hashlib
 import itertools
@@ -173,8 +173,10 @@ def policy(network: Interop, command: str, *words: str) -> None:
 
 
 def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
-    """A flow in clear is blocked by a new policy, then protected without an SA, then in clear
-    again.
+    """Checks that new policies apply to a cached flow.
+
+    The flow passes in clear. One policy blocks the flow. The next policy protects the flow without
+    an SA. After the policy is deleted, the flow passes in clear again.
     """
     network.passes(count=2)
     policy(network, "add", "action", "block")

@@ -5,8 +5,9 @@
         | keys, from its log        |              r's switch sends ESP in UDP to the engine.
     engine of r -- ESP in UDP -- its libipsec      h1 and h2 are behind r and p.
 
-The kernels need no ESP. `sluice sa` adds the SAs to r, as an operator would whose IKE daemon has no
-kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended sequence numbers.
+The kernels need no ESP. `sluice sa` adds the SAs to r. An operator does the same if the IKE daemon
+has no kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended sequence
+numbers.
 """
 
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ PROTECTED = {
 
 
 class Tunnel:
-    """Two charons, and the SAs that r got from them."""
+    """Runs two charons, and holds the SAs that r got from them."""
 
     def __init__(self, network: Interop):
         self.network = network

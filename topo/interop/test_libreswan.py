@@ -24,7 +24,7 @@ SECRETS = '@r @p : PSK "a secret of both"\n'
 
 
 class Peers(SimpleNamespace):
-    """The IKE daemons of r and p."""
+    """Holds the IKE daemons of r and p."""
 
     r: Libreswan
     p: StrongSwan
@@ -40,7 +40,7 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 
 def ours(auto: str = "ondemand") -> str:
-    """Returns the page's connection, with other ids."""
+    """Returns the connection of docs/how-to/ike.md with the ids `r` and `p`."""
     (text,) = (one.text for one in blocks("docs/how-to/ike.md") if "conn branch" in one.text)
     assert "auto=ondemand" in text
     return text.replace("auto=ondemand", f"leftid=@r\n    rightid=@p\n    auto={auto}")
@@ -85,7 +85,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     network.p.run("ip", "xfrm", "state", "flush")
     peers.p.start(connections(of_peer=True))
     with network.monitor():
-        wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")
+        wait_until(lambda: network.ping(count=1).received, 60, "IKE to negotiate new SAs")
     assert network.in_use("outbound").isdisjoint(before)
 
 

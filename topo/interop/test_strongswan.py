@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests strongSwan at both ends: IKEv2, with ESP by the engine at r and by Linux at p."""
+"""Tests IKEv2 with strongSwan at both ends. The engine does ESP at r, and Linux at p."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 class Peers:
-    """The IKE daemons of r and p."""
+    """Holds the IKE daemons of r and p."""
 
     def __init__(self, network: Interop):
         self.network = network
@@ -60,7 +60,9 @@ def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> N
 
 
 def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
-    """The example of docs/how-to/ike.md works. The peer has the same with the ends exchanged."""
+    """The example of docs/how-to/ike.md works. The peer has the same connection with the ends
+    exchanged.
+    """
     (ours,) = (one.text for one in blocks("docs/how-to/ike.md") if "connections {" in one.text)
     theirs = ours.replace("local_", "near_").replace("remote_", "local_")
     peers.start(ours, theirs.replace("near_", "remote_"))
@@ -151,7 +153,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     network.p.run("ip", "xfrm", "state", "flush")
     peers.p.start(connections(of_peer=True))
     with network.monitor():
-        wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")
+        wait_until(lambda: network.ping(count=1).received, 60, "IKE to negotiate new SAs")
     assert network.in_use("outbound").isdisjoint(before)
 
 

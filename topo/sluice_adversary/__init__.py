@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An adversary for the router's IPsec policy: random rules, random datagrams, and a checker.
+"""Attacks the router's IPsec policy with random rules and random datagrams, and checks the results.
 
     wire        builds and parses IP packets
     marks       writes a datagram's number into every eight bytes of its payload

@@ -3,9 +3,9 @@
 
     python -m sluice_adversary --packets 1000000 --seed 1 --target sluice-switch
 
-Exit status 0: nothing leaked and nothing was lost. Exit status 1: a packet leaked or was lost, or a
-limit of the router or of a capture was reached, so that nothing is proved. Exit status 2: wrong
-usage.
+Exit status 0: nothing leaked and nothing was lost. Exit status 1: a packet leaked or was lost. The
+status is also 1 if a limit of the router or of a capture was reached, because the run then proves
+nothing. Exit status 2: wrong usage.
 """
 
 import argparse
@@ -27,20 +27,28 @@ from .reference import Reference
 def main() -> int:
     """Parses the command line, attacks, and prints the report."""
     parser = argparse.ArgumentParser(prog="python -m sluice_adversary", description=__doc__)
-    parser.add_argument("--packets", type=int, default=1_000_000, help="send at least so many")
-    parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
-    parser.add_argument("--target", choices=NAMES, default=None, help="default: TARGET")
+    parser.add_argument(
+        "--packets", type=int, default=1_000_000, help="least number of packets to send"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="seed of rules and datagrams (default: a new seed, which is printed)",
+    )
+    parser.add_argument(
+        "--target", choices=NAMES, default=None, help="default: the variable TARGET"
+    )
     parser.add_argument(
         "--engine",
         action="store_true",
-        help="with the ESP engine inside the switch: what is encrypted is seen as ESP",
+        help="attack a switch with the ESP engine inside; captures then see ESP",
     )
     parser.add_argument(
         "--no-results", action="store_true", help="write no result under bench/results"
     )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
-        print("sluice_adversary: needs root (network namespaces)", file=sys.stderr)
+        print("sluice_adversary: run it as root, which network namespaces need", file=sys.stderr)
         return 2
     try:
         target = target_name(arguments.target)
@@ -50,7 +58,7 @@ def main() -> int:
         print(f"sluice_adversary: {missing}", file=sys.stderr)
         return 2
     if arguments.engine and target != "sluice-switch":
-        print("sluice_adversary: --engine is for sluice-switch", file=sys.stderr)
+        print("sluice_adversary: --engine needs --target sluice-switch", file=sys.stderr)
         return 2
     seed = secrets.randbelow(1 << 32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
@@ -75,9 +83,11 @@ def attack(packets: int, seed: int, target: str, results: bool, engine: bool) ->
         finally:
             arena.close()
     for name, count in bounds.items():
-        print(f"not proved: a bound was hit: {name}: {count}", file=sys.stderr)
+        print(
+            f"the run proves nothing, because a limit was reached: {name}: {count}", file=sys.stderr
+        )
     for text in taken:
-        print(f"the engine took what it must not: {text}", file=sys.stderr)
+        print(f"the engine accepted packets that it must refuse: {text}", file=sys.stderr)
     if results:
         print(f"written: {report.write_results(campaign, seed, target, bounds)}")
     return 1 if campaign.checker.findings or bounds or taken else 0

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs rounds of attack: commits random rules, sends random datagrams, checks all captured frames.
 
-Datagrams are sent in batches, in which the packets of several datagrams alternate. A batch ends
-when all expected packets have arrived, including sentinels on every path. Packets that are missing
-after a timeout are lost. Frames that arrive later are still checked.
+Datagrams are sent in batches, in which the packets of several datagrams alternate. A sentinel on
+every path follows each batch. The batch ends when all expected packets and the sentinels have
+arrived. Packets that are missing after a timeout are lost. Frames that arrive later are still
+checked.
 """
 
 import time
@@ -37,7 +38,7 @@ SENTINELS = 1 << 31
 
 @dataclass
 class Totals:
-    """Totals of the campaign so far."""
+    """Holds the totals of the campaign so far."""
 
     packets: int = 0
     datagrams: int = 0
@@ -103,7 +104,7 @@ class Campaign:
         self.totals.rounds += 1
 
     def batch(self, datagrams: list[Datagram]) -> list[Finding]:
-        """Sends datagrams in mixed order. Returns the lost ones."""
+        """Sends datagrams in mixed order. Returns the lost datagrams."""
         for datagram in datagrams:
             self.checker.sent(datagram)
             self.totals.shapes[datagram.shape] += 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares captured frames with the reference.
 
-Each captured frame is attributed to a datagram of the adversary, by its mark or its bytes, or to
-the router itself, by its source address. A frame is a **leak** if the reference does not allow it,
-or if it cannot be attributed. A datagram is **lost** if the reference requires its arrival and it
-has not arrived.
+Each captured frame is attributed to a datagram of the adversary, by its mark or its bytes. Frames
+of the router itself are recognized by their source address. A frame is a **leak** if the reference
+does not allow it, or if it cannot be attributed. A datagram is **lost** if the reference requires
+its arrival and it has not arrived.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -33,7 +33,7 @@ HOST_SOCKETS = "sockets"
 
 @dataclass
 class SentDatagram:
-    """A datagram that was sent, its permitted outcomes, and indexes of the packets that have
+    """Holds a datagram that was sent, its permitted outcomes, and indexes of the packets that have
     arrived.
     """
 
@@ -51,7 +51,7 @@ class SentDatagram:
 
 @dataclass(frozen=True)
 class Finding:
-    """A leak or a lost datagram, with the round in which it was found."""
+    """Holds a leak or a lost datagram, with the round in which it was found."""
 
     kind: str
     shape: str
@@ -80,7 +80,7 @@ class OutcomeChecker:
     def new_round(self, reference: Reference) -> None:
         """Puts another policy in force.
 
-        Until `settled`, the router's own packets may still follow the previous policy.
+        Until `settled` is called, the router's own packets may still follow the previous policy.
         """
         self._references.append(reference)
         self._round += 1
@@ -88,7 +88,7 @@ class OutcomeChecker:
     def settled(self) -> None:
         """Forgets the previous policy.
 
-        Call it when no packet decided by that policy is still on its way.
+        Precondition: no packet decided by that policy is still on its way.
         """
         while len(self._references) > 1:
             self._references.popleft()
@@ -179,7 +179,7 @@ class OutcomeChecker:
             return
         self.seen[HOST_SOCKETS] += 1
         if not any(PacketOutcome("host") in allowed for allowed in case.expectation.allowed):
-            self._leak(case.datagram.shape, "a socket of the host's got it", case, data)
+            self._leak(case.datagram.shape, "a socket of the host received it", case, data)
 
     def _check_outcome(self, outcome: PacketOutcome, packet: bytes, frame: bytes) -> None:
         self.seen[outcome.kind] += 1
@@ -243,7 +243,12 @@ class OutcomeChecker:
         shape = case.datagram.shape if case is not None else "own"
         if outcome.kind == "host":
             if not _is_error(piece):  # the controller sends errors about the host's packets
-                self._leak(shape, "given to the host, and nobody sent it so", case, frame)
+                self._leak(
+                    shape,
+                    "delivered to the host, although no datagram has this content",
+                    case,
+                    frame,
+                )
             return
         ours = piece.source in plan.OWN or piece.source == bytes(16)
         if not ours and not plan.is_link_local(piece.source):
@@ -271,9 +276,10 @@ class OutcomeChecker:
 
     def _may_be_about(self, piece: Piece, outcome: PacketOutcome) -> bool:
         """Returns whether an error leaves by a bundle that has carried a packet like the quoted
-        one.
+        packet.
 
-        The quote alone does not tell such a packet from a clear one between the same addresses.
+        The quote alone does not distinguish such a packet from a clear packet between the same
+        addresses.
         """
         quoted = read_piece(lengthened(piece.payload[8:]))
         if quoted is None or outcome.kind != "protect":
@@ -323,15 +329,17 @@ def _covers(sent: Piece, seen: Piece) -> bool:
 
 
 def _repeats(one: Piece, other: Piece) -> bool:
-    """Returns whether two fragments have the same bytes and, if first ones, the same selectors."""
+    """Returns whether two fragments have the same bytes. First fragments must also have the same
+    selectors.
+    """
     ends = [(piece.offset, len(piece.payload), piece.more) for piece in (one, other)]
     firsts = [read_upper(piece.version, piece.start, piece.payload) for piece in (one, other)]
     return ends[0] == ends[1] and (one.offset > 0 or firsts[0] == firsts[1])
 
 
 def _overlap(case: SentDatagram, same: list[int]) -> bool:
-    """Returns whether the fragment overlaps one that has arrived before and is not a duplicate of
-    it.
+    """Returns whether the fragment overlaps a fragment that has arrived before. Duplicates do not
+    count as overlaps.
     """
     pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A datagram of the adversary: its entry point, and its IP packets in the order of sending."""
+"""Defines a datagram of the adversary: its entry point, and its IP packets in sending order."""
 
 import struct
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _SHIM = struct.Struct("!BBHIHHH")
 
 
 class Shim(NamedTuple):
-    """The engine's header in a frame (p4src/headers.p4)."""
+    """Holds the engine's header in a frame (p4src/headers.p4)."""
 
     kind: int
     bundle: int = 0
@@ -44,7 +44,7 @@ def read_shim(data: bytes) -> Shim | None:
 
 
 class EntryPoint(NamedTuple):
-    """Where a datagram enters: the name of a link or the engine, with a shim if the frame has
+    """Names the link or the engine at which a datagram enters. Holds the shim, if the frame has
     one.
     """
 
@@ -63,7 +63,7 @@ class EntryPoint(NamedTuple):
 
 @dataclass
 class Datagram:
-    """One datagram.
+    """Holds one datagram.
 
     `trailer` is Ethernet padding behind the packets. `to_mac` is the destination MAC address, if it
     is not the router's. `vlan` is the VLAN of an 802.1Q tag.

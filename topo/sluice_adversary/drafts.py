@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A datagram before fragmentation (addresses, headers, payload), and its fragmentation. Pure."""
+"""Builds a datagram from addresses, headers and payload, and fragments it. Pure."""
 
 import struct
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ CHECKSUMS = {UDP: 6, TCP: 16, ICMP: 2, ICMPV6: 2}
 
 @dataclass
 class Draft:
-    """One whole datagram. `start` is the protocol at the start of the payload.
+    """Holds one whole datagram. `start` is the protocol at the start of the payload.
 
     `before` lists IPv6 extension headers before the payload or before a fragment header.
     """

@@ -13,7 +13,7 @@ def is_error(version: int, upper: Upper) -> bool:
 
 
 def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | None:
-    """Returns the selectors of the packet that would answer the packet quoted in an ICMP error.
+    """Returns the selectors of an answer to the packet that an ICMP error quotes.
 
     Returns None if there is no quote, or if the error does not go to the quoted packet's sender
     (RFC 4301, section 6).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets that receive the router's packets, and the packets that the host's stack accepts."""
+"""Opens sockets for the router's packets, and for packets that the host's stack accepts."""
 
 import errno
 import socket
@@ -14,7 +14,7 @@ HEARD_UDP_PORT = 7001
 
 
 class Listener:
-    """A receiving socket. Counts the frames that the kernel dropped."""
+    """Receives from a socket. Counts the frames that the kernel dropped."""
 
     def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
         self._socket = place.inside(opened)

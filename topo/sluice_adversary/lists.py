@@ -10,7 +10,7 @@ from .wire import Piece, Upper, read_upper
 
 
 class PacketOutcome(NamedTuple):
-    """Where a packet may be captured.
+    """Names a position at which a packet may be captured.
 
     ("out", link)        in clear on a link
     ("protect", bundle)  at the engine, to be encrypted
@@ -28,7 +28,9 @@ HOST, TO_DECRYPT = PacketOutcome("host"), PacketOutcome("decrypt")
 
 
 class PacketPath(NamedTuple):
-    """What all packets of a datagram have in common: addresses, and how they arrived."""
+    """Holds what all packets of a datagram share: addresses, IP version, and how they entered the
+    router.
+    """
 
     source: bytes
     destination: bytes
@@ -43,11 +45,10 @@ class PacketPath(NamedTuple):
 
 
 class PolicyQuery(NamedTuple):
-    """The input of a lookup in the lists.
+    """Holds the input of a lookup in the lists.
 
-    `quoted`: for an ICMP error, the selectors of the packet that would answer the quoted packet.
-    For a later fragment, `seen` has the selectors of its first fragment and `own` its own
-    selectors.
+    `quoted`: for an ICMP error, the selectors of an answer to the quoted packet. For a later
+    fragment, `seen` has the selectors of its first fragment and `own` its own selectors.
     """
 
     seen: Seen
@@ -68,7 +69,7 @@ class PolicyQuery(NamedTuple):
 
 
 class Lists:
-    """The lists of the policy in force."""
+    """Searches the lists of the policy in force."""
 
     def __init__(self, policy: Policy):
         self._policy = policy
@@ -78,8 +79,10 @@ class Lists:
         return self._policy.of_link(plan.LINKS[link]) is not None
 
     def decide(self, path: PacketPath, query: PolicyQuery) -> PacketOutcomes:
-        """Returns the outcomes by the inbound list, then by delivery, or by routing and the
-        outbound list.
+        """Returns the outcomes for a packet that enters the router.
+
+        Searches the inbound list. Then either delivers the packet to the host, or routes it and
+        searches the outbound list.
         """
         if not self._accepted(path, query):
             return NOTHING

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running router, with sockets wherever one of its packets can be captured.
+"""Runs the router, and opens sockets wherever one of its packets can be captured.
 
-One namespace holds the far ends of all links and of the engine's port; its kernel sends nothing. In
-the router's namespace, captures run on the host interfaces. Raw sockets and a bound UDP socket
-receive the packets that the kernel accepts as local, by any path. Depends on the test kit,
-sluice_topo and plan.
+One namespace holds the far ends of all links and of the engine's port. The kernel sends nothing in
+this namespace. In the router's namespace, captures run on the host interfaces. Raw sockets and a
+bound UDP socket receive the packets that the kernel accepts as local, by any path. Depends on the
+test kit, sluice_topo and plan.
 """
 
 import socket
@@ -104,10 +104,10 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
 
 
 class Arena:
-    """The router under attack.
+    """Runs the router under attack.
 
-    At the engine's port there is either a capture, or the switch has an ESP engine inside and a
-    peer is at the far end of the bundles.
+    Either a capture is at the engine's port, or the switch has an ESP engine inside. With an engine
+    inside, a peer acts as the far end of the bundles.
     """
 
     def __init__(self, lab: Lab, target: str | None = None, engine: bool = False):
@@ -157,7 +157,9 @@ class Arena:
 
     @property
     def burst(self) -> int:
-        """Datagrams that may be sent at once. BMv2 drops packets that exceed its queues."""
+        """Number of datagrams that may be sent at once. BMv2 drops packets that exceed its
+        queues.
+        """
         return 40 if self.router.target.name == "bmv2" else 250
 
     def start(self) -> None:

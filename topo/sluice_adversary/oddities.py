@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams with unusual contents other than fragments; continues `shapes`.
+"""Makes random datagrams with unusual contents other than fragments. Continues `shapes`.
 
-These are: IPv4 options, extension headers, ICMP errors and their quotes, packets for the router
-itself, spoofed sources, foreign MAC addresses, VLAN tags and neighbour discovery.
+The unusual contents are: IPv4 options, extension headers, ICMP errors and their quotes, packets for
+the router itself, spoofed sources, foreign MAC addresses, VLAN tags and neighbour discovery.
 """
 
 import struct
@@ -133,7 +133,7 @@ def _hops_used_up(shapes: Shapes) -> Datagram:
 def _too_big(shapes: Shapes) -> Datagram:
     """Makes a packet that is too long with the overhead of ESP.
 
-    Needs an error, or fragmentation.
+    The router must send an error or fragment the packet.
     """
     entry = shapes.entry(decrypted=0.5)
     draft = shapes.draft(entry, 0)
@@ -171,7 +171,7 @@ def _fragmented_icmp_error(shapes: Shapes) -> Datagram:
 def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
     """Makes an ICMP error.
 
-    It quotes a packet that the other end could have sent, or a similar one.
+    The error quotes a packet that the other end could have sent, or a similar packet.
     """
     random = shapes.random
     about = _quoted(shapes, entry)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of the router's bundles, for a router with the ESP engine on.
+"""Acts as the far end of the router's bundles, for a router with the ESP engine on.
 
 The router's engine is inside its switch, so no capture sees its input. The peer has the other
 halves of the SAs. A frame on a link counts as ciphertext only if all of it is authentic ESP of one
 of these SAs. The checker then gets the decrypted packet, as a double of the engine would get it.
 Every other frame is cleartext and is checked as such.
 
-In the other direction, the peer encrypts packets and sends them to the router by a link. Some are
-fragmented, some follow an altered copy, and some are sent twice. If the router accepts an altered
-packet or accepts a packet twice, this is a finding.
+In the other direction, the peer encrypts packets and sends them to the router by a link. Some
+packets are fragmented, some follow an altered copy, and some are sent twice. If the router accepts
+an altered packet or accepts a packet twice, this is a finding.
 
 ESP is implemented here from RFC 4303 and RFC 4106, with another library than the engine's.
 """
@@ -49,7 +49,7 @@ INNER = {4: 4, 41: 6}
 
 
 class WithEngine(Reference):
-    """The reference for a setup in which the engine's input is not captured."""
+    """Returns permitted outcomes for a setup in which the engine's input is not captured."""
 
     def expect(self, datagram: Datagram) -> Expectation:
         """Returns the permitted outcomes of a datagram.
@@ -92,7 +92,7 @@ def router_sas() -> list[dict[str, Any]]:
 
 @dataclass
 class Sealer:
-    """An outbound SA of the peer: AES-GCM with extended sequence numbers, which stay below 2^32."""
+    """Encrypts by an outbound SA of the peer: AES-GCM with extended sequence numbers below 2^32."""
 
     spi: int
     key: bytes
@@ -112,7 +112,7 @@ class Sealer:
 
 @dataclass
 class Opener:
-    """An inbound SA of the peer. Sequence numbers and IVs must not repeat."""
+    """Decrypts by an inbound SA of the peer. Sequence numbers and IVs must not repeat."""
 
     spi: int
     key: bytes
@@ -149,7 +149,7 @@ def _aad(header: bytes) -> bytes:
 
 
 class EspPeer:
-    """The far end of all bundles. It replaces the capture at the engine's port.
+    """Acts as the far end of all bundles. It replaces the capture at the engine's port.
 
     `watched` wraps the sockets of links, so that they return all frames but the router's ESP.
     """
@@ -256,16 +256,20 @@ class EspPeer:
     # -- the router's engine, by its own counters
 
     def wrongly_accepted(self, status: Mapping[str, Any]) -> list[str]:
-        """Describes packets that the engine wrongly decrypted, and hostile ones without a counted
-        drop.
+        """Describes packets that the engine wrongly decrypted, and hostile packets without a
+        counted drop.
         """
         served, drops = _inbound(status)
         found = []
         if served > self.sealed:
-            found.append(f"{served} packets were decrypted, {self.sealed} were encrypted")
+            found.append(
+                f"the engine decrypted {served} packets, but the peer encrypted {self.sealed}"
+            )
         for kind, reason in HOSTILE.items():
             if drops[reason] < self.hostile[kind]:
-                found.append(f"{self.hostile[kind]} {kind}, {drops[reason]} dropped as {reason}")
+                found.append(
+                    f"{self.hostile[kind]} sent {kind}, {drops[reason]} dropped as {reason}"
+                )
         return found
 
     def summary(self, status: Mapping[str, Any]) -> str:
@@ -278,8 +282,8 @@ class EspPeer:
         return "\n".join(
             [
                 f"ESP: the router encrypted {self.opened:,} packets, all authentic and new; "
-                f"the peer {self.sealed:,}, of which the router decrypted {served:,}",
-                f"ESP: the peer sent beside them: {hostile}; the engine dropped: {named}",
+                f"the peer encrypted {self.sealed:,}, of which the router decrypted {served:,}",
+                f"ESP: the peer also sent hostile packets: {hostile}; the engine dropped: {named}",
             ]
         )
 
@@ -303,7 +307,7 @@ def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
 
 
 class Watched:
-    """A link's socket that passes the router's encrypted packets to the peer."""
+    """Wraps a link's socket, and passes the router's encrypted packets to the peer."""
 
     def __init__(self, link: plan.Link, listener: Listener, peer: EspPeer):
         self._link, self._ear, self._peer = link, listener, peer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network under attack: one router with three links, and one port for an ESP engine.
+"""Describes the network under attack: one router with three links, and one port for an ESP engine.
 
     a --- eth1 [ r ] eth2 --- b      eth1: no SPD       engine on port 9
                  eth3 --- c          eth2: SPD east, bundles 1, 2, and 4 without an SA
@@ -20,7 +20,7 @@ def packed(text: str) -> bytes:
 
 
 class Link(NamedTuple):
-    """A link, and the router's layer-3 interface on it."""
+    """Describes a link, and the router's layer-3 interface on it."""
 
     name: str
     number: int
@@ -87,7 +87,9 @@ NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle of SAs. `local` is the router's tunnel address; None if there is no outbound SA."""
+    """Describes a bundle of SAs. `local` is the router's tunnel address; None if there is no
+    outbound SA.
+    """
 
     number: int
     name: str
@@ -126,8 +128,9 @@ _LOCAL = [
 
 
 def is_link_local(address: bytes) -> bool:
-    """Returns whether an address is link-local, so that no router forwards it (RFC 3927, RFC
-    4291).
+    """Returns whether an address is link-local.
+
+    No router forwards packets from or to such an address (RFC 3927, RFC 4291).
     """
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordered lists of rules: random ones, their YAML form, and the linear search (RFC 4301, 4.4.1).
+"""Generates ordered lists of rules, writes them as YAML, and searches them linearly (RFC 4301,
+4.4.1).
 
 `search` is the specification as a loop. If a packet does not show a selector (such as the ports of
 a later fragment without its first), the selector is UNKNOWN. The search then returns every verdict
@@ -33,18 +34,18 @@ SENTINEL = "sentinel"
 
 
 class _Unknown:
-    """A selector whose value is not known."""
+    """Marks a selector whose value is not known."""
 
 
 class _Opaque:
-    """A rule's selector that matches only packets without that selector."""
+    """Marks a rule's selector that matches only packets without that selector."""
 
 
 UNKNOWN, OPAQUE = _Unknown(), _Opaque()
 
 
 class Seen(NamedTuple):
-    """The selectors that a search may read. None: the packet has no such selector."""
+    """Holds the selectors that a search may read. None: the packet has no such selector."""
 
     source: bytes
     destination: bytes
@@ -66,7 +67,9 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The verdict of a rule. `bundle` is 0 unless it protects. `final`: no rule matched."""
+    """Holds the verdict of a rule. `bundle` is 0 unless the action is protect. `final`: no rule
+    matched.
+    """
 
     action: str
     bundle: int = 0
@@ -81,7 +84,7 @@ Numbers = Ranges | _Opaque | None
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule.
+    """Holds one rule of a list.
 
     None matches anything. Addresses are ranges of one family. `icmp` is type << 8 | code.
     """
@@ -194,7 +197,7 @@ def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> froz
 
 @dataclass(frozen=True)
 class Spd:
-    """Two ordered lists. `errors_checked`: inbound ICMP errors are judged by their quotes."""
+    """Holds two ordered lists. `errors_checked`: inbound ICMP errors are judged by their quotes."""
 
     name: str
     inbound: tuple[Rule, ...] = ()
@@ -212,7 +215,7 @@ class Spd:
 
 @dataclass(frozen=True)
 class Policy:
-    """The SPDs in force, by name."""
+    """Holds the SPDs in force, by name."""
 
     spds: dict[str, Spd] = field(default_factory=dict)
 
@@ -309,8 +312,8 @@ def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> 
 
 
 def _sentinels(spd: str, inbound: bool) -> tuple[Rule, ...]:
-    """Returns the rules that let sentinels pass: by each bundle those to its host, all others in
-    clear.
+    """Returns the rules that let sentinels pass. A bundle carries the sentinels to its own host.
+    All other sentinels pass in clear.
     """
     home, rules = plan.BY_SPD[spd], []
     for bundle in plan.BUNDLES.values():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference: the permitted outcomes of a datagram (RFC 4301, sections 5 to 7). Simple and slow.
+"""Computes the permitted outcomes of a datagram (RFC 4301, sections 5 to 7). Simple and slow.
 
 The reference gets all fragments of a datagram at once, reassembles them, and searches each ordered
-list once. It is written from the RFCs and has no caches, state or time. For each packet of a
-datagram it returns where the packet may be captured (`allowed`). For the datagram it returns
+list once. The reference is written from the RFCs and has no caches, state or time. For each packet
+of a datagram it returns where the packet may be captured (`allowed`). For the datagram it returns
 whether all packets must arrive (`must`), or why the datagram may be dropped (`excuse`).
 
 The permitted outcomes of a fragment depend on the first fragments of its datagram:
@@ -52,11 +52,11 @@ MOST_EXTENSIONS = 12
 
 @dataclass(frozen=True)
 class Expectation:
-    """The permitted outcomes of each packet of a datagram. `must`: all packets must arrive.
+    """Holds the permitted outcomes of each packet of a datagram. `must`: all packets must arrive.
 
-    `may_overlap`: overlapping fragments may all pass. This holds in two cases. Either all possible
-    verdicts of the datagram are the same, or some of the fragments make it whole, so that later
-    ones with the same identification belong to another datagram.
+    `may_overlap`: overlapping fragments may all pass. This holds in two cases. In the first, all
+    possible verdicts of the datagram are the same. In the second, some of the fragments complete
+    the datagram. Later fragments with the same identification then belong to another datagram.
     """
 
     allowed: tuple[PacketOutcomes, ...]
@@ -137,7 +137,7 @@ class Reference:
     def _encrypted(self, datagram: Datagram, pieces: list[Piece]) -> Expectation:
         """Returns the outcomes of the engine's own output.
 
-        No list applies to it. It must be ESP with the bundle's own address as source.
+        No list applies to this output. It must be ESP with the bundle's own address as source.
         """
         assert datagram.entry.shim is not None
         bundle = plan.BUNDLES[datagram.entry.shim.bundle]
@@ -191,8 +191,8 @@ class Reference:
     def _first(self, path: PacketPath, piece: Piece) -> tuple[PacketOutcomes | None, str]:
         """Returns the permitted outcomes of a whole datagram or a first fragment, and an excuse.
 
-        The outcomes are None if the packet is dropped under a reason of its own, so that its
-        selectors do not apply to later fragments.
+        The outcomes are None if the packet is dropped under a reason of its own. Its selectors then
+        do not apply to later fragments.
         """
         upper = read_upper(piece.version, piece.start, piece.payload, piece.unfragmentable)
         if piece.broken or upper.broken:
@@ -209,11 +209,11 @@ class Reference:
             sealed = self._sealed(piece, upper)
             if sealed is not None and not _is_deep(piece, upper):
                 return sealed
-            if sealed is not None:  # ESP for the host does no harm if the lists admit it
+            if sealed is not None:  # the host can do no harm with ESP if the lists admit it
                 outcomes = self._lists.decide(path, PolicyQuery.about(piece, upper))
                 return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
         outcomes = self._lists.decide(path, PolicyQuery.about(piece, upper))
-        if piece.segments_left or upper.segments_left:  # not the last destination
+        if piece.segments_left or upper.segments_left:  # this router is not the last destination
             return outcomes if self._needs_no_list(path) else None, "segments left"
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
@@ -227,8 +227,8 @@ class Reference:
     def _behind(self, path: PacketPath, first: Piece) -> PacketOutcomes:
         """Returns the permitted outcomes of later fragments that follow this first fragment.
 
-        They are those of the first fragment, unless a rule matches fragments without ports
-        (`opaque`).
+        These outcomes equal those of the first fragment, unless a rule matches fragments without
+        ports (`opaque`).
         """
         outcomes, _ = self._first(path, first)
         upper = read_upper(first.version, first.start, first.payload, first.unfragmentable)
@@ -244,8 +244,8 @@ class Reference:
     ) -> PacketOutcomes | None:
         """Returns the outcomes of neighbour discovery.
 
-        It is delivered if it has hop limit 255 and is no fragment, and never routed. In IPv4 the
-        types have no such meaning.
+        A neighbour discovery packet is never routed. Such a packet is delivered if it has hop limit
+        255 and is no fragment. In IPv4, these ICMPv6 types have no special meaning.
         """
         if path.version == 4:
             return self._lists.decide(path, PolicyQuery.about(piece, upper))
@@ -386,7 +386,7 @@ def _overlaps_tcp_header(piece: Piece) -> bool:
 def _esp_in_udp(upper: Upper, piece: Piece) -> bool:
     """Returns whether the packet is ESP in UDP (RFC 3948).
 
-    It is if it is long enough for an ESP header and does not begin with four zero bytes.
+    Such a packet is long enough for an ESP header and does not begin with four zero bytes.
     """
     if upper.protocol != UDP or NAT_TRAVERSAL not in (upper.source_port, upper.destination_port):
         return False

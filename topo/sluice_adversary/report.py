@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports the findings of a campaign: progress, a summary, reproducers, bench/results/leaks.json.
 
-A reproducer is a YAML file in build/prove/. It has the rules of both SPDs and the frames of one
-datagram in hexadecimal, in the order of sending, each with its ingress port.
+A reproducer is a YAML file in build/prove/. The file has the rules of both SPDs. It also has the
+frames of one datagram in hexadecimal, in the order of sending, each with its ingress port.
 """
 
 import json

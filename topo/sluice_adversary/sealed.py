@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams around ESP; continues `shapes`.
+"""Makes random datagrams with ESP or similar contents. Continues `shapes`.
 
-These are: ESP and packets that resemble it, frames of the engine's port, and forged shims.
+The contents are: ESP and packets that resemble it, frames of the engine's port, and forged shims.
 """
 
 import struct
@@ -140,7 +140,7 @@ def _engine_lies(shapes: Shapes) -> Datagram:
 def _engine_confused(shapes: Shapes) -> Datagram:
     """Makes a wrong frame of the engine's port.
 
-    It has no shim, a wrong kind, no bundle, another VRF, or a VLAN tag.
+    The frame has no shim, a wrong kind, no bundle, another VRF, or a VLAN tag.
     """
     random = shapes.random
     draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)

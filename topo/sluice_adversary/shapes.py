@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams of all shapes, aimed at the rules in force.
+"""Makes random datagrams of all shapes, aimed at the rules in force.
 
-`Shapes.next` returns one datagram. It chooses a path through the router, aims at a rule of this
-path in half of the cases, then changes the datagram into a random shape. The same seed and policies
-give the same datagrams. This module has plain packets and fragments; `oddities` and `sealed` have
-the other shapes.
+`Shapes.next` returns one datagram. First it chooses a path through the router. In half of the
+cases, it aims at a rule of this path. Then it changes the datagram into a random shape. The same
+seed and policies give the same datagrams. This module has plain packets and fragments; `oddities`
+and `sealed` have the other shapes.
 """
 
 from collections import Counter, deque
@@ -40,7 +40,7 @@ RECENT = 40
 
 
 class Selectors(NamedTuple):
-    """The selectors of a datagram to be made."""
+    """Holds the selectors of a datagram to be made."""
 
     version: int
     source: bytes
@@ -50,7 +50,7 @@ class Selectors(NamedTuple):
 
 
 class Shapes:
-    """Generates datagrams of all shapes but `without`.
+    """Generates datagrams of all shapes except those in `without`.
 
     `policy` may be replaced between datagrams.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds IP packets as bytes, and parses them as far as a receiver that reassembles them does.
+"""Builds IP packets as bytes, and parses them like a receiver that reassembles datagrams.
 
 Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment. `read_upper`
 parses a reassembled payload, behind the IP headers. Neither function trusts the Next Header of a
@@ -26,7 +26,7 @@ _FRAGMENT_HEADER = struct.Struct("!BBHI")
 
 
 class Piece(NamedTuple):
-    """One IP packet. The `ident` of a whole datagram has no meaning.
+    """Holds one IP packet. In a whole datagram, `ident` has no meaning.
 
     `payload` is the part that is reassembled. `start` is the protocol at its start, which may be an
     IPv6 extension header. `broken` describes a contradiction, or is empty.
@@ -57,12 +57,15 @@ class Piece(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes, bytes, int, int]:
-        """The key for reassembly (RFC 791; without the protocol in IPv6, RFC 8200)."""
+        """Key for reassembly: addresses, identification and protocol (RFC 791).
+
+        In IPv6, the protocol is not part of the key (RFC 8200).
+        """
         return self.source, self.destination, self.start if self.version == 4 else -1, self.ident
 
 
 class Upper(NamedTuple):
-    """The selectors behind the IP headers. None: the packet has no such selector."""
+    """Holds the selectors behind the IP headers. None: the packet has no such selector."""
 
     protocol: int
     source_port: int | None = None

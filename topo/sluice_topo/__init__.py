@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topologies of P4 and plain Linux routers running FRR, and the demo.
+"""Builds topologies of P4 routers and plain Linux routers that run FRR, and runs the demo.
 
     demo                         runs the demo on mininet
     routing_demo  policy_demo    steps of the demo, on any built network: routing, policy

@@ -38,9 +38,9 @@ def nodes() -> dict[str, Namespace]:
 
 
 def main() -> None:
-    """Creates the links, reports it, and waits for a signal."""
+    """Creates the links, writes the file DONE, and waits for a signal."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("done", type=Path, help="the file that is written when all is cabled")
+    parser.add_argument("done", type=Path, help="file that the program writes when all links exist")
     arguments = parser.parse_args()
     topology = two_sites()
     wanted = {host.name for host in topology.hosts} | {router.name for router in topology.routers}

@@ -13,7 +13,7 @@ PATIENCE = 5.0
 
 
 class Datagrams:
-    """A flow from a port of one host to a port of another. Every packet contains `mark`."""
+    """Sends a flow from a port of one host to a port of another. Every packet contains `mark`."""
 
     def __init__(
         self,

@@ -37,14 +37,14 @@ def main() -> int:
     parser.add_argument(
         "--target",
         default=target_name(None) if os.environ.get("TARGET") != LINUX else LINUX,
-        help=f"{', '.join(NAMES)}, or {LINUX}: the kernel in the switches' place, to compare",
+        help=f"{', '.join(NAMES)}, or {LINUX}: the kernels forward instead, for comparison",
     )
     parser.add_argument(
-        "--cli", action="store_true", help="stay in mininet's command line after the demo"
+        "--cli", action="store_true", help="start mininet's command line after the demo"
     )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
-        print("make demo: needs root (network namespaces)", file=sys.stderr)
+        print("make demo: run it as root, which network namespaces need", file=sys.stderr)
         return 2
     try:
         if arguments.target != LINUX:
@@ -63,7 +63,7 @@ def perform(target: str, stay: bool) -> int:
     from sluice_topo.mininet_net import build_in_mininet
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the terminal may not have bars and µ
+        sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack the bars and µ
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
     has_engine = is_engine_available()
     watch = Stopwatch()
@@ -78,7 +78,7 @@ def perform(target: str, stay: bool) -> int:
             printer.table()
             if stay:
                 CLI(mininet)
-        except Exception as error:  # the step's message is for the reader
+        except Exception as error:  # the reader gets the step's message, without a traceback
             told = "\n".join([str(error), *getattr(error, "__notes__", ())])
             print(f"   FAILED: {told}", flush=True)
             ended = [text for text in lab.supervisor.ended() if text not in told]
@@ -99,7 +99,7 @@ def is_engine_available() -> bool:
     try:
         where.sluice_esp()
     except FileNotFoundError as missing:
-        print(f"{missing}; the part about ESP is left out")
+        print(f"{missing}; the demo leaves out the part about ESP")
         return False
     return True
 

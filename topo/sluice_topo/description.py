@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a topology: hosts, routers, links. Pure data.
+"""Describes a topology: its hosts, routers and links. Pure data.
 
 A router's files are in a directory of its name: `frr.conf`, and for a P4 router also `sluice.yaml`.
-They are written as an operator would write them, and used unchanged.
+The files are written as an operator would write them, and used unchanged.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ FILES = Path(__file__).resolve().parent.parent
 
 
 class RouterKind(Enum):
-    """What forwards in a router: a P4 switch or the kernel."""
+    """Forwarding plane of a router: a P4 switch or the kernel."""
 
     P4 = "P4 switch"
     LINUX = "Linux kernel"
@@ -24,7 +24,7 @@ class RouterKind(Enum):
 
 @dataclass(frozen=True)
 class Host:
-    """A host with one interface, `eth0`, and a default route for each IP version."""
+    """Describes a host with one interface, `eth0`, and a default route for each IP version."""
 
     name: str
     addresses: tuple[str, ...]
@@ -37,7 +37,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Router:
-    """A router, with the directory of its files."""
+    """Describes a router, with the directory of its files."""
 
     name: str
     kind: RouterKind
@@ -56,7 +56,7 @@ class Router:
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """One end of a link: a node's interface. On a P4 router it is a switch port, `portN`."""
+    """Names one end of a link: a node's interface. On a P4 router it is a switch port, `portN`."""
 
     node: str
     interface: str
@@ -64,7 +64,7 @@ class LinkEnd:
 
 @dataclass(frozen=True)
 class Topology:
-    """Hosts, routers and the links between them."""
+    """Describes hosts, routers and the links between them."""
 
     hosts: tuple[Host, ...]
     routers: tuple[Router, ...]

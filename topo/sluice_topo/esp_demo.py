@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last part of the demo: ESP protects the traffic between the sites, and none leaves in clear.
+"""Runs the last part of the demo: ESP protects the traffic between the sites, and no packet leaves
+in clear.
 
 Captures on the links of r1 count ESP packets and search frames for the cleartext. The hosts count
 arrivals. This part runs after `policy_demo`, on routers with engines (`esp_sites`).
@@ -33,7 +34,7 @@ LIFE = 100  # packets
 
 def run(sites: Sites, printer: DemoPrinter) -> None:
     """Runs all steps."""
-    printer.part("Protection: r1 and r2 encrypt what passes between their sites (sluice-esp)")
+    printer.part("Protection: r1 and r2 encrypt the traffic between their sites (sluice-esp)")
     both_routers_get_sas(sites, printer)
     what_leaves_is_esp(sites, printer)
     a_rekey_loses_nothing(sites, printer)
@@ -41,8 +42,8 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 class Transit:
-    """Captures the links from r1 to the transit routers: ESP, by SPI, and frames with SECRET in
-    clear.
+    """Captures the links from r1 to the transit routers. Counts ESP by SPI, and frames with SECRET
+    in clear.
     """
 
     def __init__(self, sites: Sites):
@@ -70,7 +71,9 @@ def spi_of(frame: Frame) -> int:
 
 def both_routers_get_sas(sites: Sites, printer: DemoPrinter) -> None:
     """Adds two SAs, one per direction. The controllers install them in engine and switch."""
-    with printer.step("Two SAs, keys in files; the controllers tell their engines and switches"):
+    with printer.step(
+        "The controllers install two SAs in engines and switches, with keys from files"
+    ):
         for name in SPIS:
             sites.new_key(name)
         for router in BUNDLES:
@@ -101,7 +104,7 @@ def what_leaves_is_esp(sites: Sites, printer: DemoPrinter) -> None:
     """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     count = 50
-    with printer.step("On the links to t1 and t2 there is ESP; at the hosts, what they said"):
+    with printer.step("The links to t1 and t2 carry ESP; the hosts receive the cleartext"):
         for version in VERSIONS:
             wait_until(lambda v=version: answered(sites, v), 30, f"IPv{version} to pass")  # type: ignore[misc]
             with Datagrams(
@@ -143,7 +146,7 @@ def traffic_both_ways(sites: Sites) -> Iterator[tuple[UdpFlows, UdpFlows]]:
 
 def a_rekey_loses_nothing(sites: Sites, printer: DemoPrinter) -> None:
     """Checks that a rekey of both directions loses no packet. The receiver is rekeyed first."""
-    with printer.step("A rekey in mid-transfer, in both directions: made before the break"):
+    with printer.step("A rekey of both directions during a transfer loses no packet"):
         transit = Transit(sites)
         with traffic_both_ways(sites) as (there, back):
             there.wait_for_more(100)
@@ -161,7 +164,10 @@ def a_rekey_loses_nothing(sites: Sites, printer: DemoPrinter) -> None:
         expect(lost == 0, f"the rekey lost packets: {outcomes}")
         old, new = seen[SPIS["r1-to-r2"]], seen[NEW["r1-to-r2"]]
         expect(old > 0 and new > 0, f"not both SAs carried packets: {seen}")
-        printer.say(f"from r1: {old} packets by SPI {SPIS['r1-to-r2']:#x}, then {new} by the new")
+        printer.say(
+            f"from r1: {old} packets by SPI {SPIS['r1-to-r2']:#x}, "
+            f"then {new} by SPI {NEW['r1-to-r2']:#x}"
+        )
         sent = sum(outcome.sent for outcome in outcomes)
         printer.measure("rekey of both directions: packets lost", f"{lost} of {sent} at 1,000/s")
 
@@ -181,7 +187,7 @@ def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
     """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, "wan")
-    with printer.step(f"An SA that may carry {LIFE} packets, and then nothing passes"):
+    with printer.step(f"An SA may carry {LIFE} packets; after them, no packet passes"):
         sites.new_key("short")
         for router in ("r2", "r1"):
             sas = [
@@ -201,18 +207,20 @@ def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
             ended = control.fates()
             flow.send(LIFE)
             with suppress(Timeout):  # a wrong result fails the step below
-                wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
+                wait_until(
+                    lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops as NO_SA"
+                )
             ended = control.fates() - ended
             late = flow.arrived()
         seen, in_clear = transit.stop()
         run_sluice(sites.router("r1"), printer, "sa", "list")
         expect(seen[SHORT] <= LIFE, f"the SA carried {seen[SHORT]} packets, not {LIFE}")
         expect(late == 0 and in_clear == 0, f"{late} arrived late, {in_clear} left in clear")
-        expect(ended.without_sa == LIFE, f"they ended as {ended}")
-        printer.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
+        expect(ended.without_sa == LIFE, f"the packets were dropped as {ended}")
+        printer.measure("after expiry: dropped as NO_SA", f"{ended.without_sa} of {LIFE}")
         printer.measure("after expiry: in clear on the links", str(in_clear))
         sites.new_key("last")
         for router in ("r2", "r1"):
             rekey(sites, printer, router, "r1-to-r2", LAST, "last")
-        wait_until(lambda: answered(sites, 4), 20, "a successor to carry on")
-        printer.say("a successor carries on")
+        wait_until(lambda: answered(sites, 4), 20, "the new SA to carry packets")
+        printer.say("after a rekey, the new SA carries packets")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ESP engines of the two sites, and the SAs between them: processes, keys, configurations.
+"""Runs the ESP engines of the two sites. Writes the keys and configurations of the SAs between
+them.
 
 An engine is connected to a port of its router's switch, and runs in the router's namespace. Each
 run generates new keys. The key of each SA is in a file at both routers.
@@ -25,14 +26,14 @@ BUNDLES = {"r1": "site-b", "r2": "site-a"}
 ENDS = {"r1": "10.1.0.1", "r2": "10.2.0.1"}
 """Tunnel addresses: each router's address on its site.
 
-It stays reachable if a transit link fails.
+This address stays reachable if a transit link fails.
 """
 SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
 
 
 @dataclass
 class Sites:
-    """Both routers with their engines. `lab` has the directories of the keys."""
+    """Holds both routers with their engines. `lab` has the directories of the keys."""
 
     network: Network
     lab: Lab
@@ -73,8 +74,8 @@ class Sites:
         return sa | {"direction": "inbound"}
 
     def configured(self, router: str, sas: list[dict[str, Any]]) -> dict[str, Any]:
-        """Returns a router's configuration with its engine, these SAs and an SPD that protects by
-        them.
+        """Returns a router's configuration with its engine, these SAs, and an SPD that protects
+        packets by these SAs.
         """
         file = str(self.router(router).files / PROTECTED)
         return self._with_engine(router, {"name": SPD, "file": file}) | {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last part of the demo, with IKE: strongSwan negotiates the SAs between the sites.
+"""Runs the last part of the demo with IKE: strongSwan negotiates the SAs between the sites.
 
 The routers mirror policies and SAs from their kernels. This part needs strongSwan and a kernel with
 ESP. Otherwise `esp_demo` runs instead, with configured SAs. Depends on esp_sites and esp_demo.
@@ -69,7 +69,7 @@ def can_run(sites: Sites) -> bool:
 
 def run(sites: Sites, printer: DemoPrinter) -> None:
     """Runs all steps."""
-    printer.part("Protection: strongSwan negotiates, r1 and r2 encrypt (sluice-esp)")
+    printer.part("Protection: strongSwan negotiates SAs, r1 and r2 encrypt (sluice-esp)")
     daemons = both_routers_negotiate(sites, printer)
     what_leaves_is_esp(sites, printer)
     a_rekey_loses_nothing(sites, printer, daemons)
@@ -103,7 +103,9 @@ def both_routers_negotiate(sites: Sites, printer: DemoPrinter) -> dict[str, Stro
 
     Checks that the first packets between the sites start IKE.
     """
-    with printer.step("strongSwan at r1 and r2; each router mirrors its kernel's policies and SAs"):
+    with printer.step(
+        "strongSwan runs at r1 and r2; each router mirrors its kernel's policies and SAs"
+    ):
         daemons = {}
         for router in BUNDLES:
             sites.restart(router, sites.mirrored(router))
@@ -122,7 +124,7 @@ def a_rekey_loses_nothing(
     sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
 ) -> None:
     """Checks that a rekey started by either end loses no packet in either direction."""
-    with printer.step("A rekey in mid-transfer from either end: made before the break"):
+    with printer.step("Rekeys during a transfer, started by either end, lose no packet"):
         transit = Transit(sites)
         old = sites.sending("r1")
         with traffic_both_ways(sites) as (there, back):
@@ -149,7 +151,7 @@ def a_rekey_loses_nothing(
 
 
 def sends_by_others(sites: Sites, router: str, spis: Collection[int]) -> bool:
-    """Returns whether a router sends by an SA that is not among these."""
+    """Returns whether a router sends by an SA whose SPI is not in `spis`."""
     return bool(sites.sending(router) - set(spis))
 
 
@@ -163,7 +165,9 @@ def an_sa_expires_into_drops(
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, SPD)
     limits = f"life_packets = {LIFE}\n        rekey_packets = 0"
-    with printer.step(f"SAs that may carry {LIFE} packets, r2's daemon is killed: nothing passes"):
+    with printer.step(
+        f"SAs may carry {LIFE} packets, and r2's daemon is killed: then no packet passes"
+    ):
         daemons["r1"].ctl("--terminate", "--ike", "site", "--force")
         daemons["r1"].load(connections("r1", limits=limits))
         wait_until(lambda: answered(sites, 4), 30, "an SA with limits")
@@ -177,15 +181,17 @@ def an_sa_expires_into_drops(
             flow.arrived()
             flow.send(LIFE)
             with suppress(Timeout):  # a wrong result fails the step below
-                wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
+                wait_until(
+                    lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops as NO_SA"
+                )
             ended = control.fates() - ended
             late = flow.arrived()
         seen, in_clear = transit.stop()
         run_sluice(sites.router("r1"), printer, "sa", "list")
         expect(seen[spi] <= LIFE, f"the SA carried {seen[spi]} packets, not {LIFE}")
         expect(late == 0 and in_clear == 0, f"{late} arrived late, {in_clear} left in clear")
-        expect(ended.without_sa >= LIFE, f"they ended as {ended}")
-        printer.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
+        expect(ended.without_sa >= LIFE, f"the packets were dropped as {ended}")
+        printer.measure("after expiry: dropped as NO_SA", f"{ended.without_sa} of {LIFE}")
         printer.measure("after expiry: in clear on the links", str(in_clear))
         daemons["r2"].start(connections("r2"))
         wait_until(lambda: answered(sites, 4), 60, "IKE to start again")

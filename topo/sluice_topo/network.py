@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running topology: its nodes by name, started in an order without races.
+"""Runs a topology. Finds its nodes by name, and starts them in an order without races.
 
 `build` puts nodes into namespaces that are already linked. `build_in_lab` creates the namespaces
 and links, too. With mininet, `mininet_net` creates them.
@@ -21,7 +21,7 @@ Edit = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 @dataclass
 class Network:
-    """The nodes of a running topology."""
+    """Holds the nodes of a running topology."""
 
     topology: Topology
     hosts: dict[str, HostNode]
@@ -75,7 +75,7 @@ def unestablished(router: RouterNode) -> list[str]:
 def end_name(topology: Topology, end: LinkEnd, target: str | None) -> str:
     """Returns the name of an end's interface.
 
-    If Linux replaces the P4 router, it is the TAP's name.
+    If Linux replaces the P4 router, the interface has the TAP's name.
     """
     router = next((r for r in topology.routers if r.name == end.node), None)
     if target == LINUX and router is not None and router.kind is RouterKind.P4:

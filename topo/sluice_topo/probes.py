@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries of the demo and of the end-to-end tests: ping, traceroute, counters."""
+"""Queries hosts and kernels for the demo and the end-to-end tests: ping, traceroute, counters."""
 
 import ipaddress
 import json
@@ -24,7 +24,7 @@ def _is_address(word: str) -> bool:
 class Ping:
     """Result of one run of ping.
 
-    Round-trip times are in milliseconds, None if none was answered.
+    Round-trip times are in milliseconds; None if no request was answered.
     """
 
     sent: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
+"""Runs the programs of a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
 
 All classes work on a `Namespace` whose links exist. So they work with mininet and with the test
 kit.
@@ -20,7 +20,7 @@ LINUX = "linux"  # in place of a target's name: the kernel forwards in every rou
 
 
 class HostNode:
-    """A running host."""
+    """Sets up a running host."""
 
     def __init__(self, description: Host, namespace: Namespace):
         self.description = description
@@ -40,7 +40,7 @@ class HostNode:
 
 
 class LinuxRouter:
-    """A router whose kernel forwards.
+    """Runs a router whose kernel forwards.
 
     `addresses` are those of interfaces that FRR's configuration does not set.
     """
@@ -84,7 +84,8 @@ class LinuxRouter:
 
 
 class P4Router:
-    """A router whose P4 switch forwards: switch, controller and FRR. The kernel never forwards.
+    """Runs a router whose P4 switch forwards: switch, controller and FRR. The kernel never
+    forwards.
 
     `switch_address` is where the switch serves P4Runtime, if the controller reaches it through
     another program. By default the switch uses the configured address; a Unix socket is moved to

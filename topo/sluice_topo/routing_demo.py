@@ -56,7 +56,7 @@ def bgp_comes_up(network: Network, printer: DemoPrinter, watch: Stopwatch) -> No
             summary = router.frr.json("show bgp summary json")
             peers = sum(len(family["peers"]) for family in summary.values())
             printer.say(f"{name}: {peers} sessions established")
-        printer.measure("start to all BGP sessions up", f"{watch.seconds():.1f} s")
+        printer.measure("time from start until all BGP sessions are up", f"{watch.seconds():.1f} s")
 
 
 def fib_legs(network: Network, name: str, prefix: str) -> int:
@@ -102,7 +102,9 @@ def routes_arrive(network: Network, printer: DemoPrinter, watch: Stopwatch) -> N
     """Checks that FRR's routes are in the switches, over both transit routers."""
     with printer.step("Routes arrive in the switches, each over two transit routers of equal cost"):
         wait_for_legs(network, 2)
-        printer.measure("start to all routes in the switches", f"{watch.seconds():.1f} s")
+        printer.measure(
+            "time from start until the switches have all routes", f"{watch.seconds():.1f} s"
+        )
         for name in SITES:
             for prefix in SITE_PREFIXES[name]:
                 printer.say(f"{name}: {prefix} over {fib_legs(network, name, prefix)} next hops")
@@ -133,7 +135,7 @@ def traceroute_works(network: Network, printer: DemoPrinter) -> None:
         {"2001:db8:0:1::2", "2001:db8:0:2::2"},
         {"2001:db8:0:3::2", "2001:db8:0:4::2"},
     )
-    with printer.step("traceroute names every router on the way"):
+    with printer.step("traceroute names every router on the path"):
         for version in VERSIONS:
             gateway = next(g for g in h1.description.gateways if (":" in g) == (version == 6))
             hops = probes.traceroute(h1.namespace, h2.address(version))
@@ -146,7 +148,9 @@ def traceroute_works(network: Network, printer: DemoPrinter) -> None:
 
 
 def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
-    """Checks that flows are spread over both transit routers, and that each flow keeps to one."""
+    """Checks that flows are spread over both transit routers, and that each flow keeps to one
+    router.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
         for version in VERSIONS:
@@ -172,7 +176,9 @@ def large_packets_arrive(network: Network, printer: DemoPrinter) -> None:
         for version in VERSIONS:
             seen = probes.ping(h1.namespace, h2.address(version), size=4000)
             expect(seen.lost == 0, f"large pings were lost:\n{seen.output}")
-            printer.say(f"IPv{version}: 4000 bytes there and back, {seen.received} of {seen.sent}")
+            printer.say(
+                f"IPv{version}: pings with 4000 bytes answered: {seen.received} of {seen.sent}"
+            )
 
 
 def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
@@ -188,13 +194,13 @@ def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
             traffic.wait_for_more(500)
             expect(monitor.packets()["t1"] == 0, "t1 still carries packets")
             outcome = traffic.stop()
-        expect(outcome.received > 700, f"too few packets came: {outcome}")
+        expect(outcome.received > 700, f"too few packets arrived: {outcome}")
         printer.measure("link failure: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
         printer.measure("link failure: longest gap", f"{outcome.outage * 1000:.0f} ms")
         for version in VERSIONS:
             seen = probes.ping(h1.namespace, h2.address(version), count=20)
             expect(seen.lost == 0, f"pings were lost after the failure:\n{seen.output}")
-    with printer.step("The link is mended: traffic uses both paths again"):
+    with printer.step("The link between r1 and t1 is restored: traffic uses both paths again"):
         with PathMonitor(network) as monitor, UdpFlows(h1, h2) as traffic:
             traffic.wait_for_more(250)
             watch = Stopwatch()
@@ -204,7 +210,9 @@ def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
             wait_until(lambda: monitor.packets()["t1"] > 0, 20, "packets on t1 again")
             recovered = watch.seconds()
             outcome = traffic.stop()
-        printer.measure("recovery: link up to both paths in use", f"{recovered:.1f} s")
+        printer.measure(
+            "recovery: time from link up until both paths carry packets", f"{recovered:.1f} s"
+        )
         printer.measure("recovery: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
 
 
@@ -212,7 +220,7 @@ def the_kernel_stood_by(network: Network, printer: DemoPrinter) -> None:
     """Checks that the sites' routers forwarded all packets in their switches, none in their
     kernels.
     """
-    with printer.step("Who forwarded?"):
+    with printer.step("Which programs forwarded the packets: the switches or the kernels?"):
         for name in SITES:
             router = network.routers[name]
             by_kernel = probes.kernel_forwarded(router.namespace)

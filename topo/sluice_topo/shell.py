@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH of a P4Runtime server")
     parser.add_argument("--device-id", type=int, default=1)
-    parser.add_argument("--router", help="which of the demo's routers (default: its first)")
+    parser.add_argument("--router", help="a P4 router of the demo (default: the first by name)")
     arguments, rest = parser.parse_known_args()
     enter: list[str] = []
     address, device = arguments.address, arguments.device_id

@@ -15,7 +15,7 @@ from sluice_testkit.controller import Controller
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Packets that matched a rule: searched by the controller, or served from the flow cache."""
+    """Counts the packets that matched a rule: searches by the controller, and flow cache hits."""
 
     searched: int
     hits: int
@@ -26,7 +26,9 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Fates:
-    """Packets that the outbound lists have dropped since the controller's start, by reason."""
+    """Counts the packets that the outbound lists have dropped since the controller's start, by
+    reason.
+    """
 
     discarded_by_switch: int
     discarded_by_controller: int

@@ -30,7 +30,7 @@ _HEADER = struct.Struct("!QH")
 
 @dataclass(frozen=True)
 class TrafficResult:
-    """The results of a run. Times are in seconds."""
+    """Holds the results of a run. Times are in seconds."""
 
     sent: int
     received: int
@@ -49,7 +49,7 @@ class TrafficResult:
 
 
 class UdpFlows:
-    """`flows` UDP flows from one host to another, with `rate` packets per second in total.
+    """Sends `flows` UDP flows from one host to another, with `rate` packets per second in total.
 
     The flows send in turn. If `destinations` is given, the flows use these addresses in turn; all
     must be the receiver's.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds ICMP errors of a router (RFC 792, 1191, 1812, 4443), or refuses to send one.
 
-`error_for` decides and builds; `RateLimiter` bounds the rate. Both are pure: the caller passes the
-packet, the time and the source address, sends the result, and counts the `IcmpErrorRefusal`s by
-name. Depends on wire.packet.
+`error_for` decides whether an error may be sent, and builds it. `RateLimiter` bounds the rate of
+errors. This module does no I/O: the caller passes the packet, the time and the source address, and
+sends the result. The caller also counts each `IcmpErrorRefusal` by name. Depends on wire.packet.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IPV6_ERROR_LIMIT = 1280
 INTERNETWORK_CONTROL = 0xC0
 ERROR_TTL = 64
 
-# Destination unreachable, source quench, redirect, time exceeded, parameter problem.
+# Types: destination unreachable, source quench, redirect, time exceeded, parameter problem.
 ICMPV4_ERRORS = frozenset({3, 4, 5, 11, 12})
 ICMPV6_REDIRECT = 137
 
@@ -53,7 +53,7 @@ class IcmpErrorKind(Enum):
 
     NO_ROUTE = ((3, 0), (1, 0))
     ROUTE_UNREACHABLE = ((3, 1), (1, 0))
-    """For an unreachable route. Linux answers in the same way."""
+    """Sent if the matching route has the type unreachable. Linux sends the same error."""
     NEIGHBOR_UNREACHABLE = ((3, 1), (1, 3))
     PROHIBITED = ((3, 13), (1, 1))
     TOO_BIG = ((3, 4), (2, 0))
@@ -61,7 +61,7 @@ class IcmpErrorKind(Enum):
 
 
 class IcmpErrorRefusal(StrEnum):
-    """Reasons why no error is sent."""
+    """Reasons for not sending an error."""
 
     MALFORMED = "malformed"
     LINK_MULTICAST = "link_multicast"
@@ -83,8 +83,9 @@ def error_for(
 ) -> bytes | IcmpErrorRefusal:
     """Returns the ICMP error, as an IP packet, about the IP packet in the Ethernet `frame`.
 
-    `answer_from` is an address of this router of the packet's family. Only TOO_BIG carries `mtu`.
-    `broadcasts` holds the directed broadcast addresses known to the router.
+    `answer_from` is the source of the error: an address of this router, of the packet's address
+    family. Only TOO_BIG carries `mtu`. `broadcasts` has the directed broadcast addresses known to
+    the router.
     """
     try:
         packet = ip_payload(frame)
@@ -100,7 +101,7 @@ def error_for(
 def _asks_for_path_mtu(kind: IcmpErrorKind, packet: bytes) -> bool:
     """Returns whether the error is an IPv6 Packet Too Big.
 
-    It is also sent about multicast packets (RFC 4443, section 2.4, e.3).
+    This error is also sent about multicast packets (RFC 4443, section 2.4, e.3).
     """
     return kind is IcmpErrorKind.TOO_BIG and packet[0] >> 4 == 6
 
@@ -144,7 +145,8 @@ def _ipv4_error(
 def _ipv4_refusal(
     header: IPv4, packet: bytes, broadcasts: Container[Address]
 ) -> IcmpErrorRefusal | None:
-    """Returns why no error is sent about an IPv4 packet, or None (RFC 1812 section 4.3.2.7)."""
+    """Returns the reason for sending no error about an IPv4 packet, or None (RFC 1812, section
+    4.3.2.7)."""
     if not is_valid_source(header.source) or header.source in broadcasts:
         return IcmpErrorRefusal.SOURCE
     if is_multicast(header.destination):
@@ -155,7 +157,7 @@ def _ipv4_refusal(
         return IcmpErrorRefusal.LATER_FRAGMENT
     if header.protocol == ICMP:
         message = packet[header.header_length :]
-        # A message without its type may be an error.
+        # If the packet ends before the ICMP type, the message may be an error.
         if not message or message[0] in ICMPV4_ERRORS:
             return IcmpErrorRefusal.ABOUT_AN_ERROR
     return None
@@ -185,7 +187,8 @@ def _ipv6_error(
 
 
 def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpErrorRefusal | None:
-    """Returns why no error is sent about an IPv6 packet, or None (RFC 4443 section 2.4, e)."""
+    """Returns the reason for sending no error about an IPv6 packet, or None (RFC 4443, section 2.4,
+    e)."""
     if not is_valid_source(header.source):
         return IcmpErrorRefusal.SOURCE
     if is_multicast(header.destination) and not _asks_for_path_mtu(kind, packet):
@@ -194,7 +197,7 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpError
     if upper is None:
         return None
     if upper.protocol == ICMPV6:
-        # A later fragment does not show the type, so it may be an error.
+        # A later fragment does not contain the ICMP type, so the message may be an error.
         message = b"" if upper.fragment_offset else packet[upper.offset :]
         if not message or message[0] < 128 or message[0] == ICMPV6_REDIRECT:
             return IcmpErrorRefusal.ABOUT_AN_ERROR
@@ -213,8 +216,8 @@ def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
 
 
 class TokenBucket:
-    """Implements a token bucket of `rate` tokens a second and at most `burst` tokens. Starts
-    full."""
+    """Implements a token bucket of `rate` tokens a second and at most `burst` tokens. The bucket
+    starts full."""
 
     __slots__ = ("_burst", "_rate", "_tokens", "_when")
 
@@ -242,9 +245,9 @@ class TokenBucket:
 class RateLimiter:
     """Bounds the errors sent (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 
-    There is one bucket for all errors, and one for each destination host (an IPv6 /64 counts as one
-    host). So one busy host does not use up the errors of the others. At most `max_hosts` buckets
-    are kept; the oldest is evicted.
+    There is one bucket for all errors, and a further bucket for each destination host. (An IPv6 /64
+    counts as one host.) So one busy host does not use up the error budget of the other hosts. At
+    most `max_hosts` buckets are kept; the oldest bucket is evicted.
     """
 
     def __init__(
@@ -263,7 +266,7 @@ class RateLimiter:
     def refuse(self, destination: Address, now: float) -> IcmpErrorRefusal | None:
         """Returns None if an error may be sent to `destination` now, else the reason.
 
-        In the first case, counts the error as sent.
+        If it returns None, it counts the error as sent.
         """
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)

@@ -43,7 +43,8 @@ class RouteInput(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why routes of the routing daemon are missing, as a sentence. None if none are missing."""
+        """Reason why routes of the routing daemon are missing, as a sentence. None if no route is
+        missing."""
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable while there may be events."""
@@ -52,7 +53,8 @@ class RouteInput(Protocol):
         """Returns about `limit` events, or a run of routes. Empty if no event waits."""
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Receives a link change: zebra's replay may have omitted group members on this link."""
+        """Handles a link change. zebra's replay may have omitted group members on a link that was
+        down."""
 
 
 class KernelInput(Protocol):
@@ -100,7 +102,7 @@ class HostInput(Protocol):
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
-        """The kernel's VRF device of each VRF except the default one, by the VRF's number.
+        """The kernel's VRF device of each VRF except the default VRF, by the VRF's number.
 
         None if the VRF shares the host's stack with the default VRF.
         """
@@ -117,7 +119,7 @@ class FastPathInput(Protocol):
         """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
 
     def delivered_packets(self) -> list[PuntedPacket]:
-        """Returns IP packets delivered to the host that it may answer with an ICMP error."""
+        """Returns IP packets that were delivered to the host and may cause an ICMP error of it."""
 
     def handled(self) -> dict[int, int]:
         """Returns the number of packets delivered to the host, by punt reason."""
@@ -148,7 +150,7 @@ class PuntInput(Protocol):
         """Returns the number of queued packets."""
 
     def set_limit(self, limit: int) -> None:
-        """Bounds the queue from the next packet on."""
+        """Sets the maximum length of the queue, from the next packet on."""
 
     def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
         """Enqueues (frame, metadata) pairs while there is room."""
@@ -158,7 +160,7 @@ class PuntInput(Protocol):
 
 
 class IkePortsInput(Protocol):
-    """Guards the source ports of IKE (`sources.ike_ports.IkePorts`)."""
+    """Reserves the UDP source ports of IKE for the IKE daemon (`sources.ike_ports.IkePorts`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -182,7 +184,7 @@ class XfrmInput(Protocol):
 
     @property
     def policies(self) -> Mapping[PolicyKey, KernelPolicy]:
-        """All policies except per-socket ones."""
+        """All policies except policies of single sockets."""
 
     @property
     def states(self) -> Mapping[StateKey, KernelState]:
@@ -238,8 +240,8 @@ class ReplayGate(Protocol):
         """Time of the next comparison with the kernel's routes, or None if none is due."""
 
     def ask(self, now: float) -> None:
-        """Requests a comparison without a session. The kernel alone decides which routes are
-        kept."""
+        """Requests a comparison although no session is open. Then the kernel's routes alone decide
+        which routes are kept."""
 
     def note(self, event: RoutesEvent, now: float) -> None:
         """Records an event, which may schedule or postpone the comparison."""
@@ -279,7 +281,7 @@ class RouteDump(Protocol):
 class EngineInput(Protocol):
     """Installs SAs in an ESP engine (`sources.esp_engine`).
 
-    All calls raise EngineUnreachableError.
+    Every method except `close` raises EngineUnreachableError if the engine does not answer.
     """
 
     async def status(self) -> list[HeldSa]:
@@ -325,7 +327,7 @@ class Sources:
     engines: Mapping[int, EngineInput] = field(default_factory=dict)
     """The ESP engines whose SAs the controller installs, by number."""
     xfrm: Mapping[str, XfrmInput] = field(default_factory=dict)
-    """The kernels that SPDs are mirrored from, by SPD."""
+    """The kernels whose policies are mirrored, by the name of the SPD that mirrors them."""
 
     @property
     def feeds(self) -> tuple[RouteFeed, ...]:

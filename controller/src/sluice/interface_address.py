@@ -10,8 +10,8 @@ from sluice.model import InterfaceAddress
 
 _THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 _POINT_TO_POINT = {4: 31, 16: 127}
-"""Shortest prefix length with only host addresses, by address size in bytes (RFC 3021, RFC
-6164)."""
+"""Shortest prefix length at which every address of the prefix is a host address (RFC 3021, RFC
+6164). The key is the address size in bytes."""
 
 
 @scalars.takes("`ADDRESS/LENGTH`")
@@ -20,12 +20,12 @@ def interface_address(value: object) -> InterfaceAddress:
     found = InterfaceAddress.parse(scalars.text(value))
     why = _why_not(found)
     if why is not None:
-        raise ValueError(f"{found} {why}; give the interface an address of its own")
+        raise ValueError(f"{found} {why}; give the interface a unicast host address")
     return found
 
 
 def _why_not(found: InterfaceAddress) -> str | None:
-    """Returns why no interface can have this address, or None.
+    """Returns the reason why no interface can have this address, or None.
 
     See RFC 1122 (3.2.1.3) and RFC 4291 (2.4 to 2.7).
     """
@@ -35,7 +35,7 @@ def _why_not(found: InterfaceAddress) -> str | None:
     if address.is_loopback:
         return "is a loopback address"
     if address.is_multicast:
-        return "is a group's address"
+        return "is a multicast address"
     if isinstance(address, ipaddress.IPv4Address):
         if address in _THIS_NETWORK or address.is_reserved:
             return "is reserved"
@@ -45,7 +45,7 @@ def _why_not(found: InterfaceAddress) -> str | None:
         return None
     host = int(address) & (1 << address.max_prefixlen - found.length) - 1
     if host == 0:
-        return "is the subnet's own address"
+        return "is the address of the subnet itself"
     if address.version == 4 and host == (1 << address.max_prefixlen - found.length) - 1:
         return "is the subnet's broadcast address"
     return None

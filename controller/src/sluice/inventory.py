@@ -27,7 +27,7 @@ _TARGETS = {
     EntityKind.NEXTHOP: RouteTargetKind.NEXTHOP,
     EntityKind.GROUP_ENTRY: RouteTargetKind.GROUP,
 }
-"""Kinds that routes refer to, each with its target kind."""
+"""Entity kinds that routes refer to, each with its kind of route target in the native table."""
 
 
 class Inventory:

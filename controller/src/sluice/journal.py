@@ -33,7 +33,7 @@ PRIORITIES = (
 
 
 class JournalHandler(logging.Handler):
-    """Sends records to the journal. Raises OSError if there is none."""
+    """Sends records to the journal. Raises OSError if no journal is reachable."""
 
     def __init__(self, journal: Path = JOURNAL) -> None:
         super().__init__()

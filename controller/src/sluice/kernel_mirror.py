@@ -8,12 +8,12 @@
 
 An IKE daemon writes policies and states one by one, so changes are collected for a moment. The
 daemon's packets to the peer wait until the changes are in force (`ike_order`). If a kernel's
-policies cannot be brought into force, its SPD closes: all packets but ND and IKE are dropped, and
+policies cannot be brought into force, the SPD closes: it drops all packets except ND and IKE, and
 the mirror tries again.
 
-The kernel passes an acquire on to all key managers, as for a packet of its own. For its own
-packets, the kernel keeps a larval state, which limits the rate of acquires. Here it keeps none, so
-this module limits the rate.
+The kernel passes this module's acquires on to all key managers, like acquires for its own packets.
+For its own packets, the kernel also creates a larval state, which limits the rate of acquires. For
+this module's acquires it creates no larval state, so this module limits the rate.
 
 Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
 """
@@ -49,22 +49,25 @@ RETRY = 1.0
 REPORTING = 2.0
 """Pause between two usage reports of SAs, in seconds."""
 TAKEOVER = 2.0
-"""Time after which a new outbound SA takes over from one that the kernel still has, in seconds. If
-the kernel deletes the old SA, the new one takes over at once."""
+"""Time in seconds after which a new outbound SA replaces an older SA that the kernel still has. If
+the kernel deletes the older SA, the new SA replaces it immediately."""
 ACQUIRE_INTERVAL = 3.0
-"""Minimum time between two acquires for a bundle, in seconds. In a trap, for a pair of hosts."""
+"""Minimum time between two acquires for a bundle, in seconds. In a trap, the minimum time applies
+to each pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together, and their burst."""
 MOST_ACQUIRED = 4096
-"""Number of bundles, and of pairs of hosts in traps, whose last acquire is remembered."""
+"""Maximum number of remembered acquires: the last acquire of each bundle and, in traps, of each
+pair of hosts."""
 CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
 
 class BundleDefaults(NamedTuple):
-    """Describes where the SAs of a mirrored SPD serve.
+    """Holds the settings of a mirrored SPD's bundles that do not come from the kernel.
 
-    `engines` may hold the SAs, the preferred one first. `path_mtu` is in bytes.
+    `engines` lists the engines that may hold the SAs, the preferred engine first. `path_mtu` is in
+    bytes.
     """
 
     vrf: int
@@ -87,21 +90,22 @@ class KernelMirror:
         self.kernel = kernel
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
-        """Called when `states` and `specs` have been updated."""
+        """Callback. It is called after each update of `states` and `specs`."""
         self._defaults = defaults
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
         self._received = self._carried_out = 0
-        """Number of kernel changes received, and of those carried out."""
+        """Number of kernel changes received so far, and number of changes carried out so far."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
         # Time of the last acquire, by bundle. In a trap, by bundle, source and destination.
         self._acquired: OrderedDict[tuple[str, Address, Address], float] = OrderedDict()
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
-        """The rules in force, or to be in force when the switch is connected."""
-        # Order: a problem is shown only once the switch treats the policy as the problem says.
+        """The rules that are in force, or that come into force when the switch connects."""
+        # Order: problems of new rules are shown only after these rules are in force. So the shown
+        # problems always describe what the switch does.
         self._rule_problems = self.rules.problems
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
@@ -109,7 +113,7 @@ class KernelMirror:
         self._since: dict[StateKey, float] = {}
         """Time when each of the kernel's states was first seen."""
         self._reported: dict[SaId, tuple[Usage, LifetimeState]] = {}
-        # SAs whose rekey was requested because the kernel has used them.
+        # SAs whose rekey was requested because the kernel itself has sent packets with them.
         self._rekeys: set[StateKey] = set()
 
     def _translate(self) -> MirroredRules:
@@ -124,7 +128,10 @@ class KernelMirror:
         """Yields one sentence for each problem of the mirror."""
         if self._failure is not None:
             why = self._failure
-            yield f"SPD {self.spd} is closed, the kernel's policies are not in force: {why}"
+            yield (
+                f"SPD {self.spd} is closed and drops all packets except ND and IKE, since the"
+                f" kernel's policies are not in force: {why}"
+            )
         elif not self.kernel.synced:
             yield f"SPD {self.spd}: the kernel's policies are being read again"
         for problem in (*self._rule_problems, *self._states.problems):
@@ -133,7 +140,7 @@ class KernelMirror:
     # -- the kernel's notifications
 
     def drain(self) -> bool:
-        """Reads the kernel's notifications; one slice of an inlet."""
+        """Reads waiting notifications of the kernel, as one slice of an inlet."""
         if self.kernel.poll():
             self._received += 1
             self._changed.set()
@@ -157,7 +164,7 @@ class KernelMirror:
             if self.kernel.is_refused:
                 await self._read_again(policy)
             if not self.kernel.synced:
-                continue  # the end of the dump counts as a change
+                continue  # the end of the dump is a change too and sets `_changed`
             rules = self._translate()
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
@@ -192,19 +199,19 @@ class KernelMirror:
         """Closes the SPD, since the rules in force may allow more than the kernel's current
         policies."""
         if self._failure is None:
-            log.error("policy %s: the kernel's policies: %s", self.spd, why)
+            log.error("policy %s: the kernel's policies are not in force: %s", self.spd, why)
         self._failure = why
         try:
             await policy.mirror(self.spd, CLOSED)
         except PolicyError as error:
             log.error(
-                "policy %s: the switch cannot be made to drop its packets: %s", self.spd, error
+                "policy %s: the SPD cannot be closed, its previous rules stay: %s", self.spd, error
             )
 
     # -- states
 
     def mirror_states(self, policy: Policy) -> None:
-        """Mirrors the kernel's states again, by its current states and this router's addresses."""
+        """Mirrors the kernel's current states again, with this router's current addresses."""
         known = policy.numbers.by_name
         bundles = [one for name, one in self.rules.bundles.items() if name in known]
         self._states = mirror_states(
@@ -226,7 +233,7 @@ class KernelMirror:
         self.on_states()
 
     def _request_rekeys(self) -> None:
-        """Reports a soft expiry, once, of each SA with which the kernel itself has sent."""
+        """Reports one soft expiry for each SA with which the kernel itself has sent packets."""
         used = {state.key: state for state in self._states.used_by_kernel}
         for key in used.keys() - self._rekeys:
             self.counters["SAs that the kernel itself used: rekey requested"] += 1
@@ -236,7 +243,7 @@ class KernelMirror:
     def _fresh_states(self) -> dict[StateKey, float]:
         """Returns the states that the kernel has had for less than `TAKEOVER`.
 
-        Each has the time at which it was first seen.
+        Maps each of these states to the time when it was first seen.
         """
         now = self._clock()
         self._since = {key: self._since.get(key, now) for key in self.kernel.states}
@@ -258,7 +265,7 @@ class KernelMirror:
     def report(self, reports: Iterable[SaReport]) -> None:
         """Reports usage and expiries of SAs to the kernel.
 
-        The kernel passes an expiry on to the IKE daemon like one of its own.
+        The kernel passes such an expiry on to the IKE daemon, as if the kernel had detected it.
         """
         mirrored = {identity(one.association): one.state for one in self.states}
         for one in reports:
@@ -284,8 +291,8 @@ class KernelMirror:
         except WireError as error:
             self.counters[f"no acquire: {error.name}"] += 1
             return
-        # Each pair of hosts in a trap needs an SA of its own. So a dead host must not delay the
-        # others.
+        # In a trap, each pair of hosts needs its own SA. So the limit applies to each pair: an
+        # unanswered acquire for one host does not delay the acquires for other hosts.
         known = self.rules.bundles.get(bundle)
         is_trap = known is not None and bool(known.trap)
         ends = (flow.source.address, flow.destination.address) if is_trap else (b"", b"")

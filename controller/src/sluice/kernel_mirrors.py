@@ -82,8 +82,8 @@ class KernelMirrors:
             one.on_states = self._pass_on
 
     def addresses_changed(self) -> None:
-        """Mirrors states again: this router's addresses distinguish inbound from outbound
-        states."""
+        """Mirrors states again after this router's addresses have changed. The direction of a state
+        depends on these addresses."""
         for one in self._mirrors.values():
             if self._policy is not None:
                 one.mirror_states(self._policy)

@@ -178,7 +178,7 @@ def read_punt_rates(section: YamlMapping) -> dict[str, PuntRate]:
     rates = {reason: DEFAULT_PUNT_RATES.get(reason, DEFAULT_PUNT_RATE) for reason in PUNT_REASONS}
     for reason, value in section.items():
         if reason not in rates:
-            value.problem(f"no such punt reason; one of {', '.join(PUNT_REASONS)}")
+            value.problem(f"unknown punt reason; use one of {', '.join(PUNT_REASONS)}")
             continue
         entry = value.mapping()
         rate = entry.required(PuntRateKeys.rate)

@@ -72,8 +72,10 @@ def _number(value: float) -> str:
 
 
 def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Yields the first `MOST` samples, then the sum of the others. Error texts are unbounded
-    labels."""
+    """Yields the first `MOST` samples, then the sum of the remaining samples.
+
+    Without this limit, labels with error texts would be unbounded.
+    """
     known = iter(samples)
     yield from islice(known, MOST)
     rest = [value for _, value in known]
@@ -84,11 +86,16 @@ def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]
 def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
     """Yields the metrics that every controller has, primary or standby."""
     build = {"version": str(status["version"])}
-    yield "sluice_build_info", "gauge", "1, with the version that runs", [(build, 1)]
+    yield "sluice_build_info", "gauge", "1, with the running version as a label", [(build, 1)]
     roles: list[Sample] = [({"role": role}, role == status["role"]) for role in ROLES]
-    yield "sluice_role", "gauge", "1 for the role that this controller has", roles
+    yield (
+        "sluice_role",
+        "gauge",
+        "1 for the present role of this controller, 0 for the others",
+        roles,
+    )
     found = len(status["problems"])
-    yield "sluice_problems", "gauge", "what `show status` names as problems", [({}, found)]
+    yield "sluice_problems", "gauge", "problems that `sluice show status` lists", [({}, found)]
     yield (
         "sluice_switch_connected",
         "gauge",
@@ -107,7 +114,7 @@ def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
     yield (
         "sluice_config_last_reload_success_timestamp_seconds",
         "gauge",
-        "when the configuration in force was read, since the epoch",
+        "time when the configuration in force was read, since the epoch",
         [({}, configuration["succeeded_at"])],
     )
     yield from _process()
@@ -121,7 +128,7 @@ def _process() -> Iterator[Metric]:
         return
     busy = (int(fields[11]) + int(fields[12])) / TICKS
     resident = int(fields[21]) * PAGE
-    yield "process_cpu_seconds_total", "counter", "processor time, user and system", [({}, busy)]
+    yield "process_cpu_seconds_total", "counter", "CPU time, user and system", [({}, busy)]
     yield "process_resident_memory_bytes", "gauge", "memory in RAM", [({}, resident)]
 
 
@@ -135,11 +142,11 @@ def _metrics(
     yield (
         "sluice_synced",
         "gauge",
-        "1 when the switch holds what is desired",
+        "1 while the switch holds the desired entities",
         [({}, status["synced"])],
     )
     fpm_connected = status["fpm"]["peer"] is not None
-    yield "sluice_fpm_connected", "gauge", "1 with a routing daemon", [({}, fpm_connected)]
+    yield "sluice_fpm_connected", "gauge", "1 while zebra is connected", [({}, fpm_connected)]
     up: list[Sample] = [({"interface": one["name"]}, one["up"]) for one in interfaces]
     yield "sluice_interface_up", "gauge", "1 while an interface is up", up
     yield "sluice_routes", "gauge", "routes of the routing daemon", [({}, status["fpm"]["routes"])]
@@ -147,13 +154,23 @@ def _metrics(
     yield (
         "sluice_routes_not_installed",
         "gauge",
-        "routes that are never installed, by why not",
+        "routes that are not installed, by reason",
         [({"reason": reason}, count) for reason, count in _bounded(unrouted)],
     )
-    yield "sluice_pending_updates", "gauge", "updates to be made", [({}, reconciler["pending"])]
-    yield "sluice_failed_updates", "gauge", "updates refused", [({}, reconciler["failed"])]
+    yield (
+        "sluice_pending_updates",
+        "gauge",
+        "updates that wait to be written to the switch",
+        [({}, reconciler["pending"])],
+    )
+    yield (
+        "sluice_failed_updates",
+        "gauge",
+        "updates that the switch refused",
+        [({}, reconciler["failed"])],
+    )
     installed = [({"kind": kind}, count) for kind, count in switch["installed"].items()]
-    yield "sluice_installed_entities", "gauge", "entities in the switch", installed
+    yield "sluice_installed_entities", "gauge", "entities installed in the switch", installed
     for field, name, text in (
         ("longest_stall", "sluice_loop_longest_stall_seconds", "since the start"),
         ("last_minute", "sluice_loop_longest_stall_last_minute_seconds", "in the last minute"),
@@ -161,18 +178,23 @@ def _metrics(
         samples: list[Sample] = [
             ({"name": part}, stall[field]) for part, stall in status["loop"].items()
         ]
-        yield name, "gauge", f"longest time without a turn for others, {text}", samples
+        yield name, "gauge", f"longest run of a task without a yield, {text}", samples
     audit = status["auditor"].items()
     repairs = [
         ({"part": part, "kind": kind}, count)
         for part, report in audit
         for kind, count in report["repaired"].items()
     ]
-    yield "sluice_auditor_repairs_total", "counter", "entries that somebody else wrote", repairs
+    yield (
+        "sluice_auditor_repairs_total",
+        "counter",
+        "entries of other clients that the auditor corrected",
+        repairs,
+    )
     for field, text in (
         ("rounds", "complete rounds of the audit"),
         ("entries", "entries compared in the last complete round"),
-        ("seconds", "what the last complete round took"),
+        ("seconds", "duration of the last complete round"),
     ):
         form = "counter" if field == "rounds" else "gauge"
         name = "sluice_auditor_rounds_total" if field == "rounds" else f"sluice_auditor_{field}"
@@ -180,8 +202,8 @@ def _metrics(
     for field, text in (
         ("to_cpu", "packets sent to the CPU"),
         ("metered_away", "packets that a punt meter dropped"),
-        ("queue_full", "packets that the full punt queue dropped"),
-        ("handled", "punted packets handled"),
+        ("queue_full", "packets dropped because the punt queue was full"),
+        ("handled", "punted packets that the controller handled"),
     ):
         samples = [
             ({"reason": reason}, values[field])
@@ -210,7 +232,7 @@ def _metrics(
         for part, values in counters["controller"].items()
         for what, count in _bounded(values.items())
     ]
-    yield "sluice_controller_events_total", "counter", "the controller's own counters", samples
+    yield "sluice_controller_events_total", "counter", "events that the controller counted", samples
 
 
 def _policy_metrics(
@@ -219,25 +241,26 @@ def _policy_metrics(
     """Yields the metrics of policy. `lists` has an item for each list of each SPD."""
     named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
     for field, text in (
-        ("epoch", "epoch of the list: retires flows"),
-        ("generation", "generation of the list: retires answers under way"),
-        ("flows", "flows in the switch, stale ones too"),
-        ("stale_flows", "flows in the switch that serve nobody"),
+        ("epoch", "epoch of the list (a new epoch retires all cached flows)"),
+        ("generation", "generation of the list (a new one retires all verdicts in flight)"),
+        ("flows", "cached flows in the switch, including stale flows"),
+        ("stale_flows", "cached flows in the switch that no longer apply to packets"),
     ):
         samples = [(labels, one[field]) for labels, one in named if one[field] is not None]
         yield f"sluice_spd_{field}", "gauge", text, samples
     for field, text in (
-        ("hits", "packets that the flow cache served by a rule"),
-        ("searched", "packets that the controller searched and found a rule for"),
+        ("hits", "packets to which the flow cache applied a rule"),
+        ("searched", "packets for which the controller's search found a rule"),
     ):
         samples = [(labels, _sum(one, field)) for labels, one in named if _is_known(one, field)]
-        yield f"sluice_spd_{field}_total", "counter", text.replace("a rule", "the list"), samples
+        of_list = text.replace("a rule", "a rule of the list")
+        yield f"sluice_spd_{field}_total", "counter", of_list, samples
         yield f"sluice_rule_{field}_total", "counter", text, _rule_samples(named, field)
     left_out = sum(len(one["rules"]) + 1 for one in lists) - RULES
     yield (
         "sluice_rules_left_out",
         "gauge",
-        f"rules beyond {RULES}, which have no metrics of their own",
+        f"rules after the first {RULES}, which have no metrics of their own",
         [({}, max(0, left_out))],
     )
 
@@ -250,7 +273,7 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
     for sa in sas:
         states[sa["state"]] = states.get(sa["state"], 0) + 1
     counts: list[Sample] = [({"state": state}, count) for state, count in states.items()]
-    yield "sluice_sas", "gauge", "security associations, by how they stand", counts
+    yield "sluice_sas", "gauge", "security associations, by state", counts
     named = [
         (
             {
@@ -265,7 +288,7 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
     ]
     for field in ("packets", "bytes"):
         samples = [(labels, sa[field]) for labels, sa in named if sa[field] is not None]
-        text = f"{field} that a security association has carried, in clear"
+        text = f"{field} of a security association, counted without encryption"
         yield f"sluice_sa_{field}_total", "counter", text, samples
     drops = [
         ({**labels, "reason": reason}, count)
@@ -276,7 +299,7 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
     yield (
         "sluice_sas_left_out",
         "gauge",
-        f"security associations beyond {SAS}, which have no metrics of their own",
+        f"security associations after the first {SAS}, which have no metrics of their own",
         [({}, max(0, len(sas) - SAS))],
     )
 

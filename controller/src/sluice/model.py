@@ -6,8 +6,9 @@ no behaviour beyond formatting, so they can be dictionary keys and be passed bet
 
 Addresses are ``bytes`` in network order (4 for IPv4, 16 for IPv6), MAC addresses 6 ``bytes``.
 Types with one object per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`, `RouteUpdated`,
-`RouteDeleted`) are named tuples: C code builds and hashes them, for a third of the cost of a frozen
-dataclass. This matters when zebra sends 70,000 routes a second. The others are frozen dataclasses.
+`RouteDeleted`) are named tuples: C code builds and hashes them, at a third of the cost of a frozen
+dataclass. This matters when zebra sends 70,000 routes a second. All other types are frozen
+dataclasses.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def mask_address(address: Address, length: int) -> Address:
 
 
 class Prefix(NamedTuple):
-    """Holds an address prefix. Bits after `length` are zero. The family is that of `address`."""
+    """Holds an address prefix. Bits after `length` are zero. `address` determines the family."""
 
     address: Address
     length: int
@@ -135,11 +136,11 @@ class InterfaceAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
-    """Describes a layer-3 interface: the TAP `name` represents `port` (and VLAN) of the switch.
+    """Describes a layer-3 interface. The TAP `name` represents a switch port, or a VLAN of a port.
 
     `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's network device if this
-    host can see it; the interface is down while that device is down. `namespace` is the network
-    namespace of the TAP (`sluice.namespaces`).
+    host can see that device. Then the interface is down while the device is down. `namespace` is
+    the network namespace of the TAP (`sluice.namespaces`).
     """
 
     name: str
@@ -182,14 +183,14 @@ class NexthopSpec(NamedTuple):
 
 
 class RouteKey(NamedTuple):
-    """Identifies a route. FPM's peer selects one best route for each prefix of a table."""
+    """Identifies a route. The routing daemon sends only the best route for a prefix of a table."""
 
     table: int
     prefix: Prefix
 
 
 class Route(NamedTuple):
-    """Holds a route with `nexthops` or, if these are empty, with the next-hop object `nexthop_id`.
+    """Holds a route. Its next hops are `nexthops` or, if this tuple is empty, object `nexthop_id`.
 
     `table` is the kernel's table number (MAIN_TABLE for the default VRF), `protocol` is RTPROT_*.
     Blackhole, unreachable and prohibit routes have one next hop of that kind.
@@ -221,7 +222,7 @@ class RouteDeleted(NamedTuple):
 class NexthopObjectUpdated:
     """A next-hop object is new or replaced (RTM_NEWNEXTHOP).
 
-    It has one `nexthop`, or a `group` of (object id, weight).
+    The object has one `nexthop`, or a `group` of (object id, weight).
     """
 
     id: int
@@ -242,8 +243,8 @@ class NexthopObjectDeleted:
 class FpmSessionOpened:
     """A routing daemon connected and will now replay all its routes and next-hop objects.
 
-    The following events belong to this session until it closes or another opens. `namespace` is the
-    network namespace of the daemon. Each namespace has its own daemon.
+    The following events belong to this session until the session closes or another session opens.
+    `namespace` is the network namespace of the daemon. Each namespace has its own daemon.
     """
 
     peer: str
@@ -260,9 +261,9 @@ class FpmSessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class StaleRoutesGone:
-    """The replay is over; these routes are neither in it nor in the kernel.
+    """The replay is over, and neither the replay nor the kernel has these routes.
 
-    Receivers delete the routes among them that are still stale.
+    Receivers delete each of these routes that is still stale.
     """
 
     keys: tuple[RouteKey, ...]
@@ -346,7 +347,7 @@ class NeighborState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NeighborChanged:
-    """A neighbour entry of the kernel changed. `mac` is None unless the state has a valid one.
+    """A neighbour entry of the kernel changed. `mac` is None if the state has no valid MAC address.
 
     `foreign`: another program maintains the entry (NTF_EXT_LEARNED), or the kernel itself does
     (NTF_EXT_MANAGED, NTF_EXT_VALIDATED).
@@ -369,7 +370,8 @@ class PuntedPacket(NamedTuple):
     - `reason`, `stage`, `origin` and `verdict` are values of the pipeline's enums (named in
       `sluice.p4.schema`).
     - `drop_reason` is 0 except for a copy of a dropped packet (reason AUDIT).
-    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if there is one yet.
+    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if the pipeline has
+      already looked it up.
     - `list_id` and `generation` belong to the list of the punting stage, `inbound_*` to the inbound
       list that the packet passed before.
     - `bundle` is the bundle that decrypted the packet.

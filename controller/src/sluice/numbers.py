@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assigns the pipeline's numbers to interfaces, by name; a file keeps them over restarts.
 
-New names get numbers in the order of the configuration. A removed name keeps its number while free
-ones are left, so a number is rarely reassigned. A number is `moved` if it is reassigned, or if no
-file tells the meaning of the numbers in the switch. For a moved number, the switch's entities are
-closed first. Only then (`settled`) the number stands for the new interface.
+New names get numbers in the order of the configuration. A removed name keeps its number while
+unused numbers are left, so a number is rarely reassigned. A number is `moved` if it is reassigned,
+or if there is no file from which the meaning of the switch's numbers is known. The controller first
+closes the entities of a moved number in the switch: they drop packets. Then it calls `settled`, and
+the number stands for the new interface.
 
 Engines' ports are numbered too. The file is JSON, replaced as a whole. Depends on config and
 durable.
@@ -27,7 +28,7 @@ VERSION = 1
 
 
 class NumbersError(Exception):
-    """Tells that the file cannot be read or written, or that its content is damaged."""
+    """Reports that the file cannot be read or written, or that its content is damaged."""
 
 
 class InterfaceNumbers:
@@ -40,7 +41,7 @@ class InterfaceNumbers:
         """Numbers whose entities in the switch may belong to another interface."""
 
     def assign(self, config: Config) -> Config:
-        """Returns the configuration with its numbers, which are then on disk."""
+        """Returns the configuration with its numbers filled in. On return they are on disk."""
         names = [one.name for one in config.interfaces] + list(map(_name, config.policy.engines))
         known = self.path.exists()
         numbers, pending = self._load() if known else ({}, frozenset())
@@ -65,17 +66,17 @@ class InterfaceNumbers:
         try:
             document = json.loads(self.path.read_bytes())
             if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+                raise ValueError(f"its version is {document['version']}, not {VERSION}")
             numbers = {str(name): _number(one) for name, one in document["numbers"].items()}
             if len(set(numbers.values())) != len(numbers):
-                raise ValueError("a number is two interfaces'")
+                raise ValueError("two interfaces have the same number")
             return numbers, frozenset(map(_number, document["moved"]))
         except OSError as error:
             raise NumbersError(f"{self.path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise NumbersError(
-                f"{self.path}: damaged ({error}); remove it: what the switch holds of interfaces"
-                " is then closed for a moment when the controller starts"
+                f"{self.path}: damaged ({error}); remove the file and start again: the interfaces"
+                " then drop packets for a moment, until they have new numbers"
             ) from None
 
     def _save(self) -> None:
@@ -96,17 +97,17 @@ def _numbered(names: Iterable[str], known: dict[str, int]) -> tuple[dict[str, in
         wanted = set(names)
         free += sorted(numbers.pop(name) for name in known if name not in wanted)
     if len(free) < len(new):
-        raise NumbersError(f"{MAX_INTERFACES} interfaces and engines together are the most")
+        raise NumbersError(f"at most {MAX_INTERFACES} interfaces and engines together are possible")
     given = dict(zip(new, free, strict=False))
     return numbers | given, frozenset(given.values()) & taken
 
 
 def _name(engine: EngineConfig) -> str:
-    """Returns the name of an engine's port; no interface has a colon in its name."""
+    """Returns the name of an engine's port. Its colon distinguishes it from names of interfaces."""
     return f"engine:{engine.id}"
 
 
 def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INTERFACES:
-        raise ValueError(f"{value!r} is no number of an interface")
+        raise ValueError(f"{value!r} is not the number of an interface")
     return value

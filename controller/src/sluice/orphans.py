@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds orphans: entities found in the switch that are not desired so far.
 
-The keys are in blocks: a dictionary of a million keys would stall the event loop each time it
-grows. A key that has become desired is no orphan any more. It is dropped when its block is visited.
+The keys are kept in blocks (lists): a dictionary of a million keys would stall the event loop each
+time it grows. A key that has become desired is no longer an orphan. It is removed when its block is
+visited.
 Depends on entities.
 """
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Polls the switch's ports, reports missing ports, and detects a switch that does not answer.
 
-P4Runtime has no messages about ports. sluice-switch reports its ports at the same address. Another
-target refuses the request, which counts as an answer: its ports are unknown, and none is reported
-missing. Depends on config and the session.
+P4Runtime has no messages about ports. sluice-switch reports its ports by another service at the
+same address. Other targets refuse the request. A refusal counts as an answer: the target's ports
+are then unknown, and no port is reported missing. Depends on config and the session.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PortWatch:
                 except P4RuntimeError:
                     if session.closed.done():
                         raise
-                    found = self.ports  # refused, this time: the last report stays valid
+                    found = self.ports  # after a refusal, the last report stays valid
                 self._set_silent(False)
                 if found != self.ports:
                     self._changed(found)
@@ -70,7 +70,7 @@ class PortWatch:
         if is_silent:
             self._unanswered = (
                 f"the switch at {self._config.switch.address} has not answered for {PATIENCE:g} s:"
-                f" it hangs, or has too little of the processor",
+                f" it hangs, or gets too little CPU time",
             )
         _log_changes(before, self._unanswered)
 
@@ -90,7 +90,7 @@ class PortWatch:
     def _find_missing(self) -> Iterator[str]:
         """Yields a sentence for each configured port that the switch lacks.
 
-        Also yields one if the CPU port differs, and for each engine's port that is down.
+        Also yields a sentence if the CPU port differs, and for each engine's port that is down.
         """
         if self.ports is None:
             return
@@ -115,14 +115,13 @@ class PortWatch:
             state = self.state_of(engine.port)
             if state == "absent":
                 yield (
-                    f"engine {engine.id}: the switch has no port {engine.port}, so what it should"
-                    f" encrypt or decrypt is dropped as NO_ENGINE; attach it (sluice-switch ctl"
-                    f" add-port)"
+                    f"engine {engine.id}: the switch has no port {engine.port}, so it drops this"
+                    f" engine's packets as NO_ENGINE; attach the port (sluice-switch ctl add-port)"
                 )
             elif state == "down":
                 yield (
                     f"engine {engine.id}: the link of the switch's port {engine.port} is down, so"
-                    f" what it should encrypt or decrypt is dropped as NO_ENGINE"
+                    f" the switch drops this engine's packets as NO_ENGINE"
                 )
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps this controller primary: opens one session after another.
 
-A session is returned once it may write. One of several controllers is primary. The others are on
-standby (`wait_for_primacy`): they wait until the switch reports that there is no primary, and
-displace no primary. A primary that loses this role, and does not regain it within its patience, is
-displaced (`DisplacedError`). A displaced controller must release the resources of a primary.
-Depends on p4runtime.
+`Primacy.acquire` returns a session once the session may write. Of several controllers, only one is
+primary. The other controllers are on standby (`wait_for_primacy`): they wait until the switch
+reports that it has no primary, and never displace a primary. A primary that loses this role, and
+does not regain it within its patience, is displaced (`DisplacedError`). A displaced controller must
+release the resources of a primary. Depends on p4runtime.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ EAGER_SECONDS = 5.0
 """Time after a session during which reconnects use the first interval, in seconds. A switch
 restarts within this time."""
 PATIENCE = 3.0
-"""Time that a controller which lost its session waits while another session is primary, in seconds.
-That may be its own old session, if the switch has not yet noticed its end."""
+"""Time that a controller waits after the loss of its session, while another session is primary, in
+seconds. The other session may be its own old one, if the switch has not yet noticed its end."""
 
 
 class DisplacedError(P4RuntimeError):
-    """Reports that another controller was primary for the whole patience."""
+    """Reports that another controller was primary for longer than the patience."""
 
 
 class Backoff:
@@ -62,8 +62,8 @@ class Primacy:
     """Opens the sessions of one controller.
 
     `connect` creates a client that arbitrates with an election id. `patience` is in seconds; None:
-    no limit. `first_id`, if given, is the election id of the first session. It is set to displace
-    an earlier session with a lower id.
+    no limit. `first_id`, if given, is the election id of the first session. The caller sets it to
+    displace an earlier session, which has a lower id.
     """
 
     def __init__(

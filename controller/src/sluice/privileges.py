@@ -4,7 +4,8 @@
 CAP_NET_ADMIN is needed to create TAPs, to change addresses, neighbours and routes in the kernel,
 and to write /proc/sys/net. Access to files depends on the user's own permissions: without
 CAP_DAC_OVERRIDE, root accesses files by their owner and mode like other users. `no_new_privs` and
-the bounding set also apply to child processes, such as the keeper of the TAPs.
+the bounding set also apply to child processes, such as the process that keeps the TAPs open
+(`sources.tap_keeper`).
 
 Each thread has its own capabilities. When `drop` is called, all other threads must have called
 `give_up`. CAP_SYS_ADMIN, which is needed to enter network namespaces, is dropped too. Linux only
@@ -53,7 +54,9 @@ def drop(keep: frozenset[int] = KEPT) -> None:
         if int(task.name) == threading.get_native_id():
             continue
         if int(_status(task, "CapPrm"), 16) & ~_mask(keep) or _status(task, "NoNewPrivs") != "1":
-            raise PrivilegeError(f"thread {task.name} runs with privileges; it must give up its")
+            raise PrivilegeError(
+                f"thread {task.name} runs with privileges, which it must give up first"
+            )
     give_up(keep)
 
 
@@ -66,7 +69,7 @@ def give_up(keep: frozenset[int] = KEPT) -> None:
     wanted = _mask(keep)
     if wanted & ~permitted:
         raise PrivilegeError(
-            "the controller makes TAPs and needs CAP_NET_ADMIN: run it as root, or give it that"
+            "the controller creates TAPs and needs CAP_NET_ADMIN: run it as root, or give it this"
             " capability"
         )
     try:
@@ -110,7 +113,7 @@ def _drop_bounding_set(keep: frozenset[int]) -> None:
             try:
                 _call("bounding set", "prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
             except PermissionError:
-                return  # without CAP_SETPCAP; no_new_privs has the same effect
+                return  # the process lacks CAP_SETPCAP; no_new_privs has the same effect
 
 
 def _permitted() -> int:

@@ -4,11 +4,11 @@
 `PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
 packet has exactly one of these outcomes, or is counted by name.
 
-- No ICMP error is sent about a packet of this router itself (RFC 1812 4.3.2.7 would send it to this
-  router). Exception: if a packet of the host stack is too big, the error goes to the host stack, by
-  the packet's interface. The stack's path MTU discovery needs it (RFC 1191, RFC 8201), since no
-  other router sees the overhead of protection.
-- ESP of this router that is too big is fragmented, over IPv4 unless it has DF.
+- No ICMP error is sent about a packet of this router itself: the error would go to this router.
+  Exception: if a packet of the host stack is too big, the error goes to the host stack, through the
+  interface on which the stack sent the packet. The stack's path MTU discovery needs this error (RFC
+  1191, RFC 8201), since no other router sees the overhead of protection.
+- ESP packets of this router that are too big are fragmented, unless they are IPv4 with DF set.
 
 Depends on state, held_packets, icmp, fragment, wire.packet and the packet metadata of p4.
 """
@@ -59,21 +59,21 @@ ANSWERED = {
 
 
 class TunnelMtu(NamedTuple):
-    """Holds path MTU and overhead of a bundle, in bytes of IP packet."""
+    """Holds the path MTU of a bundle and the overhead of its protection, both in bytes."""
 
     path_mtu: int
     overhead: int
 
 
 class PolicySearch(Protocol):
-    """Searches the lists for packets that miss (`first_packets.FirstPackets`)."""
+    """Searches the lists for packets that miss the flow cache (`first_packets.FirstPackets`)."""
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet needs a verdict of a list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
-        """Returns frames to re-inject and their metadata. None are returned for a discarded or held
-        packet."""
+        """Returns frames to re-inject and their metadata. The result is empty if the packet is
+        discarded or held."""
 
     def expire(self, now: float) -> None:
         """Drops the packets that were held too long."""
@@ -96,7 +96,7 @@ class PuntHandler:
 
     - `when_ready(path)`: requests a call of `release` once the switch can forward to this known
       neighbour.
-    - `tunnels`: the bundles that packets may leave by.
+    - `tunnels`: path MTU and overhead of each bundle, by the bundle's number.
     - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
     - `delivering`: called with each IP packet for the host.
     """
@@ -195,9 +195,9 @@ class PuntHandler:
             self.counters[f"icmp refused: {refusal}"] += 1
             return
         self.counters[f"icmp sent: {kind.name}"] += 1
-        # An error about a decrypted packet quotes plaintext. So it leaves by the bundle of the SA
-        # that decrypted the packet, or not at all (RFC 4301, section 6). The pipeline enforces
-        # this.
+        # An error about a decrypted packet quotes plaintext. So the error must leave through the
+        # bundle of the SA that decrypted the packet (RFC 4301, section 6). Otherwise the pipeline
+        # drops it.
         metadata = self._packets.local_origin(0, packet.vrf, packet.bundle)
         outcome.packet_outs.append((local_frame(answer), metadata))
 
@@ -239,10 +239,10 @@ class PuntHandler:
     def _tell_host(
         self, packet: PuntedPacket, ip: bytes, mtu: int, now: float, outcome: PuntActions
     ) -> None:
-        """Sends "too big" to the host stack, by the interface on which the stack sent the packet.
+        """Sends "too big" to the host stack, through the interface on which it sent the packet.
 
-        The error's source is the packet's destination: the stack would drop its own address as a
-        martian source.
+        The error's source address is the packet's destination: the stack would drop a packet from
+        one of its own addresses as a martian.
         """
         if ip[0] >> 4 == 4:
             source, destination = parse_ipv4(ip).source, parse_ipv4(ip).destination
@@ -297,7 +297,8 @@ class PuntHandler:
         if not self._held.hold(path, packet, now):
             return
         if self._fib.neighbors.mac_of(path) is not None:
-            self._when_ready(path)  # resolved meanwhile; the switch has the next hop, or will soon
+            # The neighbour was resolved meanwhile. The switch has the next hop, or gets it soon.
+            self._when_ready(path)
         elif first:
             outcome.resolve.append(path)
 
@@ -334,7 +335,8 @@ class PuntHandler:
             return
         if self._fib.neighbors.mac_of(path) is not None:
             if self._fib.nexthops.id_of(path) is None:
-                # Resolved, but no next hop may use it (off-link, or overridden by a longer prefix).
+                # The neighbour is resolved, but no next hop may use it: it is off-link, or a longer
+                # prefix overrides its route.
                 self.unreachable(self._held.fail(path), now, outcome)
             else:
                 self._when_ready(path)

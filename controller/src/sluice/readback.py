@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the switch's entities, and closes entities whose meaning has changed.
+"""Reads the switch's entities, and closes entities whose meaning has changed: they drop packets.
 
 Depends on entities, inventory, p4 and p4runtime.
 """
@@ -59,15 +59,15 @@ async def read(
                 progressed()
                 await asyncio.sleep(0)
         except DecodeError as error:
-            message = f"a ReadResponse that is no protobuf: {error}"
+            message = f"the switch sent a ReadResponse that cannot be decoded: {error}"
             raise P4RuntimeError(INTERNAL, message) from None
 
 
 async def close(session: Writer, codec: Codec, closed: ClosingPlan, installed: Inventory) -> None:
-    """Retires and withdraws entities, even if others refer to them.
+    """Retires and withdraws entities, even if other entities refer to them.
 
-    Order: before anything else is written. Each of these updates makes packets drop, so no order
-    among them lets a packet pass. Raises P4RuntimeError, also if an update is refused.
+    Order: this runs before any other write. Each of these updates makes the switch drop packets, so
+    the updates may come in any order. Raises P4RuntimeError, also if an update is refused.
     """
     entries: list[tuple[EntityKind, EntityKey, EntityValue | None]] = [
         *((EntityKind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),

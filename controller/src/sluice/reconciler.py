@@ -10,9 +10,10 @@ in descending order. An entity whose references are not installed waits. An enti
 referred to is not deleted. A change is a MODIFY. Invariant: the switch never holds a dangling
 reference, even if updates fail.
 
-Links, addresses and neighbours concern smaller kinds than routes, so a long series of routes is
-interrupted for them after the current batch. An empty switch gets the `near` routes before an
-interface is opened. It gets the rest of the table afterwards (`compare`, `table_order`).
+Changes of links, addresses and neighbours concern kinds that come before routes. So such a change
+interrupts a long series of routes after the current batch. An empty switch gets the `near` routes
+(connected prefixes, neighbours) before an interface is opened. It gets the rest of the table
+afterwards (`compare`, `table_order`).
 
 Errors. Every refused update is recorded (`failures`), retried with growing delay, and forgotten
 once it succeeds. "Already exists" and "not found" mean that the switch differs from the inventory:
@@ -24,9 +25,9 @@ that no source wants (an orphan) is deleted when its kind is released; the contr
 kind once its sources are complete. New entities of held kinds (`hold`) wait until `open`.
 
 Routes. A native table (`sluice._native.RouteTable`) holds the desired, installed and queued routes
-and builds their writes. This module only tells it, once per target, whether the target may be
-referred to. Failed routes and `near` routes take the general path, which accesses the same table as
-dictionaries.
+and builds their writes. This module only tells the table, once per next hop or group, whether
+routes may refer to this target. Failed routes and `near` routes take the general path, which
+accesses the same table as dictionaries.
 
 Depends on entities, inventory, failures, readback, table_order, task_slices, p4 and p4runtime. One
 task (`run`) does all the writing.
@@ -144,11 +145,11 @@ class Reconciler:
         self._near: dict[EntityKey, None] = {}
         self._table: TableReading | None = None
         self._unread = False
-        """Whether a large table is being read. Invariant: nothing that routes refer to is deleted
-        meanwhile."""
+        """Whether a large table is being read. Invariant: meanwhile no entity that routes refer to
+        is deleted."""
         self._comparing: EntityKind | None = None
         self._deferred: deque[Mapping[EntityKey, EntityValue | None] | RouteBlock] = deque()
-        """Changes of the kind in comparison that arrived during the comparison."""
+        """Changes that arrived during a comparison and concern the kind that is compared."""
         self._in_flight: set[EntityKey] = set()
         """Keys in flight, of all kinds except routes."""
         self._postponed: dict[EntityKey, None] = {}
@@ -159,12 +160,12 @@ class Reconciler:
         self.on_progress: Callable[[], None] = lambda: None
         self.near: Callable[[], Iterable[EntityKey]] = tuple
         self.on_table_read: Callable[[], Awaitable[None]] = _nothing
-        """Awaited after all routes are read from the switch, before they are compared."""
+        """Function that is awaited between the read-back of all routes and their comparison."""
 
     # -- desired state
 
     def submit(self, changes: EntityChanges) -> None:
-        """Changes desired entities. Their kinds may be written at any time."""
+        """Changes desired entities. Not for committed kinds, which `commit` writes."""
         for block in changes.blocks:
             self._apply_or_defer(EntityKind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
@@ -200,7 +201,7 @@ class Reconciler:
                 upserts[key] = None
 
     def release(self, kinds: Iterable[EntityKind]) -> None:
-        """Deletes orphans of these kinds from now on, as the sources are complete."""
+        """Deletes orphans of these kinds from now on. Call it when the sources are complete."""
         self._released.update(kinds)
         self._work.set()
 
@@ -223,7 +224,7 @@ class Reconciler:
     ) -> Iterator[None]:
         """Deletes the orphans of an unreleased kind for which `is_kept` is false, a block per step.
 
-        An entity that has become desired is no orphan any more.
+        An entity that has become desired is no longer an orphan.
         """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
@@ -240,7 +241,7 @@ class Reconciler:
             yield
 
     def hold(self, kinds: Iterable[EntityKind]) -> None:
-        """Defers new entities of these kinds until `open`; still corrects installed ones."""
+        """Defers new entities of these kinds until `open`. Still corrects installed entities."""
         self._held = frozenset(kinds)
 
     def open(self) -> None:
@@ -252,7 +253,7 @@ class Reconciler:
     def when_installed(
         self, kind: EntityKind, key: EntityKey, callback: Callable[[], None]
     ) -> None:
-        """Calls `callback` once an entity is installed as desired, or at once if it is.
+        """Calls `callback` once an entity is installed as desired, or at once if it already is.
 
         Not for routes.
         """
@@ -411,7 +412,7 @@ class Reconciler:
     async def _compare(self, kind: EntityKind) -> None:
         """Compares a kind in slices. Changes of its desired state wait until the end.
 
-        Keys queued before stay ahead of the others.
+        Keys that were queued before the comparison stay ahead of the keys that it adds.
         """
         self._comparing = kind
         try:
@@ -419,7 +420,7 @@ class Reconciler:
             while self._apply_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._apply_all_deferred()  # slices are left if the session has ended
+            self._apply_all_deferred()  # if the session has ended, changes are still deferred
 
     def _apply_all_deferred(self) -> None:
         while self._apply_deferred():
@@ -427,7 +428,7 @@ class Reconciler:
         self._comparing = None
 
     def _apply_deferred(self) -> bool:
-        """Applies some deferred changes, more than can arrive in a turn.
+        """Applies some deferred changes: more than can arrive before the next call.
 
         Returns whether more are left.
         """
@@ -483,9 +484,10 @@ class Reconciler:
     ) -> None:
         """Writes entities of committed kinds at once, ahead of everything queued.
 
-        They become desired when the switch has acknowledged them. With `atomic` the switch applies
-        all or none, between two packets. Raises P4RuntimeError if the switch refuses one, or if the
-        session ends. Then only a read-back shows which of them the switch holds.
+        The entities become desired when the switch has acknowledged them. With `atomic` the switch
+        applies all of them or none, between two packets. Raises P4RuntimeError if the switch
+        refuses an entity, or if the session ends. After such an error, only a read-back shows which
+        entities the switch holds.
         """
         entries = list(kind_entries)
         updates = []
@@ -509,8 +511,8 @@ class Reconciler:
     async def _take_orphans(self, kind: EntityKind) -> None:
         """Queues orphans for deletion, as many as one turn of deletions writes.
 
-        More of them (a million) would block the event loop. Yields after each slice, since no write
-        might follow that would yield.
+        Queuing all of them (perhaps a million) would block the event loop. Yields to the event loop
+        after each slice. A write would also yield, but possibly no write follows.
         """
         orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
         while kind in self._released and orphans and room:
@@ -580,7 +582,7 @@ class Reconciler:
             if kind is EntityKind.ROUTE and (self._unread or self._blocked):
                 continue
             if not await self._write_all(session, kind, UpdateType.INSERT, self._upserts[kind]):
-                return  # an update of a smaller kind has arrived, and goes first
+                return  # an update of an earlier kind has arrived, and goes first
         for kind in reversed(EntityKind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
@@ -636,7 +638,8 @@ class Reconciler:
         return asyncio.create_task(self._send(session, batch))
 
     def _may_write_many(self) -> bool:
-        """Returns whether routes can be written in native batches: none is held or has failed."""
+        """Returns whether routes can be written in native batches: no route is held, and none has
+        failed."""
         return EntityKind.ROUTE not in self._held and not self.failures.of_kind(EntityKind.ROUTE)
 
     def _next_routes(self, deleting: bool) -> RouteBatch:
@@ -660,7 +663,7 @@ class Reconciler:
         desired = self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
-        # Caches the result per target: routes share few targets.
+        # Caches the result for each target: a full table of routes has few distinct targets.
         missing: dict[EntityValue, str] = {}
         update = self._codec.update
         while queue and len(batch.updates) < BATCH:
@@ -690,7 +693,7 @@ class Reconciler:
 
     def _missing_reference(self, kind: EntityKind, key: EntityKey, value: EntityValue) -> str:
         if kind in self._held and key not in self.installed.by_kind[kind]:
-            return "policy does not stand yet"
+            return "the policy is not in force yet"
         for reference in references(kind, key, value):
             if reference not in self.installed:
                 return f"{reference[0].name.lower()} {reference[1]} is not installed"
@@ -719,7 +722,7 @@ class Reconciler:
     def _keep_for_now(self, kind: EntityKind, key: int) -> None:
         """Defers the deletion of an entity that is still referred to."""
         if any(map(self._has_work, (user for user in EntityKind if user > kind))):
-            self._postponed[key] = None  # updates of its users are still queued
+            self._postponed[key] = None  # updates of entities that refer to it are still queued
         else:
             users = self.installed.uses((kind, key))
             self.failures.record(
@@ -776,7 +779,7 @@ class Reconciler:
         deleted = [key for key, value in batch.entries if value is None]
         if deleted:
             self.installed.remove(kind, deleted)
-            # A route has no id that could be reused, so it need not be confirmed.
+            # A route has no id that could be reused, so its deletion need not be confirmed.
             if kind is not EntityKind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)

@@ -2,9 +2,10 @@
 """Finds the route, group and next hop of a flow by a dry run of one packet in the switch.
 
 The switch runs its own program on its own tables, so it selects the same group member as for a real
-packet. It sends and counts nothing. The packet is of local origin, and the pipeline routes it. So
-neither admission nor inbound policy applies to it. Its routing is the same as for any other packet.
-Only sluice-switch can do this. Depends on model, policy.model, p4, p4runtime and wire.
+packet. In a dry run, the switch sends and counts nothing. The packet is of local origin, and the
+pipeline routes it. So neither admission nor inbound policy applies to the packet. Its routing is
+the same as for any other packet. Only sluice-switch can do this. Depends on model, policy.model,
+p4, p4runtime and wire.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from sluice.wire.packet import (
 TTL = 64
 ECHO_REQUEST = {ICMP: 8, ICMPV6: 128}
 TCP_HEADER, PORT_HEADER = 20, 8
-"""Sizes in bytes. PORT_HEADER is enough of a header that begins with ports."""
+"""Sizes in bytes. PORT_HEADER is the size of a UDP header; it also suffices for other headers that
+begin with ports."""
 
 
 class FlowError(ValueError):
-    """Tells that the fields of a flow are invalid."""
+    """Reports invalid fields of a flow."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +56,20 @@ class Flow:
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.destination):
-            raise FlowError("source and destination are not of the same IP version")
+            raise FlowError("source and destination must be of the same IP version")
         if not 0 <= self.protocol <= 255:
             raise FlowError(f"protocol {self.protocol} is not between 0 and 255")
         with_ports = self.protocol in PORT_PROTOCOLS
         if with_ports and self.ports is None:
-            raise FlowError("this protocol has ports: give them")
+            raise FlowError("this protocol has ports; give a source port and a destination port")
         if self.ports is not None and not with_ports:
-            raise FlowError("this protocol has no ports")
+            raise FlowError("this protocol has no ports; leave them out")
         if self.ports is not None and not all(0 <= port <= 0xFFFF for port in self.ports):
             raise FlowError("ports are between 0 and 65535")
         if not 0 <= self.flow_label < 1 << 20:
             raise FlowError("flow labels are between 0 and 1048575")
         if self.flow_label and len(self.source) == 4:
-            raise FlowError("IPv4 has no flow labels")
+            raise FlowError("IPv4 has no flow labels; leave the flow label out")
 
 
 class IcmpType(NamedTuple):
@@ -80,7 +82,7 @@ class IcmpType(NamedTuple):
 class TracedPath(NamedTuple):
     """Describes the path of a packet through the switch.
 
-    `group` or `nexthop` is None if none was used.
+    `group` is None if the packet used no group, `nexthop` if it used no next hop.
     """
 
     matched: bool

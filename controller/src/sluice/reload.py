@@ -3,12 +3,12 @@
 
 Each key is of one of three classes:
 
-- fixed: keys that identify the process, its files or its switch, or need the privileges of a start
-  (VRFs). A configuration that changes one is refused as a whole;
-- a setting: a number that is used from the next packet on, or an SA, which is added or removed
-  independently of other keys;
-- any other key: a change of it takes the steps of a restart within the process (close, change,
-  open).
+- A fixed key identifies the process, its files or its switch, or its change needs privileges that
+  the process has only at its start (VRFs). A configuration that changes a fixed key is refused as a
+  whole.
+- A setting is a number or an SA. A new number is used from the next packet on. An SA is added or
+  removed independently of other keys.
+- A change of any other key takes the steps of a restart within the process (close, change, open).
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
 on config and its parts.
@@ -43,18 +43,19 @@ FIXED = ("router", "state_dir", "api", "metrics", "switch", "vrfs")
 NOT_FIXED = ("switch.tls", "switch.cpu_port")
 SETTINGS = ("limits", "punt_rates", "audit.rate", "security_associations")
 FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
-"""Names in the file of the fields that have other names in `Config`."""
+"""Maps fields of `Config` to their keys in the file, where these differ."""
 NOT_IN_THE_FILE = frozenset({"l3_if"})
 SECTIONS = (
     *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, ControllerLimits, PuntRate, SwitchConfig),
     *(TlsConfig, VrfConfig, BundleConfig, EngineConfig, FlowCacheConfig, OutboundSa, SpdConfig),
 )
 LISTED = (*SECTIONS, SecurityAssociation)
-"""Types of items in lists of named items. Keys within an SA are not distinguished."""
+"""Types of items in lists of named items. A change within an SA is reported as a change of the
+whole SA."""
 
 
 class Differences(NamedTuple):
-    """Holds the keys that differ, by the way in which their change comes into force."""
+    """Holds the keys that differ, in one field for each class of keys."""
 
     fixed: tuple[str, ...]
     settings: tuple[str, ...]
@@ -73,7 +74,7 @@ class ReloadReport:
     succeeded_at: float
     """Time when the configuration in force was read, in seconds since the epoch."""
     refused: str | None = None
-    """Why the last reload was refused. None if it succeeded or there was none."""
+    """Reason why the last reload was refused. None if it succeeded, or before the first reload."""
 
 
 def differences(old: Config, new: Config) -> Differences:
@@ -106,7 +107,8 @@ def _is_fixed(key: str) -> bool:
 
 
 def _is_setting(key: str) -> bool:
-    # A reload only notes the rules of SPD files for comparison: rules in force change by commits.
+    # A reload records the rules of SPD files only for comparison: only a commit changes the rules
+    # in force.
     return _is_under(key, SETTINGS) or (
         key.startswith("spds.") and key.endswith((".file", ".rules"))
     )

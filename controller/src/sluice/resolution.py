@@ -3,8 +3,8 @@
 
 Routes and packets need neighbours, `state.resolution_schedule` schedules the requests, and the
 kernel answers by a NeighborChanged. A request waits until the kernel's neighbour table has been
-read, so that known neighbours are not requested. It also waits until the neighbour's interface is
-known. Depends on state, held_packets and the kernel's input.
+read, so that known neighbours are not requested. A request also waits until the neighbour's
+interface is known. Depends on state, held_packets and the kernel's input.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Resolution:
         return len(self._waiting)
 
     def want(self, path: Path, now: float) -> None:
-        """Schedules an unresolved neighbour of a route for a request now."""
+        """Schedules an immediate request for the unresolved neighbour of a route."""
         self._schedule.resolve_now(path, now)
 
     def changed(self, path: Path, event: NeighborChanged, now: float) -> None:
@@ -54,13 +54,14 @@ class Resolution:
         self._schedule.changed(path, event.state, in_use, now)
 
     def unanswered(self, paths: Iterable[Path], now: float) -> None:
-        """Handles neighbours whose packets expired. They are retried later, as after a failure."""
+        """Handles neighbours whose held packets expired. Requests them again later, as after a
+        failure."""
         for path in paths:
             in_use = self._fib.nexthops.id_of(path) is not None
             self._schedule.changed(path, NeighborState.FAILED, in_use, now)
 
     def ask_due(self, now: float) -> None:
-        """Requests the neighbours that are due. Forgets those that are no longer needed."""
+        """Requests the neighbours that are due. Forgets neighbours that are no longer needed."""
         due = self._schedule.due(now)
         for path in due:
             if not self._is_wanted(path):
@@ -75,7 +76,7 @@ class Resolution:
         )
 
     def ask(self, paths: Iterable[Path] = ()) -> None:
-        """Requests these neighbours, and those whose requests had to wait."""
+        """Requests these neighbours, and all neighbours whose requests had to wait."""
         self._waiting.update(dict.fromkeys(paths))
         self._table_read = self._table_read or self._kernel.synced
         if not self._table_read or not self._waiting:

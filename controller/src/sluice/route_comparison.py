@@ -183,7 +183,7 @@ class RouteComparison:
     def _is_obsolete(self) -> bool:
         """Whether the dump must be discarded.
 
-        It must if a session with the daemon or the switch opened or ended since the comparison
-        began.
+        It must be discarded if a session with the daemon or the switch opened or ended since the
+        comparison began.
         """
         return self._outdated or self._unreplayed.version != self._version

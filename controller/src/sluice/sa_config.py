@@ -12,9 +12,9 @@
         remote: 10.0.20.1
         hard: {seconds: 28800}
 
-Keys are in files of their own, relative to the directory of the file that names them. They are read
-here for their fingerprint, and again when an SA is given to an engine. Depends on sa_keys, sa_model
-and yamlreader.
+Each key is in a file of its own. The path of a key file is relative to the directory of the file
+that names it. This module reads the keys only to compute their fingerprint. They are read again
+when an engine receives the SA. Depends on sa_keys, sa_model and yamlreader.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ IPV4_OCTETS = 4
 
 @scalars.takes("address")
 def unicast(value: object) -> Address:
-    """Converts a unicast address, usable as a source address of a router."""
+    """Converts a unicast address that a router can use as a source address."""
     address = parse_address(scalars.text(value))
     first = address[0]
     if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
-        raise ValueError(f"{value!r} is no address that a router sends from")
+        raise ValueError(f"{value!r} cannot be a router's source address; give a unicast address")
     return address
 
 
@@ -181,9 +181,9 @@ class SaKeys(ConfigSection, title="security_associations"):
     fragmentation = defaulted(
         _member(Fragmentation),
         Fragmentation.BEFORE,
-        "Outbound: place of the fragmentation of packets that ESP makes too long. `before`"
-        " fragments the packet before encryption. `after` fragments the ESP packet; over IPv4"
-        " this requires `df: clear` ([protect.md](../how-to/protect.md#the-path-mtu)).",
+        "Outbound: how packets are fragmented that ESP makes too long. `before` fragments the"
+        " packet before encryption. `after` fragments the ESP packet; over IPv4 this requires"
+        " `df: clear` ([protect.md](../how-to/protect.md#the-path-mtu)).",
     )
     tfc_pad_to = defaulted(
         scalars.integer(0, 65535, "bytes"),
@@ -213,7 +213,7 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """Holds what SAs need of their bundle: the pipeline's numbers and the engines."""
+    """Holds a bundle's properties that its SAs need: the pipeline's numbers, and the engines."""
 
     id: int
     vrf: int
@@ -221,7 +221,7 @@ class BundleOfSas(NamedTuple):
 
 
 class ValuesInUse(NamedTuple):
-    """Holds values that only one SA may have: its name, its inbound SPI in a VRF, and its key.
+    """Holds the values in use that no other SA may have: names, inbound SPIs by VRF, and keys.
 
     Maps SPIs and keys (fingerprints) to the name of their SA.
     """
@@ -232,7 +232,7 @@ class ValuesInUse(NamedTuple):
 
     @classmethod
     def by(cls, sas: tuple[SecurityAssociation, ...] = ()) -> ValuesInUse:
-        """Returns the values that `sas` take."""
+        """Returns the values that `sas` use."""
         taken = cls(set(), {}, {})
         for sa in sas:
             taken.names.add(sa.name)
@@ -257,7 +257,7 @@ def read_associations(
     taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """Reads a list of SAs. `bundles` are those that SAs may name."""
+    """Reads a list of SAs. `bundles` has the bundles that the SAs may name."""
     found = []
     for value in values:
         section = value.mapping()
@@ -280,7 +280,7 @@ def parse_associations(
     root = reader.root()
     values = root.sequence(SaFileKeys.security_associations)
     if not values:
-        root.problem(SaFileKeys.security_associations, "is missing: a list of SAs")
+        root.problem(SaFileKeys.security_associations, "is missing: give a list of SAs")
     sas = read_associations(values, directory, bundles, taken, Origin.COMMAND)
     root.close()
     reader.finish()
@@ -291,16 +291,19 @@ def _claim_values(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse)
     """Adds an SA's name, inbound SPI and key to `taken`. Returns False if one is in use."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
-        value.problem(f"there is an SA {sa.name!r} already; give each its own name")
+        value.problem(f"there is an SA {sa.name!r} already; give each SA its own name")
         problems += 1
     place = settings.vrf, settings.spi
     if not sa.is_outbound and place in taken.spis:
-        value.problem(f"the inbound SPI {settings.spi:#x} belongs to {taken.spis[place]!r} already")
+        owner = taken.spis[place]
+        value.problem(
+            f"the inbound SPI {settings.spi:#x} belongs to {owner!r} already; use another"
+        )
         problems += 1
     if settings.fingerprint in taken.keys:
         value.problem(
-            f"has the key of {taken.keys[settings.fingerprint]!r}: a nonce could be used twice;"
-            " give each SA a key of its own, in either direction"
+            f"has the same key as {taken.keys[settings.fingerprint]!r}, so a nonce could be used"
+            " twice; give each SA its own key, for each direction too"
         )
         problems += 1
     if problems:
@@ -337,7 +340,9 @@ def _read(
     others: tuple[ConfigKey, ...] = () if direction is None else INBOUND_KEYS
     for key in OUTBOUND_KEYS if direction is Direction.INBOUND else others:
         if section.value(key) is not None:
-            section.problem(key, f"is not for an SA that is {direction and direction.value}")
+            section.problem(
+                key, f"is not for an SA that is {direction and direction.value}; remove it"
+            )
     ecn, soft, hard = section.defaulted(SaKeys.ecn), *_read_lifetimes(section)
     if name is None or bundle is None or direction is None or spi is None or own is None:
         return None
@@ -403,7 +408,7 @@ def _read_lifetime(section: YamlMapping, key: PartKey) -> Lifetime:
 def _read_outbound(section: YamlMapping, mode: Mode) -> dict[str, Any] | None:
     local, remote = section.required(SaKeys.local), section.required(SaKeys.remote)
     if local is not None and remote is not None and len(local) != len(remote):
-        section.problem(SaKeys.remote, "is of another family than local; an SA has one")
+        section.problem(SaKeys.remote, "must be of the same address family as `local`")
         remote = None
     ports = None
     if section.value(SaKeys.encapsulation) is not None:
@@ -411,7 +416,9 @@ def _read_outbound(section: YamlMapping, mode: Mode) -> dict[str, Any] | None:
     if mode is Mode.TRANSPORT:
         for key in TUNNEL_KEYS:
             if section.value(key) is not None:
-                section.problem(key, "is of an outer header, which transport mode has not")
+                section.problem(
+                    key, "is a field of an outer header, which transport mode lacks; remove it"
+                )
     found = {
         "local": local,
         "remote": remote,
@@ -429,7 +436,7 @@ def _read_fragmentation(section: YamlMapping, outbound: Names[str, Any] | None) 
     if found is Fragmentation.AFTER and outbound:
         is_ipv4 = len(outbound["local"]) == IPV4_OCTETS
         if is_ipv4 and outbound["df"] is not DontFragment.CLEAR:
-            section.problem(SaKeys.fragmentation, "after encryption takes df: clear over IPv4")
+            section.problem(SaKeys.fragmentation, "`after` requires `df: clear` over IPv4")
     return found
 
 
@@ -441,7 +448,7 @@ def _read_ports(section: YamlMapping) -> UdpPorts:
     if NAT_TRAVERSAL not in ports:
         section.problem(
             EncapsulationKeys.local_port,
-            "ESP in UDP is known by port 4500 on one side (RFC 3948)",
+            "`local_port` or `remote_port` must be 4500 (RFC 3948)",
         )
     section.close()
     return ports
@@ -450,7 +457,11 @@ def _read_ports(section: YamlMapping) -> UdpPorts:
 def _read_inbound(section: YamlMapping, *, esn: bool) -> dict[str, Any]:
     window = section.defaulted(SaKeys.replay_window)
     if esn and not window:
-        section.problem(SaKeys.replay_window, "esn takes one: the upper half is found by it")
+        section.problem(
+            SaKeys.replay_window,
+            "must not be 0 with `esn`: the window is needed to find the upper 32 bits of sequence"
+            " numbers",
+        )
     return {"replay_window": window, "in_udp": section.defaulted(SaKeys.encapsulated)}
 
 

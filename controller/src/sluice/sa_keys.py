@@ -22,14 +22,14 @@ WHITE_SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """Names the files with an SA's keys. None: its algorithm has no such key."""
+    """Names the files with an SA's keys. A path is None if the algorithm has no such key."""
 
     algorithm: Algorithm
     key: Path | None
     integrity_key: Path | None
 
     def read(self) -> KeyMaterial:
-        """Returns the keys, for the caller to erase. Raises KeyUnavailableError."""
+        """Returns the keys. The caller must erase them. Raises KeyUnavailableError."""
         key = _read(self.key, self.algorithm.key, self.algorithm)
         try:
             integrity_key = _read(
@@ -90,22 +90,23 @@ def _private_text(path: Path) -> bytearray:
         os.close(number)
     if length == LONGEST:
         _erase(text)
-        raise KeyUnavailableError(f"{path}: too long for a key")
+        raise KeyUnavailableError(f"{path}: the file is too long for a key")
     del text[length:]
     return text
 
 
 def _why_denied(path: Path, error: PermissionError) -> str:
-    """Returns why a key file cannot be opened, and the owner that it must have."""
+    """Returns the reason why a key file cannot be opened, and the owner that it must have."""
     user = os.geteuid()
     try:
         owner = path.stat().st_uid
     except OSError:
         return (
-            f"{error.strerror}: user {user}, as which the controller runs, may not enter its path"
+            f"{error.strerror}: user {user}, as which the controller runs, may not enter a"
+            " directory of the path"
         )
     if owner == user:
-        return f"{error.strerror}: its owner, user {user}, may not read it; chmod 600"
+        return f"{error.strerror}: its owner, user {user}, may not read the file; chmod 600"
     return (
         f"{error.strerror}: belongs to user {owner}, and the controller runs as user {user};"
         f" chown it to user {user}, chmod 600"

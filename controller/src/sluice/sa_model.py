@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the types of security associations (SAs): algorithms, lifetimes, keys (RFC 4301, 4.4.2).
 
-An SA has one direction and belongs to a bundle, which rules name. An SA has the selectors of the
-rules that name its bundle. For each packet of the SA, the first matching rule must be one of these
-rules (RFC 4301, 5.2 step 4). The pipeline checks this. A fingerprint identifies the keys. A
-`KeySource` reads the keys only while an engine receives them. All types except key material are
-immutable. Depends on model and policy.model.
+An SA has one direction and belongs to a bundle. Rules name bundles, and the selectors of an SA are
+those of the rules that name its bundle. For each packet of the SA, the first matching rule must be
+one of these rules (RFC 4301, 5.2 step 4). The pipeline checks this. A fingerprint identifies the
+keys. A `KeySource` reads the keys only while an engine receives them. All types except key material
+are immutable. Depends on model and policy.model.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Mode(Enum):
 
 
 class DontFragment(Enum):
-    """DF bit of an outer IPv4 header. COPY: the bit of the inner IPv4 header; set for inner
-    IPv6."""
+    """DF bit of an outer IPv4 header. COPY copies the bit of an inner IPv4 header, and sets the bit
+    for inner IPv6."""
 
     SET = "set"
     CLEAR = "clear"
@@ -67,7 +67,10 @@ class Algorithm(NamedTuple):
     icv: int = 16
 
     def overhead(self, mode: Mode, address: Address, *, in_udp: bool = False) -> int:
-        """Returns the maximum bytes that ESP adds to an IP packet. `address` selects the family."""
+        """Returns the largest number of bytes that ESP adds to an IP packet.
+
+        The address family of the outer header is that of `address`.
+        """
         padding = self.block - 1
         added = SPI_AND_SEQUENCE + self.iv + padding + TRAILER + self.icv
         outer = IP_HEADER[len(address)] if mode is Mode.TUNNEL else 0
@@ -89,7 +92,7 @@ ALGORITHMS = {
 
 
 class Lifetime(NamedTuple):
-    """Holds limits of an SA: plaintext bytes, packets, and seconds since an engine got it.
+    """Holds limits of an SA: plaintext bytes, packets, and seconds since an engine got the SA.
 
     None: no limit.
     """
@@ -118,8 +121,8 @@ class SaSettings(NamedTuple):
     """Holds the parameters of an SA that router and engine share, without its number and keys.
 
     `bundle` and `vrf` are the pipeline's numbers. `local`, `remote`, `ttl`, `dscp`, `df`,
-    `tfc_pad_to` and `ports` are for an outbound SA, `replay_window` and `in_udp` for an inbound
-    one.
+    `tfc_pad_to` and `ports` apply to an outbound SA. `replay_window` and `in_udp` apply to an
+    inbound SA.
     """
 
     direction: Direction
@@ -145,7 +148,7 @@ class SaSettings(NamedTuple):
 
     @property
     def overhead(self) -> int:
-        """Maximum bytes that an outbound SA adds to an IP packet; 0 for an inbound SA."""
+        """Largest number of bytes that an outbound SA adds to an IP packet. 0 for an inbound SA."""
         if self.local is None:
             return 0
         algorithm = ALGORITHMS[self.algorithm]
@@ -214,7 +217,7 @@ class KeySource(Protocol):
     """Reads an SA's keys when an engine needs them."""
 
     def read(self) -> KeyMaterial:
-        """Returns the keys, for the caller to erase. Raises KeyUnavailableError."""
+        """Returns the keys. The caller must erase them. Raises KeyUnavailableError."""
 
 
 class KeyUnavailableError(Exception):
@@ -222,7 +225,7 @@ class KeyUnavailableError(Exception):
 
 
 class EngineUnreachableError(Exception):
-    """Tells that the engine does not answer, or that its answer violates the protocol."""
+    """Reports that the engine does not answer, or that its answer violates the protocol."""
 
 
 class EngineRefusalError(Exception):
@@ -239,12 +242,12 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
-    """Describes a wanted SA.
+    """Describes an SA that the controller is to install in an engine.
 
-    - `engine`: the only engine that may serve the SA. None: any engine of its bundle.
+    - `engine`: the only engine that may have the SA. None: any engine of its bundle.
     - `name`: a successor of the SA has the same name. Name and SPI identify an SA.
-    - `is_retiring`: the successor serves. The SA stays for packets in flight.
-    - `is_coming`: the peer may not have the SA yet. Its predecessor serves if there is one.
+    - `is_retiring`: the successor of the SA is in use. The SA stays for packets in flight.
+    - `is_coming`: the peer may not have the SA yet. The SA's predecessor, if any, stays in use.
     - `fragmentation`: applies to an outbound SA. Only the router uses it, not the engine.
     """
 

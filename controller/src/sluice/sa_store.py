@@ -23,13 +23,14 @@ from sluice.yamlreader import ConfigError
 FILE_NAME = "security-associations.json"
 VERSION = 1
 HERE = Path("/")
-"""Base directory of the names of key files, which are absolute."""
+"""Base directory for the paths of key files. It has no effect, since stored paths are absolute."""
 
 
 class StoredSa(NamedTuple):
     """Holds an SA that a command added or rekeyed.
 
-    `instead_of` is the configuration of a rekeyed SA at that time. None: a command added the SA.
+    `instead_of`: if a command rekeyed an SA of the configuration, its configuration at that time.
+    None if a command added the SA.
     """
 
     sa: SecurityAssociation
@@ -37,7 +38,7 @@ class StoredSa(NamedTuple):
 
 
 class SaStore:
-    """Reads and writes the file in a state directory. `bundles` are the configuration's."""
+    """Reads and writes the file in a state directory. `bundles` are those of the configuration."""
 
     def __init__(self, directory: Path, bundles: Mapping[str, BundleOfSas]) -> None:
         self.path = directory / FILE_NAME
@@ -58,11 +59,11 @@ class SaStore:
         try:
             document = json.loads(text)
             if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+                raise ValueError(f"its version is {document['version']}, not {VERSION}")
             found = [self._read(entry, told) for entry in document["sas"]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SaStoreError(
-                f"{self.path}: damaged ({error!r}); remove it, and add the SAs again"
+                f"{self.path}: damaged ({error!r}); remove the file, and add the SAs again"
             ) from None
         return [stored for stored in found if stored is not None]
 

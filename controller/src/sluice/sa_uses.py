@@ -2,13 +2,13 @@
 """Records on disk which engine got which key, before the switch uses the SA.
 
 Invariant: a key that has encrypted on one engine is never used on another. The other engine would
-count from 1 again and repeat nonces. So the record outlives the controller. It also tells which SAs
-have expired, since a restarted engine would start their lifetimes again. It has fingerprints of
-keys, not the keys.
+count from 1 again and repeat nonces. So the record outlives the controller. The record also says
+which SAs have expired, since a restarted engine would start their lifetimes again. It has
+fingerprints of keys, not the keys.
 
-The file consists of JSON lines and is append-only. A start rewrites it with a line for each key. A
-partial last line is ignored: the machine stopped while it was written, so the key was not yet used.
-Any other damage fails the start. Depends on durable and state.sa_table.
+The file consists of JSON lines and is append-only. Each start rewrites the file with one line for
+each key. A partial last line is ignored: the machine stopped while it wrote the line, so the key
+was not yet used. Any other damage prevents the start. Depends on durable and state.sa_table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_clocks() -> Clocks:
 
 
 class SaStoreError(Exception):
-    """Tells that a file about SAs cannot be read or written, or that its content is damaged."""
+    """Reports that a file about SAs cannot be read or written, or that its content is damaged."""
 
 
 class SaUses:
@@ -73,7 +73,7 @@ class SaUses:
             self._file = None
 
     def record_use(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
-        """Records that an engine has keys, given as (fingerprint, the SA's number), since `now`.
+        """Records that an engine has had keys since `now`. Each item is (fingerprint, SA number).
 
         The record is on disk on return. Raises SaStoreError.
         """
@@ -81,13 +81,13 @@ class SaUses:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether `expire` has failed to write. Then call it again."""
+        """Whether a call of `expire` has failed to write. If so, call `expire` again."""
         return bool(self._unwritten)
 
     def expire(self, keys: Iterable[str]) -> None:
-        """Records that SAs are used up: in memory always, and on disk unless it raises.
+        """Records that SAs are used up: always in memory, and on disk unless this raises.
 
-        Later calls write what earlier ones could not write. Raises SaStoreError.
+        A later call also writes the keys that earlier calls could not write. Raises SaStoreError.
         """
         for key in keys:
             self._unwritten[key] = None
@@ -96,7 +96,7 @@ class SaUses:
         self._unwritten.clear()
 
     def number(self) -> int:
-        """Returns a number that no outbound SA has had. Raises SaStoreError if there is none."""
+        """Returns a number that no outbound SA has had. Raises SaStoreError if none is left."""
         found = self.next_number
         if found > LAST_NUMBER:
             raise SaStoreError(f"{self.path}: all numbers of outbound SAs have been used")
@@ -160,7 +160,7 @@ class SaUses:
 
 
 def _given(key: str, number: int, engine: int, since: Clocks) -> dict[str, Any]:
-    """Returns the record's line about a key that an engine has."""
+    """Returns the record's line for a key that an engine has."""
     of_boot = {"boot": since.boot, "uptime": since.uptime}
     return {"key": key, "number": number, "engine": engine, "since": since.wall} | of_boot
 

@@ -3,8 +3,8 @@
 
 An inlet is a source of work. It is `ready` when its file descriptor is readable, or after `wake`.
 Its `drain` does one slice of work and returns whether more work may remain. The ready inlet of the
-highest priority runs first, unless another ready inlet was passed over `PATIENCE` times. Between
-slices the event loop runs.
+highest priority runs first. But a ready inlet that was passed over `PATIENCE` times runs before it.
+Between slices the event loop runs.
 
 `serve` runs a slice immediately from an event loop callback if no other work waits. Switching to
 the scheduler's task would take longer than the work for a single packet. `Stalls` records the

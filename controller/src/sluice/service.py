@@ -7,9 +7,9 @@ and runs a controller. A life ends with the daemon, for a reload, or when anothe
 primary. In the last case, the next life stands by again.
 
 A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
-settings take the steps of a restart: a new session becomes primary, the old controller ends, and
-the new one closes the entities that differ in the switch, changes them, and opens them. If the new
-life cannot begin, the old configuration begins again.
+settings take the steps of a restart: a new session becomes primary, and the old controller ends.
+The new controller closes the entities that differ in the switch (they drop packets), changes them,
+and opens them. If the new life cannot begin, the old configuration begins again.
 
 Depends on controller, host_sources and api.requests.
 """
@@ -67,7 +67,7 @@ FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
     *(SaStoreError, OSError),
 )
-"""Errors that end the daemon with a message. A reload that raises one of them is refused."""
+"""Errors that end the daemon with a message. A reload that raises such an error is refused."""
 TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1
 """Time that a new primary waits for its predecessor on the host to release resources, and interval
 of its attempts, in seconds."""
@@ -94,9 +94,9 @@ class SharedState(NamedTuple):
 class ControllerRun:
     """Runs one configuration, from standby to its end.
 
-    - `config`: the isolation of its VRFs is decided.
-    - `takes_over`: the election id of the session that it replaces as primary.
-    - `discards_commits`: it begins by discarding the committed rules of SPDs.
+    - `config`: the configuration, in which the isolation of each VRF is decided.
+    - `takes_over`: the election id of the session that this run replaces as primary.
+    - `discards_commits`: the run begins by discarding the committed rules of SPDs.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class ControllerRun:
         self._shared = shared
         self.config = config
         self.before: Config | None = None
-        """The configuration that begins again if this one cannot."""
+        """The configuration that is started again if this one cannot start."""
         self._discards_commits = discards_commits
         self.controller: Controller | None = None
         self._requests: Requests | None = None
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the controller runs. Has an exception if the controller cannot run."""
+        """Future that is done when the controller runs, or has the error that prevented this."""
         self._handover = Handover()
         self._fast_path = FastPath(
             PacketSchema(Schema(shared.pipeline.p4info)),
@@ -145,7 +145,7 @@ class ControllerRun:
         self._handover.close()
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises DisplacedError, and FAILURES if it cannot begin."""
+        """Runs until cancelled. Raises DisplacedError, or one of FAILURES if it cannot begin."""
         with contextlib.closing(self):
             standing_by = asyncio.create_task(self.primacy.wait_for_primacy())
             stood_by = await self._stand_by(standing_by)
@@ -194,7 +194,8 @@ class ControllerRun:
                     if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
                         raise
                 else:
-                    # This callback runs first: a life that ends by itself hands nothing over.
+                    # Order: this callback runs before the others. It removes the tables of the fast
+                    # path, so only a controller that is killed leaves tables for a stand-in.
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,
@@ -230,8 +231,8 @@ class ControllerRun:
         address, session = self.config.switch.address, self.primacy.session
         why = self.primacy.last_error if session is None else session.arbitration
         raise BadRequestError(
-            f"this controller stands by and has nothing to show or to change: {why or 'connecting'}"
-            f" (switch at {address}); ask the primary, or see `sluice show status`"
+            f"this controller is on standby and cannot answer: {why or 'connecting'}"
+            f" (switch at {address}); ask the primary controller, or see `sluice show status`"
         )
 
     async def turn(self) -> None:
@@ -245,8 +246,8 @@ class ControllerRun:
 class Service:
     """Runs the daemon's lives, and answers API requests.
 
-    `path` is the configuration's file and `read` its content. `decided` is `read` with the
-    isolation of its VRFs decided.
+    `path` is the configuration's file and `read` its content. `decided` is the same configuration,
+    in which the isolation of each VRF is decided.
     """
 
     def __init__(
@@ -347,8 +348,8 @@ class Service:
         found = differences(self._read, new)
         if found.fixed:
             raise ReloadError(
-                f"{', '.join(found.fixed)}: not to be changed while the controller runs; restart it"
-                " for that, or take the change back"
+                f"{', '.join(found.fixed)}: cannot be changed while the controller runs; restart"
+                " it, or undo the change"
             )
         life = self._life
         decided = with_isolation_of(new, life.config)
@@ -373,7 +374,7 @@ class Service:
             self._running.cancel()
 
     async def _prepare(self, controller: Controller, new: Config) -> ControllerRun:
-        """Returns a life that is primary and ready to begin. Raises the errors that prevent it."""
+        """Returns a life that is primary and ready to begin. Raises an error if that fails."""
         session = controller.connection.primary
         if session is None:
             raise ReloadError("the switch is not connected; reload again when it is")

@@ -49,7 +49,7 @@ class ServiceManager:
             try:
                 out.sendto(state.encode(), self._address)
             except OSError as error:
-                log.warning("the service manager cannot be told %r: %s", state, error.strerror)
+                log.warning("cannot send %r to the service manager: %s", state, error.strerror)
 
     async def keep_informed(self) -> None:
         """Sends watchdog signals until cancelled."""

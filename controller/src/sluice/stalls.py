@@ -84,7 +84,7 @@ class Stalls:
         return await _Steps(self, name, work)
 
     def watch_garbage(self) -> Callable[[], None]:
-        """Records garbage collections from now on. Call the result to stop."""
+        """Records garbage collections from now on. Returns a function that stops the recording."""
         gc.callbacks.append(self._collected)
         return lambda: gc.callbacks.remove(self._collected)
 

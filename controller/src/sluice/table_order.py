@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the entries of a table that a switch lacks, and orders their writes.
 
-`in_order` returns lists, which are written from the last to the first. The routes that drop their
-packets are written first: if a shorter prefix were written before them, packets would leak for a
-moment. Then short prefixes are written before long ones, since few short prefixes cover most
-addresses.
+`in_order` returns lists, which are written from the last to the first. Routes that drop their
+packets are written first: if a shorter prefix were written before them, it would forward these
+packets for a moment. Then short prefixes are written before long ones, since few short prefixes
+cover most addresses.
 
 The keys are kept in lists, since a dictionary of a million keys blocks the event loop each time it
 grows. Depends on entities and the native table.
@@ -21,8 +21,8 @@ from sluice._native import RouteTable
 from sluice.entities import EntityKey, EntityValue, RouteSlot, RouteTarget, RouteTargetKind
 
 SLICE = 2000
-"""Number of entities compared between two yields to the event loop. Of routes, only differences
-count."""
+"""Number of entities compared between two yields to the event loop. For routes, number of
+differences found."""
 FIRST = -1
 FORWARDING = frozenset({RouteTargetKind.NEXTHOP, RouteTargetKind.GROUP})
 T = TypeVar("T")

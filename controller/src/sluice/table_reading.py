@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine, Sized
 from typing import Any
 
 LARGE = 16_384
-"""Number of routes from which a table is large. The caller does not wait for the remaining
-routes."""
+"""Minimum size of a large table, in routes. After this number of routes, the caller no longer waits
+for the rest."""
 
 
 class TableReading:

@@ -29,7 +29,7 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
 async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
     """Yields lists like `in_slices`, but from the end, and removes the items from `items`.
 
-    To free a list of a million items at once would block the event loop.
+    Freeing a list of a million items at once would block the event loop.
     """
     while items:
         part = items[-size:]
@@ -39,7 +39,7 @@ async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
 
 
 async def some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Waits for at least one task and returns the unfinished ones. Raises a task's exception."""
+    """Waits for at least one task. Returns the unfinished tasks. Raises a task's exception."""
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
@@ -47,7 +47,7 @@ async def some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
 
 
 async def all_done(tasks: set[asyncio.Task[None]]) -> P4RuntimeError | None:
-    """Waits for all tasks. Returns a P4RuntimeError if one raised it. Raises other exceptions."""
+    """Waits for all tasks. Returns a task's P4RuntimeError, or None. Raises other exceptions."""
     failed = None
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, P4RuntimeError):

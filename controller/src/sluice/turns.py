@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules long tasks of low priority, such as the API's views, one slice at a time.
 
-`await turns.next()` returns when the scheduler reaches this inlet. So all work of higher priority
-goes first, within the limits for every inlet. Waiting tasks get turns in FIFO order, one task per
-turn, so several tasks share the time of one. Between two turns a task does one bounded slice.
-Depends on scheduler.
+`await turns.next()` returns when the scheduler reaches this inlet. So work of higher priority goes
+first; the scheduler prevents starvation. Waiting tasks get turns in FIFO order, one task per turn.
+So several tasks together take no more time than one task would. Between two turns a task does one
+bounded slice. Depends on scheduler.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sluice.scheduler import Inlet, Scheduler
 
 
 class EndedError(Exception):
-    """Tells that there are no more turns: the controller has ended."""
+    """Reports that there are no more turns: the controller has ended."""
 
 
 class Turns:
-    """Gives turns: its inlet wakes waiting tasks instead of doing work itself."""
+    """Gives turns to tasks: the inlet wakes a waiting task instead of doing work itself."""
 
     def __init__(self, scheduler: Scheduler, name: str, priority: int) -> None:
         self._scheduler = scheduler
@@ -32,7 +32,7 @@ class Turns:
     async def next(self) -> None:
         """Waits for this task's turn. Raises EndedError if the controller has ended."""
         if self._ended:
-            raise EndedError("the controller was reloaded, or stands by, meanwhile; ask again")
+            raise EndedError("the controller was reloaded or is on standby now; ask again")
         if not self._scheduler.running:
             await asyncio.sleep(0)
             return
@@ -46,7 +46,7 @@ class Turns:
         self._ended = True
         for turn in self._waiting:
             if not turn.done():
-                turn.set_exception(EndedError("the controller was reloaded meanwhile; ask again"))
+                turn.set_exception(EndedError("the controller was reloaded; ask again"))
         self._waiting.clear()
 
     def _give(self) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks routes that an earlier controller left in the switch until a daemon replays them.
 
-At start the controller finds a routing table in the switch, and the daemon replays its routes. A
-route that is not yet replayed may be gone, or the daemon may only pause: zebra's replay has no end
+At start the controller finds a routing table in the switch, and the daemon replays its routes. If a
+route is not replayed, either the route is gone or the daemon only pauses: zebra's replay has no end
 mark. So such a route stays if the kernel holds it, like a route of an earlier session
 (`sources.replay`). Depends on entities, model and fib; the reconciler keeps the routes.
 """
@@ -49,7 +49,10 @@ class UnreplayedRoutes:
 
     @property
     def version(self) -> int | None:
-        """Changes when the left-over routes may have changed. None while they are not known."""
+        """Version of the left-over routes: a new value means that they may have changed.
+
+        None while they are not known.
+        """
         return self._switch.comparisons
 
     def is_unreplayed(self, key: RouteKey) -> bool:

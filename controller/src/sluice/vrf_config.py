@@ -21,24 +21,24 @@ KERNEL_TABLES = {253: "default table", 255: "local table"}
 
 
 class Isolation(Enum):
-    """How the host stack isolates a VRF from the default VRF."""
+    """Mechanisms that isolate a VRF from the default VRF in the host stack."""
 
     DEVICE = "device"
-    """By a VRF device of the kernel."""
+    """A VRF device of the kernel."""
     NAMESPACE = "namespace"
-    """By a network namespace of its own."""
+    """A network namespace for this VRF alone."""
     SHARED = "shared"
-    """No isolation: the VRF uses the default VRF's stack. The host gets and sends only packets that
-    it cannot answer in another VRF (`sources.shared_stack`)."""
+    """No isolation: the VRF uses the default VRF's stack. The host receives and sends only packets
+    whose answers cannot leave in another VRF (`sources.shared_stack`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VrfConfig:
     """Describes a VRF: its number in the pipeline and its kernel routing table.
 
-    - `next_hop_vrfs` names other VRFs whose interfaces its routes may use.
-    - `device` and `namespace` name its VRF device and its network namespace, if the isolation uses
-      one. They are None for the default VRF.
+    - `next_hop_vrfs` names other VRFs. Routes of this VRF may use their interfaces.
+    - `device` and `namespace` name the VRF device and the network namespace of this VRF, if the
+      isolation uses one. Both are None for the default VRF.
     - `isolation` is None until it is decided (`sources.vrf_namespaces`), and for the default VRF.
     """
 
@@ -68,7 +68,7 @@ class VrfKeys(ConfigSection, title="vrfs"):
         scalars.one_of(tuple(kind.value for kind in Isolation)),
         "Mechanism that separates the VRF's host stack from those of other VRFs"
         " ([vrfs.md](../how-to/vrfs.md)).",
-        "the first that is possible",
+        "the first of these that is possible on the host",
     )
     device = optional(
         scalars.interface_name,
@@ -97,7 +97,7 @@ def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
         others = _read_next_hop_vrfs(vrf, names - {name})
         if name == DEFAULT_VRF:
             if vrf.value(VrfKeys.table) is not None:
-                vrf.problem(VrfKeys.table, "the default VRF has the main table; remove this")
+                vrf.problem(VrfKeys.table, "the default VRF has the main table; remove this key")
             vrf.close()
             vrfs[name] = VrfConfig(name, 0, MAIN_TABLE, others)
             continue
@@ -109,10 +109,12 @@ def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
         if table is None:
             continue
         if table in KERNEL_TABLES:
-            value.problem(f"table {table} is the kernel's {KERNEL_TABLES[table]}; use another")
+            value.problem(
+                f"table {table} is the kernel's {KERNEL_TABLES[table]}; use another table"
+            )
             continue
         if table in tables:
-            value.problem(f"table {table} belongs to VRF {tables[table]!r}; give each its own")
+            value.problem(f"table {table} belongs to VRF {tables[table]!r}; use another table")
             continue
         tables[table] = name
         kind = None if isolation is None else Isolation(isolation)
@@ -147,7 +149,7 @@ def check_namespaces(root: YamlMapping, key: PartKey, vrfs: Iterable[VrfConfig])
     taken: dict[str | None, str] = {}
     for vrf in vrfs:
         if vrf.namespace in taken:
-            problem = f"VRFs {taken[vrf.namespace]!r} and {vrf.name!r} have one network namespace"
-            root.problem(key, f"{problem}, {vrf.namespace!r}; give each its own `namespace`")
+            problem = f"VRFs {taken[vrf.namespace]!r} and {vrf.name!r} share a network namespace"
+            root.problem(key, f"{problem}, {vrf.namespace!r}; give each VRF its own `namespace`")
         if vrf.namespace is not None:
             taken[vrf.namespace] = vrf.name

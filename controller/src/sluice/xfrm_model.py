@@ -2,8 +2,8 @@
 """Defines the entries of the kernel's IPsec databases (linux/xfrm.h), and events about them.
 
 XFRM policies are the kernel's SPD, and XFRM states its SAD. A policy names templates. A state that
-matches a template (reqid, addresses, mode) is an SA for it. All types are immutable. Depends on
-model only.
+matches a template (reqid, addresses, mode) is an SA for this template. All types are immutable.
+Depends on model only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ESP = 50
 class SecretKey:
     """Holds key material. It cannot be pickled, and its repr shows only the length.
 
-    So no log gets the key.
+    So the key never gets into a log.
     """
 
     __slots__ = ("_octets",)
@@ -48,7 +48,7 @@ class SecretKey:
         return hash(self._octets)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("keys are not pickled")
+        raise TypeError("keys must not be pickled")
 
 
 class PolicyDirection(IntEnum):
@@ -107,7 +107,8 @@ class KernelSelector(NamedTuple):
 class Template(NamedTuple):
     """Holds struct xfrm_user_tmpl: a protection that a policy requires. `reqid` 0 is any.
 
-    In tunnel mode, the addresses are the outer ones. All zeros: the packet's addresses.
+    In tunnel mode, the addresses are the outer ones. An address of zeros stands for the packet's
+    own address.
     """
 
     source: Address
@@ -143,7 +144,7 @@ class KernelLimits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch. 0: not yet."""
+    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch; 0 means not yet."""
 
     bytes: int = 0
     packets: int = 0
@@ -198,7 +199,7 @@ class Encapsulation(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """Identifies a state, as packets do."""
+    """Identifies a state by fields that its packets contain."""
 
     destination: Address
     spi: int

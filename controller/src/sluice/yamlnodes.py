@@ -25,7 +25,7 @@ _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 class LimitError(yaml.MarkedYAMLError):
-    """Tells that the document exceeds a limit. `problem` names the limit and the remedy."""
+    """Reports that the document exceeds a limit. `problem` names the limit and the remedy."""
 
     def __init__(self, problem: str, mark: Any = None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
@@ -148,7 +148,7 @@ class _Composer:
             raise _error(f"the alias *{event.anchor} has no anchor before it", event)
         anchored = self._anchors[event.anchor]
         if anchored is None:
-            raise _error(f"the alias *{event.anchor} stands inside of what it repeats", event)
+            raise _error(f"the alias *{event.anchor} is inside the value that it repeats", event)
         self._repeated += anchored.values
         if self._repeated > MAXIMUM_REPEATED:
             raise LimitError(
@@ -163,7 +163,7 @@ class _Composer:
         if event.anchor is None:
             return
         if event.anchor in self._anchors:
-            raise _error(f"the anchor &{event.anchor} is given twice; rename one", event)
+            raise _error(f"the anchor &{event.anchor} is defined twice; rename one of them", event)
         self._anchors[event.anchor] = None
 
     def _finish(self, node: yaml.Node, anchor: str | None, values: int, height: int) -> None:
@@ -177,8 +177,7 @@ class _Composer:
     def _check_depth(self, depth: int, event: yaml.Event) -> None:
         if depth > MAXIMUM_DEPTH:
             raise LimitError(
-                f"lists and mappings are nested more than {MAXIMUM_DEPTH} deep; nothing here needs"
-                " that",
+                f"lists and mappings are nested more than {MAXIMUM_DEPTH} deep; nest them less",
                 event.start_mark,
             )
 
@@ -188,6 +187,6 @@ def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def _mark(mark: Any) -> Any:
-    """Hides a mark's type: the stubs distinguish libyaml's from PyYAML's, but each works
-    anywhere."""
+    """Hides a mark's type: the stubs distinguish libyaml's marks from PyYAML's, but both work
+    everywhere."""
     return mark

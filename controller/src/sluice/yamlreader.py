@@ -100,7 +100,7 @@ class YamlReader:
                 mode = os.fstat(file.fileno()).st_mode
                 if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
                     raise ConfigError(
-                        [f"{path}: every user can write it, and so the policy; chmod o-w {path}"]
+                        [f"{path}: every user can write it and change the policy; chmod o-w {path}"]
                     )
                 text = file.read(MAXIMUM_BYTES + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -119,12 +119,12 @@ class YamlReader:
         self._problems.append((line, f"{self._name}:{line}: {at}{message}"))
 
     def include(self, node: yaml.Node | None, problems: list[str]) -> None:
-        """Records the problems of another file unchanged; the file is named at a node."""
+        """Records the problems of another file unchanged, at the line of the node that names it."""
         line = node.start_mark.line + 1 if node is not None else 1
         self._problems += [(line, problem) for problem in problems]
 
     def finish(self) -> None:
-        """Raises ConfigError if there were problems. It has them in the order of their lines."""
+        """Raises ConfigError with all problems, in the order of their lines, if there are any."""
         if self._problems:
             raise ConfigError(
                 [text for _, text in sorted(self._problems, key=lambda item: item[0])]
@@ -175,7 +175,7 @@ class YamlValue:
         return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
-        """Returns the text of the scalar under `key`, or None if this is not a mapping with one.
+        """Returns the text of the scalar under `key`, or None if there is no such scalar.
 
         Records no problems.
         """
@@ -186,11 +186,12 @@ class YamlValue:
         return None
 
     def include(self, error: ConfigError) -> None:
-        """Records the problems of another file, which this value names."""
+        """Records the problems of another file. This value names that file."""
         self._reader.include(self._node, error.problems)
 
     def mapping(self) -> YamlMapping:
-        """Returns the value as a mapping. Otherwise records a problem and returns an empty one."""
+        """Returns the value as a mapping. If it is not a mapping, records a problem and returns an
+        empty mapping."""
         pairs: dict[str, tuple[yaml.Node, YamlValue]] = {}
         if isinstance(self._node, yaml.MappingNode):
             for key_node, value_node in self._node.value:
@@ -205,7 +206,8 @@ class YamlValue:
         return YamlMapping(self._reader, self._node, self._where, pairs)
 
     def sequence(self) -> list[YamlValue]:
-        """Returns the elements of a list. Otherwise records a problem and returns an empty list."""
+        """Returns the elements of a list. If the value is not a list, records a problem and returns
+        an empty list."""
         if isinstance(self._node, yaml.SequenceNode):
             return [
                 YamlValue(self._reader, node, f"{self._where}[{index}]")
@@ -246,7 +248,7 @@ class YamlMapping:
     ) -> T | None:
         """Returns the converted value. Records a problem and returns None if absent or invalid.
 
-        `converter` replaces the key's own one if the accepted values depend on the file.
+        `converter` replaces the key's own converter if the accepted values depend on the file.
         """
         value = self._take(key.name)
         if value is None or value.is_null():
@@ -297,7 +299,7 @@ class YamlMapping:
         self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:
-        """Returns all pairs and marks them as read. For mappings whose keys are names."""
+        """Returns all pairs and marks them as read. Use it for mappings whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
 

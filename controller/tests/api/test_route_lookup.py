@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the lookup of an address as the switch does it.
+"""Tests the lookup of an address, which must find the same route as the switch.
 
 A lookup also returns the reason why a longer prefix does not match.
 """

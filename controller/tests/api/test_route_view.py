@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the view of a full table that changes meanwhile, in bounded slices and page by page."""
+"""Tests the view of a full table while the table changes. Slices of the view are bounded, and the
+view comes page by page.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,8 @@ def test_what_changes_between_two_slices_does_no_harm(run_scenario: Callable[...
         assert met == sorted(met, key=Prefix.parse)
         stays = {str(one.prefix) for block in world.controller.fib.order.walk() for one in block}
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
-        # No such route was ever removed, since removed evens do not return.
+        # The even routes still in the table were never removed, since a removed even route never
+        # returns.
         assert (evens & stays) <= set(met)
 
     run_scenario(scenario)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the generation of JSON in pieces: joined, they are the whole text, and each is short."""
+"""Tests the generation of JSON in pieces. Each piece is short. Together the pieces are the whole
+text.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the API's socket: line protocol, access for its group only, error messages."""
+"""Tests the API's socket: its line protocol, its access rights for one group, and its error
+messages.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,7 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
     with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
         ask(path, request)
 
-    # A server with another limit reports it, although the client gets a broken pipe.
+    # A server with another limit reports its limit, although the client gets a broken pipe.
     async def scenario() -> None:
         with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
@@ -128,7 +130,8 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def who(request: dict[str, Any]) -> Any:
-        # The handler runs in a task, as a commit does, which goes on when the client disconnects.
+        # The handler runs in a task, as a commit does. The task goes on when the client
+        # disconnects.
         return await asyncio.create_task(asked_by())
 
     async def asked_by() -> Any:
@@ -238,7 +241,9 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
 def rows_of(
     slices: Iterable[list[Any]], more: dict[str, Any] | None = None, ran: list[int] | None = None
 ) -> Handler:
-    """Returns a handler that answers with these slices; `ran` records each when it is made."""
+    """Returns a handler that answers with these slices; `ran` records each slice when it is
+    made.
+    """
 
     async def made() -> AsyncGenerator[list[Any], None]:
         for number, part in enumerate(slices):

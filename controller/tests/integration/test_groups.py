@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests with packets that only the flows of a next hop move when it fails and when it recovers.
+"""Sends packets to test that the failure or recovery of a next hop moves only its own flows.
 
 The controller's state and reconciler write a group with weights 7:15:46:30 to sluice-switch. The
-group lacks the legs (its next hops) that cannot carry packets. Frames show which leg each flow
-takes. BMv2 does not guarantee that other flows stay.
+group omits the legs (next hops) that cannot carry packets. Frames show which leg each flow takes.
+BMv2 does not guarantee that other flows stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.rehearsal import Flow, trace
 
-pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
+pytestmark = pytest.mark.skipif(
+    target_name() != "sluice-switch", reason="only sluice-switch guarantees that other flows stay"
+)
 
 FLOWS = 2000
 LEGS = {  # neighbour: (interface, number of the neighbour's MAC address, weight)
@@ -76,7 +78,7 @@ IPV6 = partial(ipv6, "2001:db8:1::2", "2001:db8:9::1")
 
 
 class Flows:
-    """Sends a packet of each flow and returns the leg that each took."""
+    """Sends a packet of each flow and returns the leg that each packet took."""
 
     def __init__(self, hosts: Namespace, packet: Callable[[bytes], bytes] = IPV4) -> None:
         self._hosts = hosts

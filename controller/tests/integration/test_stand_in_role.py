@@ -30,7 +30,7 @@ from sluice.sources.stand_in import ROLE
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("ip") is None, reason="needs Linux namespaces"),
-    pytest.mark.skipif(os.environ.get("TARGET") == "bmv2", reason="BMv2 knows no roles"),
+    pytest.mark.skipif(os.environ.get("TARGET") == "bmv2", reason="BMv2 has no roles"),
 ]
 P4INFO = Schema(load_pipeline(PIPELINE).p4info)
 SCHEMA = PacketSchema(P4INFO)
@@ -75,7 +75,7 @@ def test_it_writes_nothing_and_gives_no_verdicts(target: Target) -> None:
         async with connected(target) as router:
             with closing(bounded(target, (1, 1))) as client:
                 assert next_event(client, lambda one: one[0] == "arbitration")[1]
-                assert router.session.is_primary, "of its own role, the default one"
+                assert router.session.is_primary, "the controller is primary of the default role"
                 refused = p4r.WriteRequest(device_id=target.device_id, role=ROLE)
                 refused.election_id.high, refused.election_id.low = 1, 1
                 entry = refused.updates.add(type=p4r.Update.DELETE).entity.table_entry

@@ -5,8 +5,8 @@ The switch is sluice-switch, or BMv2 with TARGET=bmv2. Reads of the switch retur
 were written. A second controller adopts them without a write. The reconciler corrects wrong
 entries, removes unknown ones, and fills a restarted switch again.
 
-A second controller waits while the first is primary, and takes over when the first is gone. Where a
-client has used the largest election id, the status says so.
+A second controller waits while the first is primary, and takes over when the first is gone. If a
+client has used the largest election id, the status reports this.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
     async def scenario() -> None:
         first = session_of(target)
         await first.become_primary()
-        # Half of them request an id with a larger low half.
+        # Half of the sessions request an id with a larger low half.
         seconds = [session_of(target) for _ in range(4)]
         await until(lambda: all("another controller" in one.arbitration for one in seconds))
         assert first.is_primary

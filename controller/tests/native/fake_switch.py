@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a P4Runtime server in this process, with grpcio and finsy's message classes.
 
-The server records requests and returns the answers that the test gives. It does not model a switch.
+The server records requests and returns the answers that the test gives. The server does not model a
+switch.
 """
 
 # ruff: noqa: N802 -- the methods have gRPC's names

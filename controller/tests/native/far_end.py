@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates the switch and the neighbour for test_fast_path.py, in a separate process.
 
-The process listens at the given address and prints a line when it is ready. It reads one command a
-line. A command makes the neighbour send a packet to the router, as a packet-in. When the router's
-answer has arrived as a packet-out, the process prints a line.
+The process listens at the given address and prints a line when it is ready. The process reads one
+command per line. A command makes the neighbour send a packet to the router, as a packet-in. When
+the router's answer has arrived as a packet-out, the process prints a line.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Router:
     def answer(self) -> Any:
         """Waits for the far end's line, without running Python here, and returns it."""
         assert self.far_end.stdout is not None
-        assert wait_with_the_gil(self.far_end.stdout.fileno()), "nothing passed"
+        assert wait_with_the_gil(self.far_end.stdout.fileno()), "no packet passed"
         return json.loads(self.far_end.stdout.readline())
 
 

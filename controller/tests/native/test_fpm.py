@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests FpmServer over loopback: whole frames in order, names of framing errors, backpressure."""
+"""Tests FpmServer over loopback: it yields whole frames in order, names framing errors, and slows a
+fast sender down (backpressure).
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Controller:
 
     def answer(self) -> Any:
         assert self.far_end.stdout is not None
-        assert select.select([self.far_end.stdout], [], [], DEADLINE)[0], "nothing passed"
+        assert select.select([self.far_end.stdout], [], [], DEADLINE)[0], "no packet passed"
         return json.loads(self.far_end.stdout.readline())
 
 
@@ -132,10 +132,10 @@ def test_packets_pass_without_the_controller_until_the_next_is_primary(
     for what in ("arp", "ping", "ping6", "bfd", "bfd6"):
         assert controller.ask(what) == {"passed": what}
     assert holder("eth1") == controller.keeper.pid
-    assert queues_of("eth1") == (1, 0), "the controller's own"
+    assert queues_of("eth1") == (1, 0), "only the controller's queue is attached"
     controller.ask("not primary")
     wait_until(lambda: holder("eth1") is None, DEADLINE)
-    assert queues_of("eth1") == (0, 1), "the TAP is kept all the same"
+    assert queues_of("eth1") == (0, 1), "the keeper keeps the TAP"
 
 
 def test_who_takes_its_place_ends_it(controller: Controller) -> None:

@@ -380,8 +380,8 @@ def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
 ) -> None:
     """Checks that the set stops reading the queue of a TAP that it has removed.
 
-    Another process may have the queue open. Its frames would wake the reading thread again and
-    again.
+    Another process may have the queue open. Frames in the queue would wake the reading thread again
+    and again.
     """
     index = up("tap-a")
     kept = os.dup(taps.queue(index))

@@ -3,7 +3,7 @@
 
 The program declares references by `@refers_to(TABLE, FIELD)` at an action parameter: the value
 names an entry of this table by this match field. In the controller, `entities.references` and the
-order of `EntityKind` must express the same.
+order of `EntityKind` must express the same references.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_the_pipeline_is_given_only_when_it_is_another() -> None:
         assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
         assert not await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
         assert await session.ensure_pipeline(pipeline.p4info, b"another")
-        # As on a switch that was started with the pipeline.
+        # A switch that was started with the pipeline reports no cookie.
         client.pushed[-1].config.ClearField("cookie")
         assert not await session.ensure_pipeline(pipeline.p4info, b"another")
         assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)

@@ -290,7 +290,10 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
 
 
 def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:
-    """Checks that a walk over wanted but uninstalled routes, as after a reconnect, is sliced."""
+    """Checks that the auditor walks in slices over desired routes that the switch does not hold.
+
+    A switch lacks such routes after a reconnect, for example.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         auditor = world.controller.auditor

@@ -139,7 +139,7 @@ BAD_OPTIONS = [
 def test_source_routes_are_refused_whatever_the_rules_say(
     run_scenario: RunScenario, options: bytes, name: str, direction: Direction
 ) -> None:
-    """Checks that the controller refuses packets with a source route, whatever the rules say.
+    """Checks that the controller refuses packets with a source route, even if a rule admits them.
 
     After re-injection, no stage would check the options again (RFC 1812, 5.3.13.4).
     """
@@ -198,7 +198,8 @@ def test_packets_of_one_flow_make_one_write_and_each_goes_on(run_scenario: RunSc
 def test_a_write_of_a_flow_without_an_answer_ends_the_session(run_scenario: RunScenario) -> None:
     """Checks that the session ends if the switch does not answer a write of a flow.
 
-    It is then unknown which flows the switch has, so the next session reads them back.
+    The controller then does not know which flows the switch has. So the next session reads the
+    flows back.
     """
 
     async def scenario(world: PolicyWorld) -> None:

@@ -34,7 +34,9 @@ REFUSED = {
 
 
 def datagram(source: str, destination: str, port: int, **header: object) -> bytes:
-    """Returns a UDP datagram to `port`. An error about it counts as an answer from `port`."""
+    """Returns a UDP datagram to `port`. An ICMP error about the datagram counts as an answer from
+    `port`.
+    """
     payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
     return ipv4(source, destination, payload, 17, **header)  # type: ignore[arg-type]
 

@@ -438,7 +438,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
 ) -> None:
     """Checks that an SA that the kernel has used is not mirrored, since its nonces would repeat.
 
-    The IKE daemon is told once to rekey the SA.
+    The controller asks the IKE daemon once to rekey the SA.
     """
     kernel.policies = {PolicyKey(9): protect()}
     used = OUTBOUND_STATE._replace(sequence=3)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests SPDs, engines and bundles in the configuration.
 
-An interface must say which SPD it has, or that it has none.
+An interface must name its SPD, or declare that it has none.
 """
 
 from __future__ import annotations

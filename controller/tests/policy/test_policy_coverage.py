@@ -53,7 +53,7 @@ def read(*written: str) -> tuple[Rule, ...]:
         ("source: 10.0.0.0/8", "source: 10.1.0.0/16, destination: 10.2.0.0/16", True),
         ("source: 10.1.0.0/16", "source: 10.0.0.0/8", False),
         ("source: 10.0.0.0/8", "source: [10.0.0.1, 11.0.0.1]", False),
-        # Together they are the /8.
+        # The two /9 prefixes together are the /8 prefix.
         ("source: [10.0.0.0/9, 10.128.0.0/9]", "source: 10.0.0.0/8", True),
         ("source: 10.0.0.0/8", "destination: 10.0.0.0/8", False),
         # An IPv4 destination implies an IPv4 source.
@@ -106,8 +106,8 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 def as_parsed(rule: Rule) -> Rule:
     """Returns the rule as the parser would.
 
-    The rule is not generated. It has ports, or ICMP types and codes, only if all of its protocols
-    have them.
+    The rule is not generated. The rule has ports, or ICMP types and codes, only if all of its
+    protocols have them.
     """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 

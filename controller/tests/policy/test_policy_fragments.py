@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests where fragments get their verdicts from, by comparison with the definition.
+"""Tests which source gives fragments their verdicts, by comparison with the definition.
 
 The definition is evaluated for all addresses and protocols.
 """
@@ -48,7 +48,7 @@ def could_match(rule: Rule, source: Address, destination: Address, protocol: int
 
 
 def matches_for_certain(rule: Rule, protocol: int | None) -> bool:
-    """Returns whether a rule matches a fragment whatever its first fragment says.
+    """Returns whether a rule matches a fragment for every possible first fragment.
 
     The rule is one for which `could_match` is true.
     """

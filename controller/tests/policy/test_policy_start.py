@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how the controller writes the policy when it starts: also after failures."""
+"""Tests how the controller writes the policy to the switch when it starts, also after failed
+writes.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests restarts with another configuration: where packets could go after each single update.
+"""Tests where packets could go after each single update of a restart with another configuration.
 
 After each update that the switch applies, the test follows all paths through the pipeline. If
 writes are atomic, the test does so after each whole write. A path begins at an attachment and
 passes its inbound list, the route, the next hop's interface and the outbound list, to the port.
 
-Each path must belong to the old configuration as a whole, or to the new one as a whole. It must not
-combine lists of both, nor a route of one with an interface number of the other.
+Each path must belong to the old configuration as a whole, or to the new one as a whole. A path must
+not combine lists of the two configurations. It must not combine a route of one configuration with
+an interface number of the other.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ RawList = tuple[int, int]  # the list's number and its epoch
 
 
 class PacketPath(NamedTuple):
-    """A path of packets: attachment, inbound list, prefix, outbound list, attachment.
+    """Describes a path of packets: attachment, inbound list, prefix, outbound list, attachment.
 
     A list of 0 means that the interface has no policy.
     """
@@ -63,7 +64,7 @@ class PacketPath(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicySetting:
-    """The part of a configuration that an operator changes between two runs."""
+    """Holds the part of a configuration that an operator changes between two runs."""
 
     order: tuple[str, ...]
     ports: dict[str, int]
@@ -109,7 +110,7 @@ class PolicySetting:
 
 
 def draw(dice: random.Random, before: PolicySetting | None) -> PolicySetting:
-    """Returns a random configuration. Parts of it may be taken from the previous one."""
+    """Returns a random configuration. Parts of the configuration may be taken from `before`."""
     spds = dice.sample(["corp", "edge", "rim", "hub"], 3)
     drawn = {spd: (f"i{dice.randrange(3)}", f"o{dice.randrange(3)}") for spd in spds}
     setting = PolicySetting(
@@ -170,7 +171,7 @@ class Observer:
         return PacketPath(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
 
     def _asked(self, binding: EntityKind, lists: EntityKind, l3_if: int) -> RawList | int | None:
-        """Returns the list that applies to an interface, 0 if none does.
+        """Returns the list that applies to an interface, or 0 if no list applies.
 
         Returns None if packets are dropped.
         """

@@ -335,7 +335,7 @@ def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
 def test_what_is_no_tap_is_said(namespace: None) -> None:
     with pytest.raises(OSError, match="No such device"):
         links.queues_of("eth1")
-    with pytest.raises(OSError, match="is no TAP of several queues"):
+    with pytest.raises(OSError, match="is not a TAP with several queues"):
         links.queues_of("lo")
     with pytest.raises(OSError, match="No such device"):
         links.remove("eth1")

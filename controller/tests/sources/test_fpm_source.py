@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests FPM sessions: one session at a time, ended by malformed bytes, read in bounded slices."""
+"""Tests FPM sessions: there is one session at a time, malformed bytes end it, and reads come in
+bounded slices.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +212,7 @@ def test_a_replay_while_a_leg_was_down_is_asked_for_again() -> None:
     server, source = replayed(LEG_IS_DOWN)
     closed = everything(source)[-1]
     assert isinstance(closed, FpmSessionClosed)
-    assert "may lack a leg" in closed.reason
+    assert "may lack a next hop" in closed.reason
     assert server.disconnected == [1]
     assert source.counters["replays_asked_for"] == 1
 

@@ -142,7 +142,7 @@ def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) ->
 
 
 def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
-    """Checks that packets of a macvlan device on the interface meet the rule.
+    """Checks that the rule applies to packets of a macvlan device on the interface.
 
     VRRP's virtual router is such a device, with addresses of this router.
     """
@@ -247,9 +247,9 @@ def test_without_nftables_the_kernel_itself_must_keep_the_port(
     start = tmp_path / "ip_unprivileged_port_start"
     start.write_text("4501\n")
     assert IkePorts(["root"], unprivileged_from=start).counters == {}
-    with pytest.raises(OSError, match=r"cannot be kept.*no\.host.*install libnftables1"):
+    with pytest.raises(OSError, match=r"cannot be reserved.*no\.host.*install libnftables1"):
         IkePorts(["root", str(USER)], unprivileged_from=start)
-    with pytest.raises(OSError, match="cannot be kept"):
+    with pytest.raises(OSError, match="cannot be reserved"):
         IkePorts([str(USER)], unprivileged_from=start)
     start.write_text("4500\n")
     with pytest.raises(OSError, match=r"set net\.ipv4\.ip_unprivileged_port_start=4501"):
@@ -264,7 +264,7 @@ def test_a_kernel_without_the_hook_at_a_devices_exit_needs_the_port_kept_otherwi
     start.write_text("4501\n")
     IkePorts(["root"], unprivileged_from=start).guard("eth1")
     start.write_text("1024\n")
-    with pytest.raises(OSError, match="cannot be kept"):
+    with pytest.raises(OSError, match="cannot be reserved"):
         IkePorts(["root"], unprivileged_from=start)
 
 

@@ -244,7 +244,7 @@ def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
 def test_an_entry_made_permanent_behind_the_monitors_back_stays_so(
     tap: Tap, monitor: KernelMonitor, before: NeighborState
 ) -> None:
-    """Checks that an entry stays permanent although the monitor has not seen that it is.
+    """Checks that an entry stays permanent although the monitor has not seen the change.
 
     Another program makes the entry permanent before the monitor's request. zebra does this with
     169.254.0.1 for BGP unnumbered.
@@ -354,7 +354,7 @@ def test_what_happened_in_an_overrun_is_made_up_for(tap: Tap) -> None:
     ip("link add v1 type veth peer name v2")
     events = synced(monitor)
     (link,) = [e for e in events if isinstance(e, LinkChanged) and e.name == "v1"]
-    # These messages exceed the buffer while nobody reads it.
+    # The monitor reads nothing meanwhile, so these messages exceed its buffer.
     batch = [f"addr add 10.8.{i // 250}.{i % 250}/32 dev t1" for i in range(1000)]
     ip("-batch -", lines="\n".join([*batch, "addr del 10.9.0.1/32 dev t1", "link del v1"]))
     events += poll_until(monitor, lambda _: monitor.counters["overruns"])

@@ -31,7 +31,7 @@ def dump() -> dict[RouteKey, Route]:
     end = time.monotonic() + DEADLINE
     while (found := routes.poll(4)) is None:
         left = end - time.monotonic()
-        assert left > 0, "no end of the dump"
+        assert left > 0, "the dump did not end in time"
         select.select([routes], [], [], left)
     assert not routes.running
     routes.close()

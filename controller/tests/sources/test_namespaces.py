@@ -54,7 +54,7 @@ class SilentDevices(FakeDevices):
 class World:
     """Has eth1 (default VRF, home namespace), eth2 (red), eth3 (blue).
 
-    All have the same address.
+    All three interfaces have the same address.
     """
 
     def __init__(self) -> None:

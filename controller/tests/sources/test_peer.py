@@ -86,7 +86,7 @@ def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
 
         while f"user {USER}" in reason():
             pass
-        assert "cannot be told" in reason()
+        assert "cannot be determined" in reason()
 
 
 def test_a_listener_on_the_same_port_is_not_the_peer() -> None:
@@ -104,5 +104,5 @@ def test_any_answer_is_refused_unless_it_is_about_the_connection(answer: bytes) 
 
 @pytest.mark.parametrize("address", ["", "peer", "127.0.0.1", "1:2:3", "127.0.0.1:x"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(RefusedPeer, match="cannot be told"):
+    with pytest.raises(RefusedPeer, match="cannot be determined"):
         AllowedUsers("127.0.0.1:2620", ["root"]).admit(address)

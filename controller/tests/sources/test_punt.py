@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the punt queue: bounded, and fair between ports, reasons and flows."""
+"""Tests that the punt queue is bounded, and fair between ports, reasons and flows."""
 
 from __future__ import annotations
 

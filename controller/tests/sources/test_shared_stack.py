@@ -105,7 +105,7 @@ def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Hos
 def test_an_address_of_two_vrfs_answers_on_its_link_only(host: Host) -> None:
     """Checks that for an address of two VRFs, the host answers ARP on each link and pings on none.
 
-    The host cannot distinguish the two VRFs, but the switch forwards in both.
+    The host cannot distinguish the two VRFs, but the switch forwards in both VRFs.
     """
     ip("addr add 10.0.1.1/24 dev eth2")
     host.until(lambda: len(host.interfaces._own[parse_address("10.0.1.1")]) == 2)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests when a stand-in forwards packets, in which role, and when it ends.
 
-The switch's messages decide.
+The switch's messages determine these three.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_with_no_primary_it_carries_in_a_role_that_may_do_nothing_else() -> None
     assert carrier.role == ROLE
     assert carrier.options["packets_only"] == ((1, [0, 1]), (1, [1, 2]))
     assert carrier.metadata == ([(1, 8)], [(1, 2)])
-    assert FakeTaps.joined == [("eth1", 11, 101)], "of the TAPs that the tables know"
+    assert FakeTaps.joined == [("eth1", 11, 101)], "only the TAPs of the tables are joined"
     assert FakeTaps.closed
 
 
@@ -169,7 +169,9 @@ def test_while_the_switch_takes_its_controller_for_alive_it_carries_nothing() ->
 def test_it_is_over_when_somebody_is_primary_or_the_switch_is_gone(last: Event) -> None:
     default = [arbitration(NONE, OURS), ("connected",), last, arbitration(NONE, OTHERS)]
     run_scenario(default, [arbitration(0, (1, 1))])
-    assert default == [arbitration(NONE, OTHERS)], "not even heard any more"
+    assert default == [arbitration(NONE, OTHERS)], (
+        "the stand-in must not read messages after its end"
+    )
 
 
 @pytest.mark.parametrize("last", [arbitration(OTHER, (2, 1)), ("closed", 14, "")])
@@ -211,7 +213,7 @@ def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
 def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
     """Checks that a stand-in forwards nothing by tables of an earlier controller.
 
-    The last controller has a keeper of its own, which stands in.
+    The keeper of the last controller is the one that stands in.
     """
     assert run_scenario([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 

@@ -191,7 +191,7 @@ def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMo
 def test_as_many_taps_as_there_may_be_are_kept() -> None:
     """Checks that the keeper receives the maximum number of TAPs.
 
-    They do not fit into one message.
+    So many TAPs do not fit into one message.
     """
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(ends[0]) as sender, closing(ends[1]) as receiver:

@@ -79,7 +79,7 @@ def test_it_does_not_answer_for_the_interface_below(host: Host) -> None:
     host.sent(lambda frame: frame.frame[20:22] == b"\0\2")
     request = packets.ipv4("10.0.1.9", VIRTUAL, echo_request(), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request, destination=VMAC))])
-    # An ARP answer would have been sent before this one.
+    # The host would have sent an ARP answer before this ping answer.
     host.sent(lambda frame: icmp_from(frame, VIRTUAL))
     answers = [frame.frame[22:28] for frame in host.frames if frame.frame[20:22] == b"\0\2"]
     assert answers == [interface(1).mac]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests VRF devices: created if the kernel supports them, and closed before interfaces join.
+"""Tests VRF devices. The controller creates them if the kernel supports them, and closes them
+before interfaces join.
 
-Some tests simulate the kernel. Others need a real kernel with VRF devices, such as Debian's: `make
-prove-vrfs` runs them.
+Some tests simulate the kernel. Other tests need a real kernel with VRF devices, such as Debian's:
+`make prove-vrfs` runs them.
 """
 
 from __future__ import annotations
@@ -379,7 +380,7 @@ def test_another_device_of_that_name_is_left_alone(
     kernel: FakeKernel, tmp_path: Path, vrf_table: int | None
 ) -> None:
     kernel.add_link("red", vrf_table)
-    with pytest.raises(OSError, match="is no VRF device of table 100; remove it, or give"):
+    with pytest.raises(OSError, match="is not a VRF device of table 100; remove it, or give"):
         devices_in(kernel, tmp_path).prepare(VRFS)
     assert kernel.actions == []
 
@@ -428,7 +429,7 @@ def devices() -> Iterator[VrfDevices]:
 def host(devices: VrfDevices) -> Iterator[Host]:
     """Yields a host with eth1 (default VRF), eth3 (red), eth5 (blue).
 
-    All have the same addresses.
+    All three interfaces have the same addresses.
     """
     running = Host(join=devices.join, tables=TABLES)
     addresses = interface(1).addresses
@@ -464,7 +465,8 @@ def test_a_ping_is_answered_where_it_was_asked(host: Host, l3_if: int) -> None:
 
 
 def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
-    """Checks that of three servers on one port, one in each VRF, each gets its VRF's requests only.
+    """Runs three servers on one port, one in each VRF. Each server must get only its VRF's
+    requests.
 
     The default VRF's server is bound to no device.
     """
@@ -487,7 +489,7 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
 def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
     """Checks that a raw socket bound to no VRF receives packets of the default VRF only.
 
-    ospfd has such a socket. Its answer would leave in the default VRF.
+    ospfd has such a socket. ospfd's answer would leave in the default VRF.
     """
     ospf = 89
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the network namespaces of VRFs: found or created, recorded, and removed only if created.
+"""Tests the network namespaces of VRFs. The controller finds or creates them, and removes only
+those that it has created.
 
 The tests use the real kernel, in their own directory. They need root.
 """
@@ -104,7 +105,7 @@ def test_with_vrf_devices_there_is_none_but_where_the_configuration_says_so(host
 
 
 def test_what_the_configuration_says_is_done_or_the_start_fails(host: Host) -> None:
-    with pytest.raises(OSError, match="VRF red: isolation device: this kernel has no VRF devices"):
+    with pytest.raises(OSError, match="VRF red: this kernel has no VRF devices"):
         host.starts("red", isolation=Isolation.DEVICE)
     host.starts("red", isolation=Isolation.SHARED).close()
     assert host.vrf("red").namespace_number == 0

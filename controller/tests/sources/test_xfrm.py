@@ -179,7 +179,7 @@ def test_a_kernel_that_refuses_a_dump_is_read_again_when_asked(
         while not monitor.is_refused:
             assert select.select([monitor], [], [], DEADLINE)[0]
             changed = monitor.poll()
-    assert changed, "nobody would hear of it"
+    assert changed, "the monitor must report the change"
     assert not monitor.synced
     monitor.read_again()
     poll_until(monitor, lambda: monitor.policies)

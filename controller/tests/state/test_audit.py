@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the comparison of a switch's tables with the record, and the report for operators."""
+"""Tests the comparison of a switch's tables with the controller's record, and the report for
+operators.
+"""
 
 from __future__ import annotations
 

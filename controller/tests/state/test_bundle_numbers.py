@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the numbers of mirrored bundles: unique, kept over a restart, reused late."""
+"""Tests that mirrored bundles have unique numbers and keep them over a restart. Freed numbers are
+reused late.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,6 @@ def test_too_many_bundles_are_refused() -> None:
     numbers = BundleNumbers({}, {})
     with pytest.raises(TooManyBundlesError):
         numbers.add(str(one) for one in range(LAST - FIRST + 2))
-    assert not numbers.by_name, "none is added"
+    assert not numbers.by_name, "no number is added"
     numbers.add(["a"])
     assert numbers.by_name == {"a": FIRST}

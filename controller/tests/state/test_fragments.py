@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the table of incomplete datagrams: fragments that wait, pass or are refused; its bounds."""
+"""Tests the table of incomplete datagrams: its fragments wait, pass or are refused, and its size is
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -232,5 +234,6 @@ def test_what_passes_of_one_datagram_never_overlaps(arriving: list[FragmentRange
             new = arriving[each - 1]
             assert all(new == old or new.end <= old.start or old.end <= new.start for old in passed)
             passed.add(new)
-        if not len(scene.table):  # the datagram is complete; later fragments belong to another one
+        # The datagram is complete; later fragments belong to another datagram.
+        if not len(scene.table):
             passed.clear()

@@ -164,7 +164,7 @@ def test_an_open_template_for_several_hosts_is_a_trap_of_its_policy() -> None:
     assert [rule.action for rule in found.rules[Direction.OUTBOUND]][:2] == [Action.PROTECT] * 2
     assert found.problems == ()
     (problem,) = mirrored(policy(FWD, 1, BACK, open_ends)).problems
-    assert "address open" in problem
+    assert "address unspecified" in problem
 
 
 @pytest.mark.parametrize(
@@ -317,23 +317,23 @@ def with_template(**changes: int | bool | Address) -> KernelPolicy:
 @pytest.mark.parametrize(
     ("refused", "why"),
     [
-        (PROTECTING._replace(mark=Mark(1, 1)), "marks"),
+        (PROTECTING._replace(mark=Mark(1, 1)), "mark"),
         (PROTECTING._replace(if_id=3), "if_id"),
         (PROTECTING._replace(selector=SITES._replace(ifindex=3)), "one interface"),
         (PROTECTING._replace(selector=SITES._replace(user=3)), "one user"),
-        (PROTECTING._replace(key=PolicyKey(9, True)), "type sub"),
+        (PROTECTING._replace(key=PolicyKey(9, True)), "type is sub"),
         (PROTECTING._replace(action=7), "action 7"),
         (PROTECTING._replace(templates=(TUNNEL, TUNNEL)), "more than one template"),
         (with_template(protocol=51), "protocol 51"),
         (with_template(is_optional=True), "optional"),
         (with_template(mode=4), "mode 4"),
-        (with_template(destination=bytes(4)), "address open"),
+        (with_template(destination=bytes(4)), "address unspecified"),
         (PROTECTING._replace(selector=SITES._replace(source_port=PortMatch(1, 1))), "ports of IP"),
         (
             PROTECTING._replace(
                 selector=SITES._replace(protocol=TCP, source_port=PortMatch(1, 0xFF00 | 1))
             ),
-            "no range",
+            "not a range",
         ),
         (
             PROTECTING._replace(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the kernel's states as SAs: the bundle of each, the newest in use, and no unsafe state."""
+"""Tests how the kernel's states become SAs. Each state gets a bundle, the newest is in use, and no
+unsafe state is used.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,7 @@ def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
     assert roles(newer) == waiting
     assert roles(OUT, newer) == waiting
     assert roles() == taken_over
-    assert roles(newer, policies=naming(0x1001)) == taken_over, "the daemon says which serves"
+    assert roles(newer, policies=naming(0x1001)) == taken_over, "the policies name the SA in use"
     (alone,) = mirrored(newer, fresh=(newer,)).states
     assert not alone.association.is_coming
 
@@ -247,16 +249,16 @@ def test_a_selector_of_its_own_is_that_of_all_its_policies(
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"key": StateKey(THERE, 0x1000, 51)}, "protocol 51"),
+        ({"key": StateKey(THERE, 0x1000, 51)}, "protocol is 51"),
         ({"mark": Mark(1, 1)}, "mark"),
         ({"if_id": 5}, "if_id"),
         ({"others": frozenset({28})}, "28"),
         ({"flags": 2}, "DSCP"),
         ({"flags": 8}, "wildrecv"),
-        ({"sequence": 1}, "used it itself"),
+        ({"sequence": 1}, "sent packets with it"),
         ({"encapsulation": Encapsulation(1, 4500, 4500)}, "RFC 3948"),
         ({"mode": 4}, "mode 4"),
-        ({"reqid": 8}, "no policy asks for it"),
+        ({"reqid": 8}, "no policy needs it"),
         ({"source": parse_address("192.0.2.1")}, "neither"),
         ({"key": StateKey(HERE, 0x1000, 50)}, "both"),
         ({"aead": KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(20)), 64)}, "ICV 64"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests routes that move together.
+"""Tests routes that move together to another next hop.
 
-Slices are bounded. The result is right whatever events come between two slices.
+Slices are bounded. The result is right for any events between two slices.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class TestSilentNeighbors:
     def test_a_new_attempt_is_no_answer(self, legs: Desired, state: NeighborState) -> None:
         """Checks that a new attempt to resolve a failed neighbour does not change the group.
 
-        The kernel forgets failed entries when it has many. A group must not flap because of this.
+        The kernel forgets failed entries when it has many. This must not make a group flap.
         """
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         changes = legs.apply(neighbor(1, GW1, None, state))
@@ -123,7 +123,8 @@ class TestSilentNeighbors:
     def test_packets_that_wait_in_vain_say_so_too(self, legs: Desired) -> None:
         path = Path(1, parse_address(GW1))
         legs.take(legs.fib.set_silent([path]))
-        assert self.ways(legs) == {GW1, GW2}  # the neighbour is known, so held packets were sent
+        # The neighbour was resolved, so held packets were sent.
+        assert self.ways(legs) == {GW1, GW2}
         legs.apply(neighbor(1, GW1, None, NeighborState.INCOMPLETE))
         legs.take(legs.fib.set_silent([path, Path(1, parse_address("10.0.1.77"))]))
         assert self.ways(legs) == {GW2}
@@ -152,7 +153,8 @@ class TestSilentNeighbors:
     def test_a_route_of_one_silent_neighbor_asks_for_it(self, legs: Desired) -> None:
         """Checks that a route with one silent neighbour keeps a next hop without MAC address.
 
-        The switch punts its packets, and the controller answers that the host is unreachable.
+        The switch punts the route's packets, and the controller answers that the host is
+        unreachable.
         """
         legs.apply(route(self.PREFIX, gateway(GW1, 1)))
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))

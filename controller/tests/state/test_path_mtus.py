@@ -46,7 +46,7 @@ def test_the_configuration_is_the_upper_bound() -> None:
     links = Links()
     assert links.of(configured=1450) == PathMtu(1450)
     links.routes[OTHER] = frozenset({3})
-    assert links.of(OTHER, 1500) == PathMtu(1500), "a link that takes more raises nothing"
+    assert links.of(OTHER, 1500) == PathMtu(1500), "a link with a larger MTU raises no path MTU"
 
 
 def test_the_smallest_link_of_all_ways_bounds() -> None:
@@ -87,11 +87,11 @@ def test_an_error_never_raises() -> None:
     assert links.tell(1350)
     assert not links.tell(1351)
     assert links.of().mtu == 1350
-    assert links.tell(1350, now=100.0), "it is confirmed"
+    assert links.tell(1350, now=100.0), "the path MTU is confirmed"
     assert not links.path_mtus.review({PEER}, REPORT_LIFETIME)
     assert links.of().mtu == 1350
     links.mtus[1] = 1320
-    assert links.of() == PathMtu(1320, 1), "the smallest counts"
+    assert links.of() == PathMtu(1320, 1), "the smallest value applies"
 
 
 def test_an_error_is_about_one_bundle_and_peer() -> None:

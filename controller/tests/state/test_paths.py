@@ -138,8 +138,8 @@ def test_a_share_that_is_off_is_named() -> None:
     assert isinstance(written, NexthopGroup)
     assert [weight for _, weight in written.members] == [4, 9, 27, 17]
     [(text, count)] = wanted.fib.path_sets.problems().items()
-    assert f"group {target.id} is to have 7:15:46:30 and has 4:9:27:17" in text
-    assert "off by 3.2%" in text
+    assert f"group {target.id} should have 7:15:46:30 but has 4:9:27:17" in text
+    assert "error of 3.2%" in text
     assert "sum up to 64 at most" in text
     assert count == 1
     wanted.apply(route("192.0.5.0/24", *worst))

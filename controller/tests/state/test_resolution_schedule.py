@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the schedule of neighbour resolutions: at once, with growing delays, for confirmation."""
+"""Tests when neighbours are resolved: at once, again with growing delays, and later for
+confirmation.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class TestNexthopObjects:
     def test_next_hops_beside_an_objects_number_count(self, wanted: Desired) -> None:
         """Checks that a route with next hops and an object id uses its next hops.
 
-        The kernel's messages have both. The object is ignored.
+        The kernel's messages have both the next hops and the id. The object is ignored.
         """
         legs = (gateway(GW1, 1),)
         spelled = [

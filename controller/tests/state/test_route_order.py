@@ -108,7 +108,7 @@ def test_prefixes_go_and_come_before_and_behind_a_walk() -> None:
     for n in range(4_000):
         order.discard(slot(n))
     for n in range(100):
-        # The walk has passed the positions of some of these, but not of others.
+        # The walk has passed the positions of some of these prefixes, but not of others.
         order.add(slot(n, 25))
     rest = [one for block in walk for one in block]
     assert [one for one in rest if one.prefix.length == 24] == [

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the numbers of rules: kept by unchanged rules, unique, reused as late as possible."""
+"""Tests that rules have unique numbers and that unchanged rules keep them. Freed numbers are reused
+as late as possible.
+"""
 
 from __future__ import annotations
 

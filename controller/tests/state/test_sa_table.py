@@ -69,7 +69,7 @@ OUT, IN = sa("to", 0x100), sa("from", 0x200)
 
 
 class World:
-    """Simulates engines and a switch that follow the table's plan when a test says so."""
+    """Simulates engines and a switch. They follow the table's plan when a test calls for it."""
 
     def __init__(self, *engines: int) -> None:
         self.uses: dict[str, KeyUse] = {}
@@ -186,9 +186,9 @@ def test_a_rekey_is_made_before_the_break() -> None:
     assert [one.settings.spi for one in world.table.retired(world.now)] == [0x100]
     world.table.set_wanted([IN, new])
     world.now += 100
-    assert world.commands() == [], "the switch still names the old one"
+    assert world.commands() == [], "the switch still names the old SA"
     world.write()
-    assert world.commands() == [], "packets under it may be on their way to the engine"
+    assert world.commands() == [], "packets for the old SA may be on their way to the engine"
     world.now += DRAIN
     (deleted,) = world.obey()
     assert isinstance(deleted, Delete)
@@ -258,7 +258,7 @@ def test_a_deleted_sa_leaves_the_switch_first() -> None:
 def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
     """Checks that an unwanted SA is deleted even if the switch's contents are unknown.
 
-    A deletion only closes, so it need not wait for an unreachable switch.
+    A deletion can only stop packets, so it need not wait for an unreachable switch.
     """
     world = World()
     world.table.set_wanted([OUT])
@@ -272,8 +272,8 @@ def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
 def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
     """Checks that the entries of an unreachable engine stay in the switch.
 
-    Packets for the engine drop under a name there. When the engine is back without its SAs, it gets
-    them again, and outbound ones are resumed.
+    The switch drops packets for the engine under a named reason. When the engine is back without
+    its SAs, it gets them again. Outbound SAs are resumed.
     """
     world = World()
     world.table.set_wanted([OUT, IN])
@@ -306,7 +306,9 @@ def test_a_bundle_moves_by_another_key_only() -> None:
     world.restarted(1)
     world.settle()
     assert world.outbound() == Encrypt(1, 3, 1500, OVERHEAD)
-    assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200), "it stays where its window is"
+    assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200), (
+        "the inbound SA stays on the engine with its window"
+    )
 
 
 def test_without_another_key_a_bundle_does_not_move() -> None:
@@ -316,7 +318,9 @@ def test_without_another_key_a_bundle_does_not_move() -> None:
     world.settle()
     world.table.engine_unreachable(1)
     world.settle()
-    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD), "a drop by name: its engine is down"
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD), (
+        "the entry stays, and packets drop because the engine is down"
+    )
     assert world.states() == {"to 100": SaState.REKEY_NEEDED}
     new = sa("to", 0x101)
     world.table.set_wanted([replace(OUT, is_retiring=True), new])
@@ -371,7 +375,7 @@ def test_a_hard_limit_ends_it_for_good() -> None:
     assert world.states() == {"to 100": SaState.EXPIRED, "from 200": SaState.IN_USE}
     world.settle()
     world.restarted(1)
-    assert world.obey() == [Add(IN, resume=False)], "an expired one is not given again"
+    assert world.obey() == [Add(IN, resume=False)], "an expired SA is not added again"
 
 
 def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
@@ -385,7 +389,7 @@ def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
     world.clocks = Clocks(60.0)
     assert world.table.is_expired(timed)
     assert world.table.review_lifetimes() == ([], [timed], [])
-    assert world.table.review_lifetimes() == ([], [], []), "reported once"
+    assert world.table.review_lifetimes() == ([], [], []), "the warning is reported once"
     world.grew(1, 0x200, drops={"sequence_exhausted": 1})
     assert world.table.review_lifetimes() == ([IN], [], [])
 
@@ -469,13 +473,14 @@ def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
     world.table.set_wanted([replace(OUT, fragmentation=Fragmentation.AFTER)])
     assert world.outbound() == before._replace(path_mtu=0xFFFF, overhead=0)
     assert not world.commands()
-    assert len(world.held[1]) == told, "it is the same SA for its engine"
+    assert len(world.held[1]) == told, "the engine sees the same SA"
 
 
 def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
     """Checks that an inbound SA never gets the key of an outbound SA, even on another engine.
 
-    Otherwise this router and the peer would encrypt with the same key, both counting from 1.
+    Otherwise this router and the peer would encrypt with the same key and the same sequence
+    numbers.
     """
     world = World(1, 2)
     out = sa("to", 0x100, engine=1)
@@ -488,7 +493,7 @@ def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
     (report,) = (one for one in world.table.reports() if one.sa == back)
     assert (report.state, report.why) == (
         SaState.WAITING,
-        "another SA has its key: give it another, or delete that SA",
+        "another SA has the same key: give this SA another key, or delete the other",
     )
 
 
@@ -500,4 +505,6 @@ def test_a_second_sa_of_an_spi_waits_and_says_for_what() -> None:
     assert world.obey() == [Add(IN, resume=False)]
     assert world.obey() == []
     (report,) = (one for one in world.table.reports() if one.sa == second)
-    assert report.why == "another SA has its SPI: give it another, or delete that SA"
+    assert report.why == (
+        "another SA has the same SPI: give this SA another SPI, or delete the other"
+    )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the plans of commits: changed lists, kept numbers, and that no number is issued twice."""
+"""Tests the plans of commits: which lists change, which numbers stay, and that no number is issued
+twice.
+"""
 
 from __future__ import annotations
 
@@ -115,8 +117,8 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
 def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> None:
     ports = (NumberRange(80, 80),)
     web = WEB._replace(destination_port=ports, icmp=OPAQUE)
-    # The fingerprint from before rules had `audit`. It must not change, so that rules on disk keep
-    # their numbers.
+    # The fingerprint of the rule before rules had the key `audit`. The fingerprint must not change,
+    # because rules on disk keep their numbers by it.
     assert fingerprint(web) == "a1f683ffca6b9c75ad878e26a906f33c"
     assert fingerprint(REST._replace(audit=True)) != fingerprint(REST)
     spd = table()
@@ -267,7 +269,7 @@ def test_too_many_lists_are_refused() -> None:
 def test_a_restart_with_too_few_counters_is_refused() -> None:
     spd = SpdTable(BUNDLES, maximum_rule_id=4)
     spd.restore(table().record_with(Commit(())), ["corp"])
-    with pytest.raises(TooManyRulesError, match="counts 4 rules"):
+    with pytest.raises(TooManyRulesError, match="more than 4 rules"):
         spd.plan_start({("corp", OUT): [WEB, DNS], ("corp", IN): [REST]}, FOUND)
 
 

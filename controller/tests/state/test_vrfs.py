@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that routes stay in their VRF, whatever the kernel's main table says."""
+"""Tests that routes stay in their VRF, independently of the kernel's main table."""
 
 from __future__ import annotations
 

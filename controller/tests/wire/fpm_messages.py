@@ -24,7 +24,7 @@ def decode(payload: bytes) -> list[RouteEvent]:
 
 
 def new_route(address: bytes, length: int = 24, more: bytes = b"") -> bytes:
-    """Returns a route message by 10.0.1.2 on interface 7.
+    """Returns the message of a route by gateway 10.0.1.2 on interface 7.
 
     `more` are attributes after the usual ones.
     """

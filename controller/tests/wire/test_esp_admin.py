@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests lines of an engine's admin socket: requests, and the settings in its status."""
+"""Tests the lines of an engine's admin socket: requests, and the SA settings in its status."""
 
 from __future__ import annotations
 

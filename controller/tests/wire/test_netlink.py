@@ -74,7 +74,7 @@ def test_flags_in_an_attributes_type_are_ignored() -> None:
 @pytest.mark.parametrize("length", [0, 3, 9])
 def test_an_attributes_invalid_length_is_named_with_its_position(length: int) -> None:
     body = attribute(1, b"good") + ATTRIBUTE.pack(length, 2) + bytes(4)
-    with pytest.raises(WireError, match=f"attribute 2 has length {length}") as error:
+    with pytest.raises(WireError, match=f"length {length} of attribute 2") as error:
         attributes(body, 0, base=100)
     assert (error.value.name, error.value.offset) == ("attribute_length", 108)
 

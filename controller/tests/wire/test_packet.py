@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packet views: their fields, and that any bytes raise no other error than WireError."""
+"""Tests the fields of packet views. Also tests that any bytes raise no other error than
+WireError.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests descriptions of frames for people.
 
-They have all readable fields, and no bytes raise an error.
+The descriptions have all readable fields, and no bytes raise an error.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ from wire.fpm_messages import PAYLOADS, decode, new_route
 
 
 def read(runs: RouteRuns, payloads: list[bytes], limit: int = 1000) -> list[RouteEvent]:
-    """Returns all events: by runs if all messages of a payload hit, else by the decoder."""
+    """Returns all events: by runs if the cache has all messages of a payload, else by the
+    decoder.
+    """
     events: list[RouteEvent] = []
     start = 0
     while start < len(payloads):

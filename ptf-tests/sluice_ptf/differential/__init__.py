@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differential test: compares the results of two targets for the same tables and packets.
+"""Compares the results of two targets for the same tables and packets (the differential test).
 
 case            tables and packets as data, and their run on a target
 canonical       the part of an outcome that the program determines, not the target

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: sends random packets through random tables of sluice-switch and BMv2.
+"""Searches for differences: sends random packets through random tables of sluice-switch and BMv2.
 
     python -m sluice_ptf.differential [--seed N] [--seconds N] [--packets N] [--found DIR]
     python -m sluice_ptf.differential --corpus
 
-Seed and number determine each case, so a finding can be repeated. If the results of a case differ,
-the packets are sent again one by one. The packets that differ are written to DIR (default:
-build/differential) with BMv2's outcome, as a candidate for a golden. Once it is clear which target
-is right, the golden goes to ptf-tests/goldens/. The exit code is 1 if any result differed.
+The seed and the case's number determine each case, so a finding can be repeated. If the results of
+a case differ, the packets are sent again one by one. The packets that differ are written to DIR
+(default: build/differential) with BMv2's outcome, as a candidate for a golden. Once it is clear
+which target is right, the golden goes to ptf-tests/goldens/. The exit code is 1 if any result
+differed.
 
 --corpus writes the base corpus of goldens, from BMv2 alone.
 """
@@ -99,7 +100,10 @@ def compare(
         return 0
     for key in counts[0]:
         if counts[0][key] != counts[1][key]:
-            print(f"{case.description}: {key} counted {counts[0][key]}, ours {counts[1][key]}")
+            print(
+                f"{case.description}: {key}: BMv2 counted {counts[0][key]}, "
+                f"sluice-switch {counts[1][key]}"
+            )
     each = [
         [canonical(outcome, case.state) for outcome in subject.run_each(case)]
         for subject in (reference, ours)
@@ -109,7 +113,10 @@ def compare(
     for packet, theirs, own in differing[:5]:
         print(f"{case.description}: {packet}\n{theirs.difference(own)}", flush=True)
     if not differing:
-        print(f"{case.description}: together only\n{outcomes[0].difference(outcomes[1])}")
+        print(
+            f"{case.description}: the results differ only when all packets are sent together\n"
+            f"{outcomes[0].difference(outcomes[1])}"
+        )
     kept = differing or rows
     name = case.description.replace(", ", "-").replace(" ", "-")
     small = replace(case, packets=[row[0] for row in kept])
@@ -149,13 +156,26 @@ def write_corpus(reference: SwitchUnderTest) -> None:
 
 
 def _arguments() -> Any:
-    parser = argparse.ArgumentParser(prog="differential", description="sluice-switch against BMv2")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the time")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long; default 60")
-    parser.add_argument("--packets", type=int, default=300, help="for each state; default 300")
+    parser = argparse.ArgumentParser(
+        prog="differential",
+        description="Compares sluice-switch with BMv2 on random tables and packets",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="seed of all cases (default: the time)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="duration of the search (default: 60)"
+    )
+    parser.add_argument(
+        "--packets", type=int, default=300, help="packets for each state (default: 300)"
+    )
     found = where.repository() / "build" / "differential"
-    parser.add_argument("--found", type=Path, default=found, help="where findings go")
-    parser.add_argument("--corpus", action="store_true", help="write the base corpus, by BMv2")
+    parser.add_argument("--found", type=Path, default=found, help="directory for the findings")
+    parser.add_argument(
+        "--corpus",
+        action="store_true",
+        help="write the base corpus of goldens, with BMv2's outcomes",
+    )
     return parser.parse_args()
 
 

@@ -3,9 +3,9 @@
 
 A selector may choose any member of a group. So a packet sent to a member is shown as sent to the
 group, without port, MAC addresses and tag, which differ between members. This is enough, because
-the compared tables treat all members of a group alike: all are resolved or none, all have the same
-MTU, and no other group or route uses their next hops. The program does not determine the order of
-packets either, so the lines are sorted.
+the compared tables treat all members of a group alike. All members are resolved or none, all have
+the same MTU, and no other group or route uses their next hops. The program does not determine the
+order of packets either, so the lines are sorted.
 """
 
 from __future__ import annotations

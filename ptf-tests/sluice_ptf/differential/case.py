@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A differential case: table entries and packets, as data that a file can hold.
+"""Holds a differential case: table entries and packets, as data that a file can hold.
 
-Entries use names (schema.py). So a case stays valid if ids are renumbered, and it reads like a
-configuration. No route and no other group uses the next hops of a group's members, because
+Entries use names (schema.py). So a case stays valid if ids are renumbered, and its file reads like
+a configuration. No route and no other group uses the next hops of a group's members, because
 canonical.py relies on that.
 """
 
@@ -30,7 +30,7 @@ _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A table entry, with all parts by name."""
+    """Holds a table entry, with all parts by name."""
 
     table: str
     match: Mapping[str, Match]
@@ -49,7 +49,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class SelectorGroup:
-    """A next-hop group. `members` maps a next hop to its weight."""
+    """Holds a next-hop group. `members` maps a next hop to its weight."""
 
     id: int
     members: Mapping[int, int]
@@ -57,7 +57,7 @@ class SelectorGroup:
 
 @dataclass(frozen=True)
 class TableState:
-    """All table entries and groups that are written before the packets are sent."""
+    """Holds all table entries and groups that are written before the packets are sent."""
 
     entries: Sequence[TableEntry] = ()
     groups: Sequence[SelectorGroup] = ()
@@ -108,7 +108,9 @@ def _change_group(router: Router, before: SelectorGroup, after: SelectorGroup) -
 
 @dataclass(frozen=True)
 class DifferentialCase:
-    """A case: tables and packets. `earlier` has the states written before `state`, in order."""
+    """Holds a case: tables and packets. `earlier` has the states written before `state`, in
+    order.
+    """
 
     description: str
     state: TableState
@@ -120,7 +122,7 @@ Counts = Mapping[str, Count]
 
 
 class SwitchUnderTest:
-    """One target of the comparison."""
+    """Runs cases on one target of the comparison."""
 
     def __init__(self, name: str, client: RuntimeClient, probe: Probe):
         self.name = name

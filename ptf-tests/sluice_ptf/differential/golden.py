@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goldens: stored cases with their outcome. They run against any target, without BMv2.
+"""Runs goldens, which are stored cases with their outcomes, against any target. BMv2 is not needed.
 
     python -m sluice_ptf.differential.golden --address HOST:PORT --build DIR
 
@@ -69,10 +69,10 @@ def check(subject: SwitchUnderTest, path: Path) -> list[str]:
 
 
 def _arguments() -> Any:
-    parser = argparse.ArgumentParser(prog="golden", description="Run the goldens on a target")
-    parser.add_argument("--address", required=True, help="the target's P4Runtime server")
-    parser.add_argument("--build", type=Path, required=True, help="the folder of router.json")
-    parser.add_argument("goldens", nargs="*", type=Path, help="files; default: all")
+    parser = argparse.ArgumentParser(prog="golden", description="Runs the goldens on a target")
+    parser.add_argument("--address", required=True, help="address of the target's P4Runtime server")
+    parser.add_argument("--build", type=Path, required=True, help="directory of router.json")
+    parser.add_argument("goldens", nargs="*", type=Path, help="golden files (default: all)")
     return parser.parse_args()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random packets that policy applies to. The kinds are:
+"""Generates random packets that policy applies to. These kinds exist:
 
 policy_flows       cleartext packets of the tables' flows
 policy_esp         ESP to this router or in transit; some in UDP, some fragmented
@@ -184,7 +184,7 @@ class PolicyPackets:
         return "2001:db8::7" if ":" in dst else "10.0.0.7"
 
     def _packet_of_flow(self, flow: TableEntry) -> bytes:
-        """Returns a packet of the flow, or one that differs slightly."""
+        """Returns a packet of the flow, or a packet that differs slightly from the flow."""
         key = flow.match
         protocol = int(str(key["protocol"]))
         src_port, dst_port = int(str(key["src_port"])), int(str(key["dst_port"]))

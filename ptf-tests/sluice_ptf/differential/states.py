@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random tables: ordinary routers, incompletely written ones, and unusual ones.
+"""Generates random tables of ordinary routers, of incompletely written routers, and of unusual
+routers.
 
 Addresses come from a few ranges, so that prefixes nest and packets match them. All randomness comes
 from the `Random` argument.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common base of all tests, demos and benchmarks of Sluice.
+"""Provides the common parts of all tests, demos and benchmarks of Sluice.
 
 Layers. A module imports only from the lines below its own:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes benchmark results to bench/results/NAME.json. All benchmarks use the same format.
+"""Writes benchmark results to bench/results/NAME.json. All benchmarks use this format.
 
 A case measures Sluice and its peers in turn, in at least five rounds. A measured value is the
 median over the rounds. A case's ratio is the median of Sluice divided by the median of the peer,

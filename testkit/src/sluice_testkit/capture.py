@@ -4,8 +4,9 @@
 An AF_PACKET socket in the namespace receives the frames; a thread reads them from it. The capture
 is running when the constructor returns, so frames sent afterwards are captured.
 
-`dropped` counts the frames that the kernel dropped because the socket's buffer was full. If it is
-not 0, a request for frames or for a count raises an error instead of returning a wrong answer.
+`dropped` counts the frames that the kernel dropped because the socket's buffer was full. If
+`dropped` is not 0, a request for frames or for a count raises an error instead of returning a wrong
+answer.
 """
 
 import errno

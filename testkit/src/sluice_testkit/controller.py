@@ -66,8 +66,8 @@ class Controller:
     def start(self, *options: str, deadline: float = 30.0) -> None:
         """Starts the controller and waits until it has programmed the interfaces into the switch.
 
-        Restarts append to the same log. So this waits for one more ready line than before, and for
-        the socket.
+        Restarts append to the same log. So the method waits for one more ready line than before,
+        and for the socket.
         """
         path = self._supervisor.directory / f"{self.name}-sluice.log"
         before = path.read_text(encoding="utf-8").count(READY) if path.exists() else 0

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A double of the ESP engine, for the engine port of a router under test.
+"""Acts as the ESP engine at the engine port of a router under test (a test double).
 
 The double implements the shim protocol (p4src/headers.p4). Its packets have the format of RFC 4303
 in tunnel mode: outer header, SPI, sequence number, trailer, integrity check value. Two routers
 protect traffic end to end if their engines know each other's SAs.
 
-The double does not really encrypt: its key stream follows from SPI and sequence number. That is
-enough for a test to tell ciphertext from cleartext.
+The double does not really encrypt: its key stream follows from SPI and sequence number. Tests can
+still tell ciphertext from cleartext.
 
     ENCRYPT to the engine, with the number of an SA -> ENCRYPTED, with the outer ESP packet
     DECRYPT to the engine, with an ESP packet       -> DECRYPTED, with the inner packet and
@@ -58,7 +58,7 @@ class EspError(ValueError):
 
 @dataclass(frozen=True)
 class Shim:
-    """The header between Ethernet and IP on the link between router and engine
+    """Holds the header between Ethernet and IP on the link between router and engine
     (p4src/headers.p4).
     """
 
@@ -84,7 +84,9 @@ class Shim:
 
 @dataclass(frozen=True)
 class OutboundSa:
-    """An outbound SA: the peer's SPI and the tunnel's end points, both of one address family."""
+    """Describes an outbound SA: the peer's SPI and the tunnel's end points, both of one address
+    family.
+    """
 
     spi: int
     source: str
@@ -120,7 +122,7 @@ def open_sealed(esp: bytes) -> bytes:
 def esp_of(packet: bytes) -> bytes:
     """Returns the ESP packet that follows the IP header, or follows UDP port 4500 (RFC 3948).
 
-    Returns no bytes if the packet has none. IPv6 extension headers are not supported.
+    Returns no bytes if the packet contains no ESP. IPv6 extension headers are not supported.
     """
     if packet[0] >> 4 == 4:
         protocol, payload = packet[9], packet[(packet[0] & 0xF) * 4 :]
@@ -139,7 +141,8 @@ class Reassembly:
         self._lengths: dict[bytes, int] = {}
 
     def whole(self, packet: bytes) -> bytes | None:
-        """Adds a packet. Returns the reassembled packet if this was its last missing fragment.
+        """Adds a packet. Returns the reassembled packet if the added one was the last missing
+        fragment.
 
         A packet that is no fragment is returned as it is.
         """
@@ -187,7 +190,7 @@ def _outer(sa: OutboundSa, payload: bytes) -> bytes:
 
 
 class EspEngine:
-    """The engine on the link `interface`. It runs from construction until `stop`.
+    """Runs the engine on the link `interface`, from construction until `stop`.
 
     `outbound` maps the shim's SA number to the SA. `inbound` maps an SPI to a bundle.
     """

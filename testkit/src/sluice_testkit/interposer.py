@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds, releases or drops messages between a controller and its switch, when a test says so.
+"""Holds, releases or drops messages between a controller and its switch, as a test requests.
 
 All messages pass through a proxy process in the router's namespace (`p4runtime_proxy`). This module
 is the test's client of that proxy. It uses the standard library only.
@@ -110,7 +110,7 @@ class Interposer:
         """
         before = self.sessions()
         self.ask(do="hang up")
-        wait_until(lambda: self.sessions() > before, 20, "another session")
+        wait_until(lambda: self.sessions() > before, 20, "the controller to begin another session")
 
     def entries(self, table: str, **like: int) -> list[MessageFields]:
         """Reads a table from the switch.

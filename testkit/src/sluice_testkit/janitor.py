@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cleans up after its owner, whether the owner exits or is killed.
 
-The janitor is a small process in its own session. It holds the reading end of a pipe. The owner
-writes a line for each resource that it creates, and one when it has removed the resource. When the
-owner dies, the kernel closes the pipe, also after SIGKILL. The janitor then ends the process groups
-that are left and deletes the namespaces and directories that are left.
+The janitor is a small process in its own session. The janitor holds the reading end of a pipe. The
+owner writes one line when it creates a resource, and another line when it has removed the resource.
+When the owner dies, the kernel closes the pipe, also after SIGKILL. The janitor then ends the
+remaining process groups and deletes the remaining namespaces and directories.
 
-PR_SET_PDEATHSIG is not enough, for three reasons: it is tied to the thread that forked; it does not
-reach grandchildren; and the kernel clears it when a daemon changes its user, as FRR's daemons do.
+The signal of PR_SET_PDEATHSIG is not enough, for three reasons. The signal is tied to the thread
+that forked. It does not reach grandchildren. The kernel clears it when a daemon changes its user,
+as FRR's daemons do.
 
 Protocol: one line for each event, `+KIND VALUE` or `-KIND VALUE`. KIND is `group`, `netns` or
 `directory`. The value of a group is `PID START`: PID and start time of the group's leader.
@@ -30,7 +31,9 @@ GRACE_SECONDS = 3.0
 
 
 class Janitor:
-    """The owner's end of the pipe. `add` reports a new resource, `remove` one that is gone."""
+    """Writes to the pipe for the owner. `add` reports a new resource, `remove` a resource that is
+    gone.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()

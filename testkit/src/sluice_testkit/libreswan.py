@@ -63,7 +63,7 @@ class Libreswan:
         wait_until(self._listens, 30, f"{self._label} to answer")
 
     def kill(self) -> None:
-        """Kills the daemon, which simulates a crash. The peer is not told."""
+        """Kills the daemon, which simulates a crash. The peer is not notified."""
         assert self.process is not None
         self.process.kill()
         self.process = None

@@ -43,7 +43,7 @@ def _setns(descriptor: int) -> None:
 
 
 class Namespace:
-    """A network namespace, in which commands are run and sockets are opened."""
+    """Runs commands and opens sockets in a network namespace."""
 
     def __init__(self, label: str, path: Path, enter: Sequence[str]):
         self.label = label

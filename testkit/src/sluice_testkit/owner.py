@@ -3,8 +3,8 @@
 
 Everything that outlives a process (a named namespace, a directory under the temporary directory) is
 called `sl-PID-START-label`. PID is the owner's process id. START is the owner's start time in clock
-ticks since boot, because PIDs are reused. So the name alone tells whether the owner still lives,
-and `sweep` removes what dead owners left.
+ticks since boot, because PIDs are reused. So the name alone shows whether the owner still runs.
+`sweep` removes the namespaces and directories of owners that have ended.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def owner_is_gone(name: str) -> bool:
 def temporary_root() -> Path:
     """Returns the parent of run directories.
 
-    It is short, as a Unix socket's path is limited to 107 bytes.
+    The path is short, because a Unix socket's path is limited to 107 bytes.
     """
     return Path(tempfile.gettempdir())
 

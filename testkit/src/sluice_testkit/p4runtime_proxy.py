@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime proxy that can hold messages, so that a test can provoke races.
+"""Runs a P4Runtime proxy that can hold messages, for tests that provoke races.
 
     python -m sluice_testkit.p4runtime_proxy --listen ADDRESS --switch ADDRESS
                                              --p4info FILE --control SOCKET
@@ -13,9 +13,9 @@ The fields of a packet are its metadata (named as in P4Info), addresses and port
 write are the tables that it touches. Messages of one stream keep their order, except held ones,
 which are sent when they are released.
 
-To its sender, a dropped or held message looks like one in a slow or lossy network. A dropped packet
-is lost. A write has no answer while the write or its answer is held. A write fails with UNAVAILABLE
-if the write or its answer is dropped.
+To its sender, a dropped or held message looks like a message in a lossy or slow network. A dropped
+packet is lost. A write has no answer while the write or its answer is held. A write fails with
+UNAVAILABLE if the write or its answer is dropped.
 
 The control socket takes one JSON object per line and answers each with one (see `Control`). Its
 client is `sluice_testkit.interposer`. The proxy needs the controller's Python environment (grpcio,
@@ -133,7 +133,9 @@ class Names:
 
 @dataclass
 class Gate:
-    """The gate of one kind of message. `mode` applies to messages whose fields match `wanted`."""
+    """Holds the gate of one kind of message. `mode` applies to messages whose fields match
+    `wanted`.
+    """
 
     mode: str = "pass"
     wanted: MessageFields = field(default_factory=dict)

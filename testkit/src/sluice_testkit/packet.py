@@ -18,7 +18,7 @@ _FRAGMENT = 44
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as it was on the wire, with its VLAN tag."""
+    """Holds one frame as it was on the wire, with its VLAN tag."""
 
     time: float
     outgoing: bool

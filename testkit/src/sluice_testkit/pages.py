@@ -26,7 +26,9 @@ WHOLE = "$"
 
 @dataclass(frozen=True)
 class Block:
-    """A code block. `page` is the page's path in the repository, `line` the block's first line."""
+    """Holds a code block. `page` is the page's path in the repository, `line` the block's first
+    line.
+    """
 
     page: str
     line: int
@@ -36,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A command as a page shows it.
+    """Holds a command as a page shows it.
 
     `output` is the output that a `console` block shows below it.
     """
@@ -58,7 +60,7 @@ class Command:
     def begins(self, start: str) -> bool:
         """Returns whether `words` begins with `start`.
 
-        If `start` ends with a dollar sign: equals it.
+        If `start` ends with a dollar sign, `words` must equal the text before that sign.
         """
         if start.endswith(WHOLE):
             return self.words == start.removesuffix(WHOLE)
@@ -124,7 +126,9 @@ def _script(block: Block) -> Iterator[Command]:
             yield Command(block.page, number + 1 - len(pending), "\n".join(pending))
             pending = []
     if pending:
-        raise ValueError(f"{block.page}:{block.line}: bash does not take {pending[0]!r}")
+        raise ValueError(
+            f"{block.page}:{block.line}: bash does not accept {pending[0]!r} as a command"
+        )
 
 
 def _is_whole(text: str) -> bool:

@@ -2,8 +2,8 @@
 """Runs processes and makes sure that they end.
 
 A `Supervisor` starts each process in a session of its own, with standard input closed and output to
-a log file. It ends them in reverse order and shows the ends of their logs after an error. If this
-process dies first, the janitor ends them.
+a log file. The supervisor ends the processes in reverse order, and shows the ends of their logs
+after an error. If this process dies first, the janitor ends the processes.
 
 `run` is for commands that end by themselves.
 """
@@ -67,7 +67,7 @@ def run(
 
 
 class Process:
-    """One supervised process. `Supervisor.start` creates it."""
+    """Controls one supervised process. `Supervisor.start` creates it."""
 
     def __init__(self, name: str, argv: Sequence[str], popen: subprocess.Popen[bytes], log: Path):
         self.name = name

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest fixtures: `lab` for one test, `module_lab` for all tests of a module, `shown`.
+"""Provides pytest fixtures: `lab` for one test, `module_lab` for all tests of a module, and
+`shown`.
 
 If a test fails, the ends of all logs of its lab are added to its report.
 
@@ -48,12 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
-    """Yields the commands that the test's marks declare. Fails the test if it does not take all."""
+    """Yields the commands that the test's marks declare. Fails the test if it does not take all of
+    them.
+    """
     marks = list(request.node.iter_markers("executes"))
     given = Shown([(mark.args[0], mark.args[1:]) for mark in reversed(marks)])
     yield given
     if given.left():
-        pytest.fail(f"shown, declared, and not executed: {given.left()}")
+        pytest.fail(f"the test declares but does not execute: {given.left()}")
 
 
 @pytest.hookimpl(wrapper=True)

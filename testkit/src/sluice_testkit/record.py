@@ -2,8 +2,8 @@
 """Records byte streams of real peers, which tests replay as goldens.
 
 A recording is a file of records. A record is a big-endian u64 (nanoseconds since the start of the
-recording), a u32 length and the bytes of one read. So a replay can use the peer's own division into
-reads, or another one.
+recording), a u32 length and the bytes of one read. So a replay can divide the bytes into reads as
+the peer did, or differently.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 """Runs ESP engines.
 
 An engine is either `sluice-esp` at the other end of a switch's engine port, or the engine inside
-sluice-switch (`--engine-port`). Their administration is the same.
+sluice-switch (`--engine-port`). Both kinds of engine have the same administration.
 
 Depends on namespaces, process, target, controller and where.
 """
@@ -56,7 +56,7 @@ class EspEngineProcess(ABC):
     def forget(self) -> None:
         """Deletes the reserve of sequence numbers, as a lost disk would.
 
-        The engine must not run.
+        Precondition: the engine does not run.
         """
         (self._directory / "state" / "sequence-numbers").unlink()
 

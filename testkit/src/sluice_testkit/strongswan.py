@@ -116,7 +116,7 @@ class StrongSwan:
         self.ctl("--load-all", "--clear", "--file", str(path))
 
     def kill(self) -> None:
-        """Kills the daemon, which simulates a crash. The peer is not told."""
+        """Kills the daemon, which simulates a crash. The peer is not notified."""
         assert self.process is not None
         self.process.kill()
         self.process = None

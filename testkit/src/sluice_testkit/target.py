@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a P4Runtime target in a namespace: sluice-switch, or BMv2 as the reference.
 
-A name or the environment variable TARGET selects the target. Both take the same command line. If
-BMv2 is selected but missing, an error is raised: a skipped comparison would look like a passed one.
+A name or the environment variable TARGET selects the target. sluice-switch and BMv2 take the same
+command line. If BMv2 is selected but missing, an error is raised: a skipped comparison would look
+like a passed one.
 """
 
 import os

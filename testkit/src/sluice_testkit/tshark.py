@@ -20,7 +20,7 @@ PROGRAM = shutil.which("tshark")
 needed = pytest.mark.skipif(
     PROGRAM is None, reason="tshark is not installed (Debian: tshark, by `make setup`)"
 )
-"""Marks a test that needs tshark. The test is skipped if it is missing."""
+"""Marks a test that needs tshark. The test is skipped if tshark is missing."""
 
 _HMAC = "HMAC-SHA-256-128 [RFC4868]"
 _GCM, _CBC = "AES-GCM with 16 octet ICV [RFC4106]", "AES-CBC [RFC3602]"
@@ -41,7 +41,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class EspSa:
-    """An SA of a capture. Keys are in hexadecimal; an AEAD's key ends with its salt."""
+    """Describes an SA of a capture. Keys are in hexadecimal; an AEAD's key ends with its salt."""
 
     source: str
     destination: str
@@ -68,7 +68,7 @@ class EspSa:
 
 @dataclass(frozen=True)
 class EspPacket:
-    """An ESP packet as tshark dissects it.
+    """Holds an ESP packet as tshark dissects it.
 
     `inner` has source and destination of the inner packet, or None if tshark has not decrypted it.
     `payload` has the bytes of the inner packet that tshark calls data.

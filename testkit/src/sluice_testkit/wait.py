@@ -4,8 +4,8 @@
 `wait_until` polls a condition until it holds or a deadline passes. The error after a deadline names
 the condition and the last value seen.
 
-Deadlines are chosen for a machine of usual speed. On a slower one, such as an emulated machine,
-they are multiplied by the environment variable SLUICE_PATIENCE.
+Deadlines are chosen for a machine of usual speed. On a slower machine, such as an emulated one, the
+environment variable SLUICE_PATIENCE multiplies all deadlines.
 """
 
 import os

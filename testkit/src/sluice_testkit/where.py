@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the programs under test. If one is missing, the error says how to build it.
 
-An environment variable can name each program. The default is the one that `make setup` has built in
-this checkout.
+An environment variable can name each program. The default is the program that `make setup` has
+built in this checkout.
 """
 
 import os
@@ -21,7 +21,7 @@ def repository() -> Path:
         for folder in (start, *start.parents):
             if (folder / "p4src").is_dir() and (folder / "testkit").is_dir():
                 return folder
-    raise FileNotFoundError("no Sluice checkout here: set SLUICE_ROOT to one")
+    raise FileNotFoundError("no Sluice checkout found: set SLUICE_ROOT to the path of one")
 
 
 def _find(variable: str, default: Path, remedy: str) -> Path:
@@ -53,7 +53,9 @@ def sluice_traffic() -> Path:
 
 
 def sluice() -> Path:
-    """Returns the `sluice` command: SLUICE_COMMAND, or the one in the controller's environment."""
+    """Returns the `sluice` command: SLUICE_COMMAND, or the command in the controller's
+    environment.
+    """
     default = repository() / ".venv" / "controller" / "bin" / "sluice"
     return _find("SLUICE_COMMAND", default, "run `make setup`")
 
@@ -76,6 +78,8 @@ def pipeline() -> Path:
 
 
 def bmv2() -> Path | None:
-    """Returns the path of simple_switch_grpc: BMV2, or the one on PATH. None if there is none."""
+    """Returns the path of simple_switch_grpc: BMV2, or the program on PATH. None if it is
+    missing.
+    """
     found = os.environ.get("BMV2") or shutil.which("simple_switch_grpc")
     return Path(found) if found and Path(found).exists() else None

@@ -62,8 +62,8 @@ def filled(size: int) -> bytes:
 
 
 def altered(policy: Policy, old: str, rule: Rule) -> Policy:
-    """Replaces the verdict of all rules of action `old` by that of `rule`, except sentinels'
-    rules.
+    """Returns the policy in which all rules of action `old` have the verdict of `rule`. The rules
+    for sentinels stay unchanged.
     """
 
     def exchange(one: Rule) -> Rule:

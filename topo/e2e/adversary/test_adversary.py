@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks a router with random rules and datagrams, captured on every link: no leak, no loss.
+"""Attacks a router with random rules and datagrams. Captures on every link must show no leak and no
+loss.
 
-This is a short form of `make prove` with a fixed seed. The control experiments on the same router
-use a deliberately wrong reference; then the same captures must show leaks and losses.
+The test is a short form of `make prove` with a fixed seed. The control experiments on the same
+router use a deliberately wrong reference. With the wrong reference, the same captures must show
+leaks and losses.
 """
 
 import os
@@ -42,13 +44,13 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
         files = report.save_reproducers(campaign, SEED)
         first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
-    assert not bounds, "what a full queue dropped proves nothing"
+    assert not bounds, "the run proves nothing, because a queue or a meter was full"
     assert set(campaign.shapes.names) <= set(campaign.totals.shapes), "a shape was never sent"
     for outcome in ("kept", "retired"):
         what = f"lists whose flows a commit {outcome}"
         assert campaign.totals.invalidation.get(what), f"no commit has {outcome} flows"
     for kind in ("out", "protect", "host", "decrypt", "sockets"):
-        assert campaign.checker.seen[kind], f"no monitor has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no capture has a packet of kind {kind}"
 
 
 @pytest.mark.parametrize(("old", "new", "kind"), [
@@ -59,8 +61,8 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: object, kind: str
 ) -> None:
-    """With a wrong reference, permitted packets are reported as leaks, and discarded ones as
-    lost.
+    """Checks the checker with a wrong reference. The checker must report permitted packets as
+    leaks, and discarded packets as lost.
     """
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", DISCARD if new is DISCARD else BYPASS)

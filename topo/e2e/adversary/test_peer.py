@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the peer: it accepts a frame as ciphertext only if all of it is authentic ESP."""
+"""Tests that the peer accepts a frame as ciphertext only if the whole frame is authentic ESP."""
 
 import struct
 
@@ -82,7 +82,7 @@ def test_plaintext_beside_ciphertext_is_plaintext() -> None:
 
 
 def test_esp_that_nobody_can_open_is_a_leak() -> None:
-    """A cleartext packet behind a forged ESP header with a known SPI is a leak.
+    """Reports a cleartext packet behind a forged ESP header with a known SPI as a leak.
 
     The policy bypasses the router's own packets, so only the ESP check can report this one.
     """

@@ -2,8 +2,8 @@
 """Attacks a router whose ESP engine is inside the switch.
 
 Links may carry only permitted clear frames, and ESP that a peer can decrypt. The engine must refuse
-the peer's altered and repeated packets. This is a short form of the second part of `make prove`
-with a fixed seed, with its control experiments.
+the peer's altered and repeated packets. The tests are a short form of the second part of `make
+prove`, with a fixed seed. They include the control experiments.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ PLAIN = "plain"
 @pytest.fixture(scope="module")
 def arena(module_lab: Lab) -> Iterator[Arena]:
     if target_name() != "sluice-switch":
-        pytest.skip("an engine inside is sluice-switch's")
+        pytest.skip("only sluice-switch has an engine inside")
     arena = Arena(module_lab, engine=True)
     arena.start()
     yield arena
@@ -44,10 +44,10 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
         files = report.save_reproducers(campaign, SEED)
         first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
-    assert not bounds, "what a full queue dropped proves nothing"
+    assert not bounds, "the run proves nothing, because a queue or a meter was full"
     assert not arena.wrongly_accepted()
     for kind in ("out", "protect", "host", "sockets"):
-        assert campaign.checker.seen[kind], f"no monitor has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no capture has a packet of kind {kind}"
     peer = arena.peer
     assert peer is not None
     assert min(peer.opened, peer.sealed, *peer.hostile.values()) > 50
@@ -62,7 +62,9 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: Verdict, kind: str
 ) -> None:
-    """With a wrong reference, clear frames are also reported where the reference requires ESP."""
+    """Checks the checker with a wrong reference. The checker must also report clear frames where
+    the reference requires ESP.
+    """
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", new)
     campaign = Campaign(arena, SEED, lambda policy: WithEngine(altered(policy, old, wrong)))
@@ -73,9 +75,9 @@ def test_a_wrong_reference_is_found_out(
 
 
 def test_what_the_engine_must_not_take_is_counted(arena: Arena) -> None:
-    """The engine's drops are compared with the number of hostile frames.
+    """Compares the engine's drops with the number of hostile frames.
 
-    If the test claims frames that were never sent, the comparison must fail.
+    The comparison must fail if the test claims frames that were never sent.
     """
     assert arena.peer is not None
     arena.peer.hostile["altered"] += 1 << 32

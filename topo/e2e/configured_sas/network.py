@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and spokes of e2e.protected. Their controllers install the SAs in the engines.
+"""Starts the hub and spokes of e2e.protected. Their controllers install the SAs in the engines.
 
 The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is
-ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has an outbound SA of its own to
-r2, so that it can take over. If the target is sluice-switch, r3's engine is inside its switch; all
-other engines are `sluice-esp`.
+ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has its own outbound SA to r2.
+The second engine takes over if the first fails. If the target is sluice-switch, r3's engine is
+inside its switch; all other engines are `sluice-esp`.
 """
 
 import hashlib
@@ -40,12 +40,12 @@ def key(label: str, algorithm: str) -> str:
 
 @dataclass
 class Engines:
-    """A router's engines, the preferred one first, and the directory of its keys."""
+    """Holds a router's engines, the preferred engine first, and the directory of its keys."""
 
     all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
-    """All keys used, so that a test can search for them where no key may be."""
+    """All keys that were used. A test searches for them in logs, files and outputs."""
 
     def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
         """Writes the key for a label to a file and returns its path."""
@@ -58,7 +58,7 @@ class Engines:
 
 
 class Sites:
-    """The running network."""
+    """Holds the running network."""
 
     def __init__(self, network: Network, engines: dict[str, Engines], directory: Path):
         self.network = network
@@ -224,7 +224,7 @@ def running(lab: Lab) -> Iterator[Sites]:
 
 
 def _inside(lab: Lab, router: P4Router) -> EspEngineProcess:
-    """Configures the engine inside a switch, which starts with the switch."""
+    """Configures the engine inside a switch. The engine starts with the switch."""
     controller = router.controller
     del controller.config["engines"][0]["device"]
     return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests configured SAs: installed, rekeyed, expired, moved, and restored after every restart.
+"""Tests that configured SAs are installed, rekeyed, expire, and move to another engine. Every
+restart restores them.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -91,8 +92,8 @@ def test_sites_are_protected(
 
 
 def test_what_is_listed(sites: Sites) -> None:
-    """`sluice sa list` shows each SA with bundle, state and counts; the second engine's is
-    standby.
+    """`sluice sa list` shows each SA with its bundle, state and counts. The second engine's SA has
+    the state standby.
     """
     before = sites.sas("r1")[NAMES[12], 0x1002]["packets"]  # as of the controller's last query
     passes(sites, "h1", "h2")
@@ -129,7 +130,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
     sites.sluice("r2", "sa", "add", sites.file_of("r2", begin))
     more = outbound(12, "spoke2", path, soft={"packets": COUNT}, hard={"packets": 2 * COUNT})
     sites.sluice("r1", "sa", "add", sites.file_of("r1", more | short | {"engine": 1}))
-    assert in_use(sites, "r1", "short", 0x1777), "the newest serves"
+    assert in_use(sites, "r1", "short", 0x1777), "the newest SA is in use"
     passes(sites, "h1", "h2")
     wait_until(lambda: "soft limit" in sites.problems("r1"), 10, "the soft limit to be reported")
     passes(sites, "h1", "h2")
@@ -137,12 +138,12 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
         stack.callback(sites.restore_configured, "r1")
         stack.callback(sites.sluice, "r2", "sa", "del", "short")
         stack.callback(sites.sluice, "r1", "sa", "del", "short")
-        # Without another SA, the expired one has no successor.
+        # Without the configured SAs, no other SA takes over from the expired one.
         sites.without_configured("r1", "spoke2")
         before = sites.drops("r1", "NO_SA")
         seen = ping(sites, "h1", "h2", 4, *SOON)
-        assert seen.received == 0, "the engine ends it to the packet"
-        wait_until(lambda: sites.state("r1", "short", 0x1777) == "expired", 10, "it to expire")
+        assert seen.received == 0, "the engine ends the SA after exactly its limit of packets"
+        wait_until(lambda: sites.state("r1", "short", 0x1777) == "expired", 10, "the SA to expire")
         assert "expired" in sites.problems("r1")
         ping(sites, "h1", "h2", 4, *SOON)
         assert sites.drops("r1", "NO_SA") - before >= COUNT
@@ -183,13 +184,15 @@ def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures
         }
         return held & {0x1002, 0x1112, 0x2001, 0x2121} == set()
 
-    wait_until(only_the_new_in_engines, 20, "the engines to delete them")
+    wait_until(only_the_new_in_engines, 20, "the engines to delete the old SAs")
     passes(sites, "h1", "h2")
 
 
 @pytest.mark.executes("docs/how-to/protect.md")
 def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) -> None:
-    """The page's commands generate keys, list SAs and rekey one SA at both ends."""
+    """The commands of docs/how-to/protect.md generate keys, list SAs and rekey an SA at both
+    ends.
+    """
     keys = tmp_path / "keys"
 
     def typed(router: str, command: Command) -> str:
@@ -217,7 +220,8 @@ def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) ->
 
 
 def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: LinkCaptures) -> None:
-    """While its engine is dead, a router drops packets as NO_ENGINE. Then its SAs are restored.
+    """While its engine is dead, a router drops packets as NO_ENGINE. A restarted engine gets its
+    SAs back.
 
     No sequence number repeats.
     """
@@ -286,7 +290,7 @@ def test_a_controller_that_restarts_disturbs_nobody(sites: Sites) -> None:
 def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """A rekey completes although both controllers are killed between its two ends."""
+    """A rekey completes although both controllers are killed after each end's part of the rekey."""
     hosts, spi = sites.network.hosts, 0x1E12
     label = f"{NAMES[12]}-{spi:x}"
     with UdpFlows(hosts["h1"], hosts["h2"]) as traffic:
@@ -370,7 +374,9 @@ def test_a_wrong_key_file_is_refused_and_changes_nothing(
 
 
 def test_a_key_serves_one_sa_only(sites: Sites) -> None:
-    """A key is refused for a second SA, and for a second use after its SA."""
+    """The controller refuses a key for a second SA, and for the successor of the SA that uses the
+    key.
+    """
     path = sites.engines["r1"].keys / NAMES[13]
     sa = outbound(13, "spoke3", path) | {"name": "again", "spi": 0x1999}
     with pytest.raises(CommandFailed, match="a nonce could be used twice"):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the path MTU of a tunnel: links and authentic ICMP errors limit it. Tests ESP in fragments.
+"""Tests that links and authentic ICMP errors limit a tunnel's path MTU. Also tests ESP in
+fragments.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -57,7 +58,7 @@ def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
     told = ping(sites, room + 1, "-M", "do", *SOON)
     assert told.received == 0
     assert f"mtu={room}" in told.output.replace(" ", ""), told.output
-    assert len(wires.esp(wire)) == before, "it is told before it is encrypted"
+    assert len(wires.esp(wire)) == before, "the ICMP error comes before the packet is encrypted"
     flush_path_mtu(h1)
     seen = ping(sites, 1500, "-M", "dont")
     assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
@@ -68,8 +69,8 @@ def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
 
 
 def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCaptures) -> None:
-    """The path MTU is that of the link to the peer, although the inner packets' route uses another
-    link.
+    """The path MTU is the MTU of the link to the peer, although the inner packets' route uses
+    another link.
     """
     router = sites.router("r1")
     unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}
@@ -78,7 +79,7 @@ def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCapt
     router.frr.configure(f"ip route {REMOTE}/32 10.0.13.2")
     try:
         bounded = unbounded | {"bytes": NARROW, "interface": "eth3"}
-        wait_until(lambda: path_mtu(sites) == bounded, 10, "the link to count")
+        wait_until(lambda: path_mtu(sites) == bounded, 10, "the link to limit the path MTU")
         assert f"path MTU {NARROW:,} (eth3)" in sites.sluice("r1", "sa", "list")
         takes(sites, wires, "eth2", NARROW)
         router.namespace.run("ip", "link", "set", "eth3", "mtu", "1450")
@@ -86,7 +87,7 @@ def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCapt
     finally:
         router.frr.configure(f"no ip route {REMOTE}/32 10.0.13.2")
         router.namespace.run("ip", "link", "set", "eth3", "mtu", "1500")
-    wait_until(lambda: path_mtu(sites) == unbounded, 10, "the old route to count again")
+    wait_until(lambda: path_mtu(sites) == unbounded, 10, "the old path MTU to apply again")
 
 
 def error(sites: Sites, source: str, mtu: int, spi: int | None = None) -> bytes:
@@ -154,7 +155,9 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
         before = counted(sites, "first_packets", refused)
         protected(sites, error(sites, host, NARROW))
         wait_until(
-            lambda: counted(sites, "first_packets", refused) > before, 10, "no rule to let it in"
+            lambda: counted(sites, "first_packets", refused) > before,
+            10,
+            "the error to be refused without a rule",
         )
         assert path_mtu(sites)["bytes"] == 1500
         with walks.amended("r1", "to-spoke2", {"inbound": [takes_in]}):
@@ -172,7 +175,9 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
                 lambda: protected(sites, error(sites, host, 1450)),
             )
             tells("path MTUs told", lambda: protected(sites, error(sites, host, 68)))
-            assert path_mtu(sites)["bytes"] == 1280 + OVERHEAD, "IPv6 passes whatever is told"
+            assert path_mtu(sites)["bytes"] == 1280 + OVERHEAD, (
+                "the path MTU never falls below IPv6's minimum MTU"
+            )
     controller = sites.router("r1").controller
     controller.kill()
     controller.start()
@@ -206,7 +211,7 @@ def test_after_encryption_esp_is_fragmented_as_the_sa_says(
         sa = outbound(number, spoke.replace("r", "spoke"), keys["r1"]) | ends | after
         sites.sluice("r1", "sa", "add", sites.file_of("r1", sa))
         stack.callback(sites.sluice, "r1", "sa", "del", name)
-        wait_until(partial(in_use, sites, "r1", name, spi), 10, "the SA to serve")
+        wait_until(partial(in_use, sites, "r1", name, spi), 10, "the SA to be in use")
         assert sites.sas("r1")[name, spi]["path_mtu"] is None
         before = reassembled(sites, spoke)
         seen = ping(sites, 1500, "-M", "do", count=5, to=host)

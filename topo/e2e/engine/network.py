@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and spokes of e2e.protected, with real ESP engines.
+"""Starts the hub and spokes of e2e.protected, with real ESP engines.
 
-An engine is `sluice-esp` on an interface, or the one inside sluice-switch. The tunnel between r1
+An engine is `sluice-esp` on an interface, or the engine inside sluice-switch. The tunnel between r1
 and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is ChaCha20-Poly1305 over
 IPv6. SAs are installed through the engines' admin sockets.
 """
@@ -28,7 +28,7 @@ HEADERS_AND_TRAILER = 8 + 8 + 3 + 2 + 16
 
 
 def key(number: int) -> str:
-    """Returns the key of an SA, which is unique."""
+    """Returns the key of an SA. Every SA has another key."""
     length = KEY_BYTES[ALGORITHM[number]]
     return hashlib.shake_128(f"key of {number}".encode()).hexdigest(length)
 
@@ -69,7 +69,7 @@ def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Protected:
-    """The running network and its engines."""
+    """Holds the running network and its engines."""
 
     def __init__(self, network: Network, engines: Mapping[str, EspEngineProcess]):
         self.network = network

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests traffic between sites through real ESP engines: ESP between routers, cleartext at hosts.
+"""Tests traffic between sites through real ESP engines: it is ESP between routers and in clear at
+hosts.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -115,7 +116,7 @@ def test_replayed_and_changed_packets_come_no_further_than_the_engine(
             more = {name: drops[name] - before.get(name, 0) for name in drops}
             return more.get("replayed") == 3 and more.get("integrity_failed") == 1
 
-        wait_until(dropped, 10, "the engine to drop them by name")
+        wait_until(dropped, 10, "the engine to count the drops")
         passes(protected, "h1", "h2", 4)
         requests = arriving.frames(lambda frame: frame.protocol == ICMP and frame.icmp_type == 8)
         assert [frame for frame in requests if not frame.outgoing] == []

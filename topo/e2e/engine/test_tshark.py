@@ -2,7 +2,7 @@
 """Tests an engine's packets with tshark, which decrypts them with the SA's keys and checks ICVs.
 
 r1 and r2 protect packets from h1 to h2 with each algorithm in turn. The packets are captured on the
-link between the routers. topo/interop/test_libipsec.py tests ESP in UDP this way.
+link between the routers. topo/interop/test_libipsec.py tests ESP in UDP in the same way.
 """
 
 import hashlib

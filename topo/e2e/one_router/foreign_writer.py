@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another client that writes to the switch: it changes every discarded flow of a table to bypass.
+"""Runs a second client of the switch, which changes every discarded flow of a table to bypass.
 
     python foreign_writer.py ADDRESS P4INFO ROLE ELECTION_ID TABLE
 
 With its own role, the client coexists with the controller. Without a role and with a higher
-election id, it displaces the controller until it ends. It prints the number of changed flows.
+election id, it displaces the controller until the client ends. The client prints the number of
+changed flows.
 """
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of the policy tests: one P4 router, four hosts, an interposer at the switch.
+"""Builds the network of the policy tests: one P4 router, four hosts, an interposer at the switch.
 
     a --- eth1 [ r ] eth2 --- b        SPDs: west guards eth1, east eth2, south eth3, north eth4
                  eth3 --- c            All but a have the site 10.9.0.0/24, 2001:db8:9::/64;
@@ -93,7 +93,7 @@ def _host(name: str, number: int, versions: Sequence[int]) -> Host:
 
 
 class OneRouter:
-    """The network, running."""
+    """Holds the running network."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class OneRouter:
     def spd_record(self) -> bytes:
         """Returns the controller's record of all lists on disk.
 
-        It is written before the switch's tables.
+        The controller writes the record before the switch's tables.
         """
         return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
 
@@ -252,12 +252,14 @@ class OneRouter:
         return dict(found)
 
     def rule(self, spd: str, name: str, direction: str = "outbound") -> "RuleCounts":
-        """Returns the number of packets that matched a rule."""
+        """Returns the number of packets that matched a rule, in the flow cache and in the
+        controller.
+        """
         (found,) = (one for one in self.list_of(spd, direction)["rules"] if one["name"] == name)
         return RuleCounts(found["hits"], found["searched"])
 
     def searched(self) -> int:
-        """Returns the number of packets that the controller has searched, in all SPDs.
+        """Returns how often the controller has searched the rules for a packet, over all SPDs.
 
         Waits until the controller has taken over the SPDs.
         """
@@ -286,7 +288,9 @@ class OneRouter:
         return int(counters["switch_drops"][reason]["packets"])
 
     def refusals(self) -> int:
-        """Returns the number of outbound packets that the controller has searched and discarded."""
+        """Returns the number of outbound packets that the controller searched rules for and
+        discarded.
+        """
         counters = self.controller.ask(command="show", what="counters")["controller"]
         return int(counters["first_packets"].get("dropped: policy discards outbound", 0))
 
@@ -302,15 +306,21 @@ class OneRouter:
 
     @contextmanager
     def refusing(self, packets: int = 1) -> Iterator[None]:
-        """Checks that the controller discards exactly this many outbound packets in the context."""
+        """Checks that the controller discards exactly this many outbound packets while the context
+        is open.
+        """
         before = self.refusals()
         yield
-        wait_until(lambda: self.refusals() >= before + packets, 10, f"{packets} searched, refused")
+        wait_until(
+            lambda: self.refusals() >= before + packets,
+            10,
+            f"{packets} packets to be searched and discarded",
+        )
         assert self.refusals() == before + packets
 
 
 class RuleCounts(NamedTuple):
-    """Packets that matched a rule: served by the flow cache, and searched by the controller."""
+    """Counts the packets that matched a rule: flow cache hits, and searches by the controller."""
 
     hits: int
     searched: int

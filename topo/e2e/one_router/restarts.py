@@ -34,9 +34,9 @@ PASSED = 3
 
 
 class TrafficPath(NamedTuple):
-    """A flow of the traffic, on a UDP port of its own.
+    """Holds one flow of the traffic, which has a UDP port of its own.
 
-    It goes to a host's address, or to the site that a static route reaches by host b.
+    The flow goes to a host's address, or to the site that a static route reaches by host b.
     """
 
     source: str
@@ -54,7 +54,7 @@ INTERFACE_OF = dict(zip(HOSTS, INTERFACES, strict=True))
 
 
 class Discards(NamedTuple):
-    """An SPD: the ports that its inbound and its outbound list discard. Everything else passes."""
+    """Holds the ports that an SPD's inbound and outbound list discard. All other packets pass."""
 
     inbound: frozenset[int] = frozenset()
     outbound: frozenset[int] = frozenset()
@@ -62,7 +62,7 @@ class Discards(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartSetting:
-    """The part of a configuration that a restart changes.
+    """Holds the part of a configuration that a restart changes.
 
     `guards` maps interfaces to SPDs or `none`.
 
@@ -174,9 +174,7 @@ class Traffic:
         return found
 
     def wait_until_passing(self, setting: RestartSetting, deadline: float = 30.0) -> None:
-        """Waits until all permitted flows pass and the controller searches none of their
-        packets.
-        """
+        """Waits until all permitted flows pass and their packets cause no more searches."""
         end = time.monotonic() + deadline
         searched = None
         while searched != (searched := self._network.searched()):
@@ -236,7 +234,7 @@ def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[st
 def losses(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
     """Describes losses of flows that the change does not affect.
 
-    Call it when no packet is under way.
+    Precondition: no packet is under way.
     """
     found = []
     seen = traffic.seen()

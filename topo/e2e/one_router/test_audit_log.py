@@ -36,9 +36,9 @@ def test_a_commit_is_logged_with_who_asked_for_it(network: OneRouter) -> None:
 
 @VERSIONS
 def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, version: int) -> None:
-    """Each packet that the controller searches and discards is logged.
+    """The audit log has every packet that the controller discards after a search of the rules.
 
-    Cached discards are only counted.
+    Packets that the switch discards by a cached verdict are only counted.
     """
     with Flow(network, version) as quiet, Flow(network, version) as loud:
         rules = [
@@ -48,9 +48,13 @@ def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, vers
         ]
         network.commit("east", outbound=rules)
         quiet.send()
-        wait_until(lambda: sum(network.rule("east", "quiet")) == 1, 10, "the quiet discard")
+        wait_until(
+            lambda: sum(network.rule("east", "quiet")) == 1, 10, "the rule `quiet` to match once"
+        )
         loud.send(6)
-        wait_until(lambda: sum(network.rule("east", "loud")) == 6, 10, "six loud discards")
+        wait_until(
+            lambda: sum(network.rule("east", "loud")) == 6, 10, "the rule `loud` to match six times"
+        )
         searched = network.rule("east", "loud").searched
     discards = [one for one in events(network) if _is(one, loud)]
     assert len(discards) == searched >= 1

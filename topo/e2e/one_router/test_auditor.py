@@ -17,7 +17,7 @@ TABLE = "outbound.ipv4_flow"
 INTERVAL = 0.5
 ROUNDS = 3
 """Rounds until a repair is complete. The current round has already passed the table. The next round
-finds the difference. Its write is acknowledged during the third.
+finds the difference. The switch acknowledges the repair during the third round.
 """
 BESIDE, INSTEAD = ("foreign_writer", 1), ("", 1 << 100)
 
@@ -80,11 +80,19 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
             assert report(network)["rounds"] <= rounds + ROUNDS
             wait_round(network)
             like = {"verdict": 1, "dst_port": flow.port}
-            wait_until(lambda: not network.interposer.entries(TABLE, **like), 10, "no bypass")
+            wait_until(
+                lambda: not network.interposer.entries(TABLE, **like),
+                10,
+                "the bypass flows to be gone",
+            )
             last = stream.sent[-1]
             hits = network.rule("east", "stop").hits
             stream.wait_for_more(100)
-            wait_until(lambda: network.rule("east", "stop").hits > hits + 50, 10, "discards again")
+            wait_until(
+                lambda: network.rule("east", "stop").hits > hits + 50,
+                10,
+                "discards by the repaired flow",
+            )
         assert all(number <= last for number in b.numbers())
         status = network.sluice("show", "status")
         assert "repaired" in status

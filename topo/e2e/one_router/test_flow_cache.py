@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the flow cache: its contents, hits and evictions.
 
-Rules count hits and searches. Entries are counted by `sluice show`, and by the switch, which the
-interposer queries. Captures show which packets arrived. The tests use IPv4 only, because neighbour
-discovery would take entries of a cache of eight.
+Each rule counts hits and searches. `sluice show` lists the entries, and so does the switch, which
+the interposer queries. Captures show which packets arrived. The tests use IPv4 only, because
+neighbour discovery would take entries of a cache of eight.
 """
 
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 class Cache:
-    """The flow cache of one list, read from the switch."""
+    """Reads the flow cache of one list from the switch."""
 
     def __init__(self, network: OneRouter, spd: str, direction: str = "outbound") -> None:
         self._network = network
@@ -208,10 +208,14 @@ def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
                 sent += numbers if flow in passing else []
             assert b.wait_for(sent) == sent
             assert len(cache.ports()) <= SMALL
-        wait_until(lambda: sum(network.rule("east", "no")) == 3 * SMALL, 10, "all others dropped")
+        wait_until(
+            lambda: sum(network.rule("east", "no")) == 3 * SMALL,
+            10,
+            "all other packets to be dropped",
+        )
         assert sum(network.rule("east", "yes")) == 3 * SMALL
         assert b.numbers() == sent
-        wait_until(lambda: len(cache.current()) == SMALL, 10, "a full cache, none of it stale")
+        wait_until(lambda: len(cache.current()) == SMALL, 10, "a full cache without stale entries")
 
 
 def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> None:
@@ -240,9 +244,9 @@ def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> N
 def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
     network: OneRouter,
 ) -> None:
-    """With the cache off, no packet is lost, doubled or looped, and no old entry serves one.
+    """With the cache off, no packet is lost, doubled or looped, and no old entry serves a packet.
 
-    Both lists on the path are searched for every packet.
+    The controller searches the inbound and the outbound list for every packet.
     """
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
@@ -289,8 +293,8 @@ def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -
 
 
 def test_off_outlives_the_controller(network: OneRouter) -> None:
-    """A cache that was switched off stays off after a crash: the new controller searches every
-    packet.
+    """A cache that was switched off stays off after a crash: the new controller searches the rules
+    for every packet.
     """
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])

@@ -20,7 +20,10 @@ from .walking import ArrivalRecorder, Flow, Fragments, Stream
 
 @VERSIONS
 def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version: int) -> None:
-    """No packet sent after the commit returns arrives. The flow is cached as discarded."""
+    """Packets that are sent after the commit has returned do not arrive.
+
+    The flow is cached with the verdict discard.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with Stream(flow) as stream:
             stream.wait_for_more(20)
@@ -37,7 +40,10 @@ def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version
 
 @VERSIONS
 def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, version: int) -> None:
-    """All packets sent after the commit returns arrive once. No earlier packet arrives."""
+    """Every packet that is sent after the commit has returned arrives once.
+
+    No earlier packet arrives.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
         with Stream(flow) as stream:
@@ -55,7 +61,9 @@ def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, vers
 def test_a_discard_rule_discards_and_is_cached(
     network: OneRouter, version: int, spd: str, direction: str
 ) -> None:
-    """The controller searches one packet. The switch drops the others, and the rule counts them."""
+    """The controller searches the rules for one packet. The switch drops the others, which the rule
+    counts.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit(spd, **{direction: [udp("no", "discard", flow.port), EVERYTHING]})
         flow.send()
@@ -72,9 +80,9 @@ def test_a_discard_rule_discards_and_is_cached(
 
 @VERSIONS
 def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, version: int) -> None:
-    """A first packet is searched once in each list and sent once.
+    """For a first packet, the controller searches each list once. The packet leaves once.
 
-    The caches serve the next ones.
+    The caches serve the next packets.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
@@ -97,7 +105,9 @@ def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, ver
 def test_fragments_meet_the_rule_of_their_datagram(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """Later fragments get the verdict of their first fragment. Without it they are dropped."""
+    """Later fragments get the verdict of their first fragment. Without a first fragment, they are
+    dropped.
+    """
     other = {"bypass": "discard", "discard": "bypass"}[action]
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
@@ -107,7 +117,7 @@ def test_fragments_meet_the_rule_of_their_datagram(
         numbers += [fragments.send_later(of=numbers[0]) for _ in range(2)]
         early = fragments.send_later()
         waited = partial(network.first_packets, "fragments that waited for their first")
-        wait_until(waited, 10, "the one without its first waiting")
+        wait_until(waited, 10, "the fragment without its first fragment to wait")
         passing = numbers if action == "bypass" else []
         assert b.wait_for(passing) == passing
         assert early not in b.numbers()
@@ -127,9 +137,9 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
         network.commit("east", outbound=[udp("ports", "bypass", port), EVERYTHING])
         cached = partial(network.flows, "east", protocol=UDP, stale=False)
         later = [fragments.send_later()]
-        wait_until(partial(cached, fragment="later"), 10, "the later one cached")
+        wait_until(partial(cached, fragment="later"), 10, "the later fragment's flow to be cached")
         first = [fragments.send_first()]
-        wait_until(partial(cached, fragment="first"), 10, "the first cached")
+        wait_until(partial(cached, fragment="first"), 10, "the first fragment's flow to be cached")
         later += [fragments.send_later() for _ in range(4)]
         first += [fragments.send_first() for _ in range(4)]
         assert b.wait_for(sorted(later + first)) == sorted(later + first)
@@ -143,7 +153,10 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
 def test_a_running_flow_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int
 ) -> None:
-    """The flow is cached for east by b. By c, south's list applies and discards it."""
+    """The flow is cached for east while its route leads by b.
+
+    When the route moves to c, south's list applies and discards the flow.
+    """
     with (
         Flow(network, version, destination=SITE[version]) as flow,
         ArrivalRecorder(network, "b") as b,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests lost messages between controller and switch, and a controller that is killed.
 
-Packets or commits may be lost, but policy must hold. Captures on the hosts check that no packet
-arrives that the current rules discard, and that no packet arrives twice.
+Packets or commits may be lost, but policy must hold. Captures on the hosts check two conditions. No
+packet arrives that the current rules discard. No packet arrives twice.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -49,14 +49,18 @@ def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRout
             b.wait_for(first)
             never.send()
             wait_until(lost.dropped, 10, "a lost insert")
-            wait_until(lambda: network.interposer.sessions() > sessions, 10, "another session")
+            wait_until(
+                lambda: network.interposer.sessions() > sessions,
+                10,
+                "the controller to begin another session",
+            )
         network.wait_taken_over()
         with network.refusing():
             never.send()
         after = flow.send()
         assert b.wait_for(after) == [*first, *after]
         cached = partial(network.flows, "east", destination_port=flow.port, stale=False)
-        wait_until(cached, 10, "the flow cached after all")
+        wait_until(cached, 10, "the flow to be cached")
 
 
 def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
@@ -84,7 +88,7 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
     """A commit that the switch did not get fails, and the old rules stay in force.
 
-    This also holds in the next session. A second commit takes effect.
+    The old rules also stay in force in the next session. A second commit takes effect.
     """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
@@ -127,7 +131,11 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
         assert b.wait_for(second) == [*first, *second]
         network.commit("west", inbound=rules, outbound=rules)
         flow.send()
-        wait_until(lambda: network.rule("west", "stop", "inbound") == (0, 1), 10, "searched")
+        wait_until(
+            lambda: network.rule("west", "stop", "inbound") == (0, 1),
+            10,
+            "one search by the controller",
+        )
         assert b.numbers() == [*first, *second]
 
 
@@ -137,7 +145,7 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
 def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
     """If the controller dies between insert and re-injection, the packet is lost and never doubled.
 
-    Its flow is installed, and the next controller keeps it.
+    The packet's flow is installed, and the next controller keeps the flow.
     """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
@@ -164,7 +172,7 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
 def test_killed_between_punt_and_insert(network: OneRouter) -> None:
     """If the controller dies between punt and insert, new flows wait for the next controller.
 
-    No packet that needs a search leaves before.
+    Until then, no packet leaves that needs a search of the rules.
     """
     with Flow(network) as flow, Flow(network) as running, ArrivalRecorder(network) as b:
         known = running.send()

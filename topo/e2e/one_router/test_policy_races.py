@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests rules and routes that change while a packet is searched, or before its verdict arrives.
+"""Tests rules and routes that change while the controller searches the rules for a packet, or
+before the verdict reaches the switch.
 
 The interposer holds messages between controller and switch, so each race happens in the order that
-the test determines. Captures on the hosts check that no packet arrives that the current rules
-discard, and that every other packet arrives once.
+the test determines. Captures on the hosts check two conditions. No packet arrives that the current
+rules discard. Every other packet arrives once.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -27,8 +28,8 @@ FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
 def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
     network: OneRouter, version: int
 ) -> None:
-    """A packet punted before a commit and searched after it gets the new verdict, also in the
-    cache.
+    """A packet that was punted before a commit gets the new verdict if the search follows the
+    commit. The cache gets the new verdict, too.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_in", **flow.miss()) as punts:
@@ -59,9 +60,9 @@ def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
 def test_an_answer_that_comes_after_a_commit_is_dropped(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """A claim of before the commit is dropped as STALE_VERDICT.
+    """The switch drops a packet-out whose claim is older than a commit, as STALE_VERDICT.
 
-    The flow installed with it is stale.
+    The flow that was installed with this claim is stale.
     """
     direction = stage.lower()
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
@@ -104,7 +105,7 @@ def test_any_commit_makes_answers_stale(
 def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
     network: OneRouter, version: int
 ) -> None:
-    """The inbound verdict of a packet must still be valid when the packet leaves."""
+    """The inbound verdict of a packet must still be valid when the packet leaves the router."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
             flow.send()
@@ -117,7 +118,8 @@ def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
 
 @VERSIONS
 def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version: int) -> None:
-    """A commit waits for inserts that were sent or queued before it. No insert begins meanwhile.
+    """A commit waits for inserts that were sent or queued before the commit. No insert begins while
+    it waits.
 
     When the commit is in force, the inserted flows are deleted or stale.
     """
@@ -161,7 +163,9 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
             one.send()
             two.send()
         for flow in (one, two):
-            found = wait_until(partial(entries, dst_port=flow.port, epoch=now), 10, "its verdict")
+            found = wait_until(
+                partial(entries, dst_port=flow.port, epoch=now), 10, "the flow with the new epoch"
+            )
             assert found == entries(dst_port=flow.port)
         assert b.numbers() == first
 
@@ -173,7 +177,7 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
 def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: int) -> None:
     """Until the commit returns, the old rules apply to running and new flows.
 
-    Afterwards the new ones do.
+    Afterwards the new rules apply.
     """
     with (
         Flow(network, version) as running,
@@ -221,7 +225,11 @@ def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) ->
             writes.release()
             commit.result(timeout=20)
         flow.send()
-        wait_until(lambda: network.rule("west", "stop", "inbound") == (0, 1), 10, "searched once")
+        wait_until(
+            lambda: network.rule("west", "stop", "inbound") == (0, 1),
+            10,
+            "one search by the controller",
+        )
         assert c.numbers() == []
 
 
@@ -269,5 +277,9 @@ def test_the_route_moves_to_an_interface_with_another_spd(
                     assert punt["list_id"] == network.list_of("south")["list_id"]
                     assert (b.numbers(), c.numbers()) == ([], [])
                 came = c.wait_for(sent if action == "bypass" else [])
-                wait_until(lambda: network.rule("south", "theirs") == (0, 1), 10, "searched anew")
+                wait_until(
+                    lambda: network.rule("south", "theirs") == (0, 1),
+                    10,
+                    "one search in south's list",
+                )
                 assert (b.numbers(), c.numbers()) == ([], came)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a restart with another configuration never mixes the old and the new one.
+"""Tests that a restart with another configuration never mixes the old and the new configuration.
 
-Every host permanently sends to every other host. Every packet that arrives must be allowed by the
-whole old configuration or by the whole new one, and must leave by the port of its destination.
-SLUICE_RESTARTS is the number of random changes.
+Every host permanently sends to every other host. Every packet that arrives must be permitted by the
+old configuration as a whole, or by the new configuration as a whole. The packet must leave by the
+port of its destination. SLUICE_RESTARTS is the number of random changes.
 """
 
 import os
@@ -64,10 +64,11 @@ def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None
 
 
 def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRouter) -> None:
-    """Packets reach only the host behind their link when interfaces change their order.
+    """Packets never reach a wrong host when the configuration lists the interfaces in another
+    order.
 
-    Without the file of interface numbers, each interface gets another's number. With the file, the
-    numbers stay and no packet is lost.
+    Without the file of interface numbers, each interface gets the number of another interface. With
+    the file, the numbers stay and no packet is lost.
     """
     run_with(network, ALL_OPEN)
     turned = replace(ALL_OPEN, order=INTERFACES[::-1])
@@ -76,9 +77,10 @@ def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRo
 
 
 def test_interfaces_that_change_their_spds_change_together(network: OneRouter) -> None:
-    """Under the old setting, a must not send and b may receive; under the new one it is reversed.
+    """No packet passes from a to b while both guards change together.
 
-    No packet passes from a to b during the change.
+    The old SPD of a's interface discards these packets inbound. The new SPD of b's interface
+    discards them outbound.
     """
     to_b = next(way for way in TRAFFIC_PATHS if (way.source, way.sink) == ("a", "b"))
     closed = frozenset({to_b.port})

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests reloads of the configuration while the router runs: accepted or refused as a whole.
+"""Tests reloads of the configuration while the router runs. A reload is accepted or refused as a
+whole.
 
-Every host permanently sends to every other host. A reload that changes interfaces or their SPDs
-never mixes the old configuration with the new one, like a restart. The controller's process stays
-the same. SLUICE_RESTARTS is the number of random changes.
+Every host permanently sends to every other host. Like a restart, a reload of interfaces or their
+SPDs never mixes the old configuration with the new one. The controller's process keeps running.
+SLUICE_RESTARTS is the number of random changes.
 """
 
 import json
@@ -84,7 +85,7 @@ def index(network: OneRouter, name: str) -> Any:
 
 
 def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
-    """Draws other guards in another order. Rules stay, since only commits change them."""
+    """Draws other guards in another order. Keeps the rules, since only commits change them."""
     guards = {name: dice.choice([*old.spds, NONE]) for name in INTERFACES}
     guards |= {name: old.guards[name] for name in INTERFACES if dice.random() < 0.4}
     order = tuple(dice.sample(INTERFACES, len(INTERFACES)))
@@ -123,7 +124,7 @@ def test_random_reloads_never_mix(network: OneRouter) -> None:
     ("change", "said"),
     [
         ({"swich": {}}, "swich"),
-        ({"router": "other"}, "router: not to be changed while the controller runs"),
+        ({"router": "other"}, "router: cannot be changed while the controller runs"),
         ({"vrfs": {"red": {"table": 100}}}, "vrfs.red: not to be changed"),
         ({"spds": []}, "there is no SPD 'open'"),
     ],

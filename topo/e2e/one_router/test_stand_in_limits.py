@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what a stand-in must not do, and what ends it.
+"""Tests what a stand-in must not do, and which events end it.
 
-Each test kills the controller and starts it again after the checks. Policy still discards; a
-withdrawn address is not answered; another controller or a restarted switch ends the stand-in; and
-the stand-in has no more privileges than the controller.
+Each test kills the controller and starts it again after the checks. Policy still discards. A
+withdrawn address is not answered. Another controller or a restarted switch ends the stand-in. The
+stand-in has no more privileges than the controller.
 """
 
 import sys
@@ -62,10 +62,10 @@ def killed(network: OneRouter) -> Iterator[int]:
     """Kills the controller while the context is open. Yields the PID of the stand-in."""
     network.controller.kill()
     try:
-        wait_until(partial(stand_in, network), 10, "somebody to stand in")
+        wait_until(partial(stand_in, network), 10, "a stand-in to run")
         process = stand_in(network)
         assert process is not None
-        wait_until(lambda: answers(network, OWN), 10, "it to carry packets")
+        wait_until(lambda: answers(network, OWN), 10, "the stand-in to carry packets")
         yield process
     finally:
         if network.controller.process is None:
@@ -103,7 +103,11 @@ def test_what_policy_discards_does_not_leave_by_it(warm: OneRouter) -> None:
         send = partial(place.run, sys.executable, "-c", SEND, network.address("a"), OWN)
         send(str(source), str(passes), str(refused))
         seen.wait_for(lambda one: one.destination_port == passes, count=1)
-        wait_until(lambda: len(network.flows("west", source_port=source)) == 2, 10, "both cached")
+        wait_until(
+            lambda: len(network.flows("west", source_port=source)) == 2,
+            10,
+            "both flows to be cached",
+        )
         warm_up(network)  # the commit made all flows stale
         with killed(network):
             seen.clear()
@@ -159,7 +163,7 @@ def another_primary(network: OneRouter, bits: int) -> Iterator[Process]:
 def test_it_ends_when_another_controller_is_primary(warm: OneRouter) -> None:
     with killed(warm):
         with another_primary(warm, 40):
-            wait_until(lambda: stand_in(warm) is None, 10, "it to give up")
+            wait_until(lambda: stand_in(warm) is None, 10, "the stand-in to end")
             assert not answers(warm, OWN)
         assert stand_in(warm) is None
 
@@ -186,13 +190,14 @@ def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
 
 
 def test_it_ends_with_the_switch(warm: OneRouter) -> None:
-    """A restarted switch ends the stand-in, because its numbers are invalid there.
+    """A restarted switch ends the stand-in, because the new switch does not know the stand-in's
+    numbers.
 
     Must be the last test.
     """
     with killed(warm):
         warm.router.target.stop()
-        wait_until(lambda: stand_in(warm) is None, 10, "it to give up")
+        wait_until(lambda: stand_in(warm) is None, 10, "the stand-in to end")
         warm.router.target.start()
         assert stand_in(warm) is None
         assert not answers(warm, OWN)

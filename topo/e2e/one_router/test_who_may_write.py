@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests attacks by a local user without privileges, from inside a running router's namespace.
 
-Where root may do the same, the test also does it as root. So no test passes because its attack is
-ineffective. docs/security.md describes the boundaries.
+Where root is permitted to do the same, the test also does it as root. So no test passes only
+because its attack never works. docs/security.md describes the boundaries.
 """
 
 import errno
@@ -125,11 +125,11 @@ def test_a_strangers_fpm_connection_neither_displaces_zebra_nor_injects(network:
     assert after["refused"] == before["refused"] + 1
     assert after["peer"] == before["peer"]
     assert INJECTED not in prefixes(network)
-    # root may send it, which shows that the frame is effective.
+    # Root may send the frame. This control shows that the frame has an effect.
     attempt(network, INJECT_AND_WAIT, fpm_frame().hex(), user=())
     wait_until(lambda: INJECTED in prefixes(network), 20, "root's route")
     wait_until(lambda: str(status(network)["fpm"]["peer"]).endswith("(user frr)"), 30, "zebra back")
-    wait_until(lambda: INJECTED not in prefixes(network), 30, "what zebra does not name to go")
+    wait_until(lambda: INJECTED not in prefixes(network), 30, "the injected route to be deleted")
 
 
 INJECT_AND_WAIT = """
@@ -170,7 +170,7 @@ def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
 def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> None:
     """Only root can send from port 4500, although the port is not privileged.
 
-    The generated rule bypasses packets from it.
+    The generated rule bypasses packets from that port.
     """
     network.commit("west", outbound=[])
     try:
@@ -250,7 +250,7 @@ def test_the_controller_and_its_keeper_have_one_capability(network: OneRouter) -
     ]
     assert len(keepers) == 1
     threads = [*Path(f"/proc/{pid}/task").iterdir(), *Path(f"/proc/{keepers[0]}/task").iterdir()]
-    assert len(threads) > 3  # the event loop, the native module, the keeper
+    assert len(threads) > 3  # threads of the event loop, the native module and tap_keeper
     for thread in threads:
         lines = (line.split(":", 1) for line in (thread / "status").read_text().splitlines())
         found = {key: value.strip() for key, value in lines}

@@ -153,7 +153,7 @@ class Stream:
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
             number = next(_numbers)
-            self.sent.append(number)  # recorded before it can arrive
+            self.sent.append(number)  # recorded before the packet can arrive
             self._flow.send_number(number)
 
     def wait_for_more(self, packets: int) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine for the commands of a page, with its own network, /run, /var/lib and /etc/frr.
+"""Simulates a machine on which a page's commands run, with its own network, /run, /var/lib and
+/etc/frr.
 
 Programs and sockets have the names that the pages use. All files are in `directory`, where the
 commands run.
@@ -25,7 +26,7 @@ exec sleep infinity
 
 
 class Machine:
-    """The machine. `supervisor` ends its processes."""
+    """Runs commands on the simulated machine. `supervisor` ends its processes."""
 
     def __init__(self, directory: Path, supervisor: Supervisor) -> None:
         self.directory = directory

@@ -11,7 +11,8 @@ from sluice_testkit.process import run
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
-# A pattern for the output of each command. The longest beginning that matches a command applies.
+# Maps the beginning of a command to a pattern for its output. The longest matching beginning
+# applies.
 PRINTS = {
     "sluice show status": r"^synced +yes",
     "sluice show status --check": r"\A\Z",
@@ -55,7 +56,7 @@ def typed(router: P4Router, command: Command) -> str:
 def test_commands_that_look(network: Network, shown: Shown) -> None:
     router = network.p4_router("r1")
     assert router.frr is not None
-    router.frr.start_daemon("bfdd")  # the recipes have BFD, the network's configuration has not
+    router.frr.start_daemon("bfdd")  # the recipes have BFD, the network's configuration does not
     router.frr.configure("bfd", "peer 10.0.1.2 local-address 10.0.1.1 interface eth2", "exit")
     wrong = []
     for command in shown.rest():

@@ -28,8 +28,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def make(machine: Machine, text: str) -> str:
-    """Returns the output of a make command in the checkout, without variables of the calling
-    make.
+    """Returns the output of a make command in the checkout, without the variables of the make
+    process that runs this test.
     """
     kept = {
         name: os.environ[name] for name in ("RUSTUP_HOME", "CARGO_HOME") if name in os.environ

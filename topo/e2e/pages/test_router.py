@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests pages that start a router of their own, from the checkout or from another directory."""
+"""Tests the commands of pages that start their own router, from the checkout or from another
+directory.
+"""
 
 import re
 from collections.abc import Iterator
@@ -29,8 +31,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def pipeline(machine: Machine) -> None:
-    """Links the pipeline's files into the directory of the commands, for pages that use bare
-    names.
+    """Links the pipeline's files into the directory of the commands, for pages that name the files
+    without a directory.
     """
     for name in ("router.json", "router.p4info.txtpb"):
         (machine.directory / name).symlink_to(where.pipeline() / name)
@@ -141,7 +143,7 @@ def test_the_stand_in_for_bmv2_and_ptf(machine: Machine, shown: Shown) -> None:
 
 
 def shown_path(script: str) -> str:
-    """Returns the lines of the stand-in's script that put its directory first on PATH."""
+    """Returns the page's command that puts the stand-in programs first on PATH."""
     found = re.search(r"export PATH=\S+", script)
     assert found is not None
     return found[0]

@@ -2,11 +2,11 @@
 """Checks that policy lets nothing out in clear, with captures on every wire and a list of
 exceptions.
 
-The wires between the routers and t are captured at t's end, so the direction of a frame tells the
-router's frames from frames that a test has sent to the router. A router's frame must be on a list:
-ESP of a known tunnel, ARP, neighbour discovery, IKE, and frames that a test declares as bypassed.
-Any other frame fails the test. The monitor does not search rules. Packets that a test sends onto a
-wire contain the mark FORGED. No host and no engine may receive one. Depends on network.
+The wires between the routers and t are captured at t's end. So the direction of a frame shows
+whether the router or a test has sent the frame. A router's frame must be on a list: ESP of a known
+tunnel, ARP, neighbour discovery, IKE, and frames that a test declares as bypassed. Any other frame
+fails the test. The monitor does not search rules. Packets that a test sends onto a wire contain the
+mark FORGED. No host and no engine may receive such a packet. Depends on network.
 """
 
 from collections.abc import Iterator

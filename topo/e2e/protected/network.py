@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hub and two spokes that protect each other's traffic, with doubles of the ESP engine.
+"""Builds a hub and two spokes that protect each other's traffic, with doubles of the ESP engine.
 
            h2                            Wires, each between a router and t:
             |                              r1-2   from r1 towards spoke 2
@@ -67,7 +67,7 @@ INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
 
 
 def hub_and_spoke() -> Topology:
-    """Returns the topology of the picture above."""
+    """Returns the topology in the picture at the top of this module."""
     hosts = tuple(
         Host(
             f"h{number}",
@@ -91,7 +91,7 @@ def hub_and_spoke() -> Topology:
 
 
 class ProtectedNetwork:
-    """The running network, its engines, and queries to the routers."""
+    """Holds the running network and its engines, and queries the routers."""
 
     def __init__(
         self,
@@ -199,7 +199,8 @@ class ProtectedNetwork:
     ) -> str:
         """Writes a file with an SPD and returns its path.
 
-        The lists have the rules of `first`, then the configured rules (not if `only`).
+        Each list begins with the rules of `first`. The configured rules follow, unless `only` is
+        set.
         """
         config = self.network.p4_router(router).controller.config
         (configured,) = [one for one in config["spds"] if one["name"] == spd]

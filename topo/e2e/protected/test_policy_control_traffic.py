@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests control traffic past an SPD: generated rules pass ND and IKE; BGP and OSPF need a rule.
+"""Tests control traffic of an interface with an SPD. Generated rules admit ND and IKE. BGP and OSPF
+need a configured rule.
 
 r1 runs BGP and OSPF with t, and BGP with r2 behind t. After each test, captures are checked: no
 packet may be in clear that policy protects or discards.
@@ -121,7 +122,7 @@ def test_ike_in_fragments_passes(
 
     The later fragment shows no port.
     """
-    # Without the four zero bytes, it would be ESP on port 4500 (RFC 3948, 2.2).
+    # Without the four zero bytes, the message would be ESP on port 4500 (RFC 3948, 2.2).
     message, answer = (bytes(4) + text * 11 for text in (bytes(range(256)), b"an answer " * 26))
     monitor.allow(lambda seen: seen.is_fragment and seen.source == router)
     with (
@@ -187,7 +188,7 @@ def test_bgp_through_a_protected_interface_needs_its_rule(
 ) -> None:
     """Without a rule, `spd check` warns, the session stays down and no segment leaves.
 
-    With it, it is up.
+    With the rule, the session comes up.
     """
     warned = check(walks, {})
     assert "the BGP session 10.0.12.1 - 10.0.12.2" in warned, warned
@@ -211,7 +212,9 @@ def test_bgp_through_a_protected_interface_needs_its_rule(
 def test_bgp_runs_protected_between_two_routers(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """bgpd's packets leave and arrive by the engine. None is in clear between the routers."""
+    """bgpd's packets leave and arrive by the engine. No packet of bgpd is in clear between the
+    routers.
+    """
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
     at_hub = {
@@ -232,7 +235,10 @@ def test_bgp_runs_protected_between_two_routers(
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """Without a rule, no hello leaves and none is accepted. With it, the adjacency comes up."""
+    """Without a rule, no hello leaves and none is accepted.
+
+    With the rule, the adjacency comes up.
+    """
     t = walks.network.routers["t"].frr
     with Capture(walks.place("r1"), "eth3") as on_the_tap:
         on_the_tap.wait_for(is_hello, 10, "hello of r1's ospfd")
@@ -246,7 +252,9 @@ def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, monitor: LeakMoni
     with walks.amended("r1", "to-spoke3", first):
         wait_until(lambda: "Full" in t.vtysh("show ip ospf neighbor"), 30, "the adjacency")
     assert monitor.sent("r1-3", is_hello)
-    wait_until(lambda: "Full" not in t.vtysh("show ip ospf neighbor"), 20, "it to go down again")
+    wait_until(
+        lambda: "Full" not in t.vtysh("show ip ospf neighbor"), 20, "the adjacency to go down again"
+    )
 
 
 def is_bgp(frame: Frame) -> bool:

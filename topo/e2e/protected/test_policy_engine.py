@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests protected traffic end to end: three routers with an ESP engine each, captures on every
-wire.
+"""Tests protected traffic end to end, through three routers with an ESP engine each. Captures are
+on every wire.
 
 The tests cover protected packets in transit, from the router, for the router and through the hub,
-and packets without an engine. After each test, captures are checked: no packet may be in clear that
-policy protects or discards.
+and packets while no engine runs. After each test, captures are checked: no packet may be in clear
+that policy protects or discards.
 """
 
 import socket
@@ -73,7 +73,10 @@ def test_what_the_router_itself_sends_is_protected(
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """The packet's source is the address of the protected interface. No rule names that address."""
+    """Discards the router's own packets if no rule names their source.
+
+    Their source is the address of the protected interface.
+    """
     h2 = walks.host("h2").address(version)
     before = sum(discarded(walks))
     seen = walks.ping(walks.place("r1"), h2, count=5, options=SOON)
@@ -272,7 +275,7 @@ def test_an_engine_port_without_link_leaks_nothing(
 def test_a_switch_without_the_engine_s_port_leaks_nothing(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Without the engine's port in the switch, packets drop.
+    """If the switch has no engine port, it drops packets that need the engine.
 
     The link of the engine's device stays up.
     """
@@ -292,7 +295,7 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(
         assert monitor.esp("r1-2") == 0
     finally:
         walks.switch_ctl("r1", "add-port", f"{ENGINE_PORT}@port9")
-    wait_until(lambda: not problem(), 20, "the engine again")
+    wait_until(lambda: not problem(), 20, "the problem with the engine to end")
     wait_until(
         lambda: walks.ping(h1.namespace, h2.address(4), count=1).received, 20, "the tunnel again"
     )
@@ -323,7 +326,9 @@ def refused_lies(walks: ProtectedNetwork) -> int:
 def test_esp_inside_of_esp_is_not_opened_again(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """A decrypted packet that is ESP is not decrypted again. No rule admits it, with any SPI."""
+    """A decrypted packet that is ESP is not decrypted again. No rule admits such a packet, with any
+    SPI.
+    """
     inner = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"twice")
     twice = seal(TUNNEL[21], 9002, seal(TUNNEL[21], 9001, inner))
     before = refused_lies(walks)

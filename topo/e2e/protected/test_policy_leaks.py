@@ -100,7 +100,7 @@ def test_a_small_first_fragment_does_not_free_the_rest(
 ) -> None:
     """A first fragment of eight bytes holds the ports.
 
-    The later fragments are protected like it.
+    The later fragments are protected like the first.
     """
     datagram = ipv4(H1, H2, UDP, udp(7100, 7100, FORGED * 30), identification=0x7100)
     parts = in_fragments(datagram, 8)
@@ -108,7 +108,7 @@ def test_a_small_first_fragment_does_not_free_the_rest(
     before = len(engine.encrypted)
     from_h1(walks, *parts[1:40], parts[0])
     wait_until(lambda: len(engine.encrypted) - before == 40, 10, "forty fragments protected")
-    engine.encrypted.clear()  # the monitor would take their contents for forged
+    engine.encrypted.clear()  # otherwise the monitor would report the FORGED mark in them
 
 
 def test_refused_packets_are_in_the_audit_log(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests single packets past an SPD: fragments, ICMP errors, options, forgeries, ESP.
+"""Tests single packets at an interface with an SPD: fragments, ICMP errors, options, forgeries,
+ESP.
 
 The network and the captures are those of test_policy_engine.py. After each test, captures are
 checked: no packet may be in clear that policy protects or discards.
@@ -109,7 +110,7 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(
 def test_fragments_of_what_is_protected_are_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """In any order of arrival, no fragment leaves by `open`, although a later one shows no port."""
+    """In any order of arrival, no fragment leaves by `open`. Later fragments show no port."""
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
     with listener(walks.host("h2").namespace, SITE_PORT) as waiting:
@@ -176,7 +177,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
     before = refused()
     for kind, code in ((3, 4), (3, 1), (11, 0)):
         from_t(walks, ipv4("10.0.12.2", H1, ICMP, icmp(kind, code, 576, about)))
-    wait_until(lambda: refused() - before == 3, 10, "three refused")
+    wait_until(lambda: refused() - before == 3, 10, "three packets to be refused")
     assert not walks.flows("r1", direction="inbound", protocol=ICMP, source="10.0.12.2")
 
 
@@ -207,7 +208,10 @@ def test_a_packet_with_options_is_protected_with_them(
 def test_more_options_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Packets with forty options are searched each time, never cached, and protected."""
+    """The controller searches the rules for every packet with forty options.
+
+    Such packets are protected and never cached.
+    """
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
     from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
     wait_until(lambda: len(walks.engines["r2"].decrypted) == 3, 10, "three packets at r2")
@@ -227,8 +231,10 @@ def test_a_source_route_is_dropped_by_name_wherever_it_stands(
     first, hidden = route + NO_OPERATION, NO_OPERATION * 17 + route
     switch, own = walks.drops("r1", "SOURCE_ROUTE"), dropped_source_routes(walks)
     from_h1(walks, *(echo_request(H1, H2, FORGED, options=options) for options in (first, hidden)))
-    wait_until(lambda: walks.drops("r1", "SOURCE_ROUTE") - switch == 1, 10, "one by the switch")
-    wait_until(lambda: dropped_source_routes(walks) - own == 1, 10, "one by the controller")
+    wait_until(
+        lambda: walks.drops("r1", "SOURCE_ROUTE") - switch == 1, 10, "one drop by the switch"
+    )
+    wait_until(lambda: dropped_source_routes(walks) - own == 1, 10, "one drop by the controller")
 
 
 def dropped_source_routes(walks: ProtectedNetwork) -> int:
@@ -239,9 +245,9 @@ def dropped_source_routes(walks: ProtectedNetwork) -> int:
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Packets with eight extension headers are searched each time.
+    """The controller searches the rules for every packet with eight extension headers.
 
-    The rule matches the protocol behind.
+    The rule matches the protocol behind these headers.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
     ends = h1.address(6), h2.address(6)
@@ -293,7 +299,9 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 def test_a_forged_shim_on_a_front_port_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
-    """Drops a forged shim: from outside marked as decrypted, from inside marked as encrypted."""
+    """Drops forged shims: from outside with the mark decrypted, from inside with the mark
+    encrypted.
+    """
     before = walks.drops("r1", "FORGED_SHIM")
     shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
     macs = bytes.fromhex((R1_TO_T + ELSEWHERE).replace(":", ""))
@@ -342,9 +350,10 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller searches the first clear packet; the others hit the cached verdict.
+    """The controller searches the rules for the first clear packet. The others hit the cached
+    verdict.
 
-    All are dropped.
+    All packets are dropped.
     """
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy between zebra and the FPM server that can cut the connection inside a message.
+"""Runs a proxy between zebra and the FPM server, which can cut the connection inside a message.
 
 The proxy runs in a thread of the test, with its sockets in the router's namespace. Only zebra sends
 messages, so only one direction is parsed. An FPM message begins with version, type and length.

@@ -5,8 +5,9 @@
 
 The network is that of the restart proofs, with four BFD sessions between r1 and its neighbours. One
 session sends every 50 ms and cannot time out: its packets measure the silence on the neighbour's
-link and on r1's host interface. The other sessions have three times 100, 300 and 500 ms; FRR counts
-how often they go down. The program prints one JSON object; there is no pass or fail.
+link and on r1's host interface. The other sessions send every 100, 300 and 500 ms and time out
+after three intervals. FRR counts how often they go down. The program prints one JSON object and
+does not judge the result.
 """
 
 import argparse
@@ -33,7 +34,9 @@ KILLS = 20
 
 
 class Session(NamedTuple):
-    """A BFD session of r1. `interface` is r1's interface; the neighbour's is eth1."""
+    """Describes a BFD session of r1. `interface` is r1's interface; the neighbour's interface is
+    eth1.
+    """
 
     neighbor: str
     interface: str
@@ -86,7 +89,7 @@ def peers(frr: Frr) -> list[dict[str, Any]]:
 
 
 def falls(network: Restarts, session: Session) -> int:
-    """Returns how often an end has reported the session down."""
+    """Returns how often the session went down, as counted by the end that saw most failures."""
     counts = [0]
     for frr in (network.router.frr, network.transit[session.neighbor].frr):
         for one in frr.json("show bfd peers counters json"):
@@ -154,8 +157,12 @@ def measure(network: Restarts, kills: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measures and prints the result."""
-    parser = argparse.ArgumentParser(prog="measure_bfd", description="BFD over controller kills")
-    parser.add_argument("--kills", type=int, default=KILLS)
+    parser = argparse.ArgumentParser(
+        prog="measure_bfd", description="Measures BFD while the controller is killed and restarted"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=KILLS, help=f"number of kills (default: {KILLS})"
+    )
     arguments = parser.parse_args()
     with Lab() as lab, ExitStack() as stack:
         network = Restarts(lab, stack)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One P4 router with some thousand BGP routes over two neighbours, and traffic on these routes.
+"""Builds a P4 router with some thousand BGP routes over two neighbours, and traffic on these
+routes.
 
                    port2 +----+
               .----------| t1 |----------.
@@ -7,10 +8,10 @@
               '----------| t2 |----------'
                    port3 +----+
 
-r1, t1 and t2 and their files are those of the two-site topology. This module adds routes of many
-lengths, which t1, t2 or both announce. A route that both announce has two equal next hops. Some
-routes are more specific than others. BGP uses graceful restart. zebra reaches the controller
-through a proxy (`fpm_cutter`).
+r1, t1 and t2 and their files are those of the two-site topology. This module adds routes with many
+prefix lengths. Each route is announced by t1, by t2, or by t1 and t2. A route from t1 and t2 has
+two equal next hops. Some routes are more specific than others. BGP uses graceful restart. zebra
+reaches the controller through a proxy (`fpm_cutter`).
 """
 
 import os
@@ -67,7 +68,7 @@ FAR = {
 
 @dataclass(frozen=True)
 class Announced:
-    """A prefix, and the neighbours that announce it."""
+    """Holds a prefix and the neighbours that announce it."""
 
     prefix: Prefix
     by: tuple[str, ...]
@@ -79,7 +80,9 @@ def subnets(network: Prefix, length: int) -> Iterator[Prefix]:
 
 
 def announced(version: int) -> Iterator[Announced]:
-    """Yields the routes of one IP version. Both neighbours announce half of them."""
+    """Yields the routes of one IP version. Half of these routes are announced by t1 and also by
+    t2.
+    """
     length, count = BLOCKS[version]
     blocks = subnets(ip_network(RANGES[version]), length)
     for at, block in zip(range(count), blocks, strict=False):
@@ -106,7 +109,9 @@ def destinations(version: int) -> list[str]:
 
 
 def transit_config(router: Router) -> str:
-    """Returns a transit router's configuration without the sessions to r2, which h2 replaces."""
+    """Returns a transit router's configuration without the sessions to r2, since this network has
+    no r2.
+    """
     far = tuple(f"neighbor {address} " for address in FAR[router.name].values())
     lines = router.frr_config().splitlines()
     text = "\n".join((*(line for line in lines if not line.strip().startswith(far)), ""))
@@ -130,7 +135,7 @@ def age(entry: dict[str, Any]) -> float:
 
 
 class Restarts:
-    """The network, running."""
+    """Holds the running network."""
 
     def __init__(self, lab: Lab, stack: ExitStack) -> None:
         places = {name: lab.namespace(name) for name in ("h1", "h2", "r1", "t1", "t2")}
@@ -190,7 +195,7 @@ class Restarts:
                 self.change(name, version, "add", list(own))
             router.start()
         self.router.start()
-        wait_until(lambda: not unestablished(self.router), 60, "BGP", interval=0.2)
+        wait_until(lambda: not unestablished(self.router), 60, "all BGP sessions", interval=0.2)
         wait_until(self.complete, 60, "zebra to have all routes", interval=0.2)
         self.wait_until_equal()
 
@@ -252,7 +257,9 @@ class Restarts:
             known |= set(self.router.frr.json("show ipv6 route json"))
             return names <= known if present else not names & known
 
-        wait_until(seen, 30, "zebra to have them" if present else "zebra to forget them")
+        wait_until(
+            seen, 30, "zebra to have the routes" if present else "zebra to delete the routes"
+        )
 
     def wait_until_equal(self, deadline: float = 30.0) -> None:
         """Waits until the switch equals zebra's RIB, entry by entry."""

@@ -4,8 +4,8 @@
     python read_tables.py ADDRESS P4INFO
 
 The output is one JSON object. For each table it has a list of entries: `match` and `params` by P4
-name, values in hexadecimal, prefix lengths under `length`. It also has the members of the next-hop
-selector's groups. The program decodes entries with P4Info only and shares no code with the
+name, values in hexadecimal, prefix lengths under `length`. The object also has the members of the
+next-hop selector's groups. The program decodes entries with P4Info only and shares no code with the
 controller.
 """
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a switch's tables with zebra's RIB and the kernel's neighbours, prefix by prefix.
 
-Both are converted to a mapping from prefixes to targets. A target is a set of `Leg`s with their
-shares, or the name of a drop. There are three sources, none of them the controller: the RIB from
-vtysh, the kernel's neighbours, and the switch, read by a separate P4Runtime client (`read_tables`).
+The module converts the tables and the RIB to mappings from prefixes to targets. A target is a set
+of `Leg`s with their shares, or the name of a drop. No data come from the controller. vtysh prints
+the RIB, the kernel lists its neighbours, and a separate P4Runtime client reads the switch
+(`read_tables`).
 """
 
 import json
@@ -25,7 +26,7 @@ Prefix = IPv4Network | IPv6Network
 
 
 class Leg(NamedTuple):
-    """A port and the neighbour's MAC address. The address is GLEAN for a connected prefix."""
+    """Holds a port and the neighbour's MAC address. The address is GLEAN for a connected prefix."""
 
     port: int
     neighbor: str
@@ -42,7 +43,7 @@ def route_target(shares: Mapping[Leg, int]) -> RouteTarget:
 
 
 class Tables:
-    """One P4 router's tables: as the switch holds them, and as they should be.
+    """Holds one P4 router's tables, as they are in the switch and as they should be.
 
     `ports` maps interface names to ports. The kernel of `place` has the neighbours' MAC addresses.
     """

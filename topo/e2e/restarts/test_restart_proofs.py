@@ -53,7 +53,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 @dataclass
 class Record:
-    """The results of all restarts of one part."""
+    """Collects the results of all restarts of one part."""
 
     part: str
     restarts: int = 0
@@ -131,7 +131,7 @@ def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
         network.wait_until_equal()
     finally:
         place.run("ip", "route", "del", str(prefix))
-    wait_until(network.complete, 60, "BGP, should it have missed the controller", interval=0.2)
+    wait_until(network.complete, 60, "zebra to have all routes of BGP", interval=0.2)
     network.wait_until_equal()
 
 
@@ -172,7 +172,7 @@ def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
 
     def kill(_: int, __: list[UdpFlows]) -> None:
         network.restart_neighbor("t1")
-        wait_until(lambda: not unestablished(network.router), 60, "BGP", interval=0.2)
+        wait_until(lambda: not unestablished(network.router), 60, "all BGP sessions", interval=0.2)
         wait_until(network.complete, 60, "zebra to have all routes again", interval=0.2)
 
     survive(network, record, kill)
@@ -182,7 +182,7 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
     """No packet is lost while bgpd is gone, because zebra keeps bgpd's routes.
 
     A new bgpd 8.4.4 reports that it has announced all routes before it has learned any. So zebra
-    drops them from its RIB until it learns them again.
+    drops the routes from its RIB until bgpd learns them again.
     """
     record = Record("bgpd")
     for _ in restarts("bgpd"):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the stand-in, which answers for the router while the controller is gone.
 
-ARP, neighbour discovery and pings of the router's addresses are answered. BFD of three times 100 ms
-and BGP stay up over several kills. When the controller is back, the stand-in has ended.
+ARP, neighbour discovery and pings of the router's addresses are answered. BFD sessions with a
+timeout of 300 ms and BGP sessions stay up over several kills. When the controller is back, the
+stand-in has ended.
 """
 
 import sys
@@ -73,7 +74,7 @@ def test_the_router_answers_while_its_controller_is_gone(network: Restarts) -> N
     t1 = network.transit["t1"].namespace
     for _ in range(KILLS):
         network.controller.kill()
-        wait_until(lambda: stand_in(network) is not None, 5, "somebody to stand in")
+        wait_until(lambda: stand_in(network) is not None, 5, "a stand-in to run")
         with Capture(t1, "eth1", lambda frame: frame.destination_port == BFD_PORT) as link:
             for own in OWN.values():
                 link.wait_for(

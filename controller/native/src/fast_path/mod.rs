@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`rules`] decides by tables that Python sets and updates. Python gets all frames that the tables
-//! do not cover. The fast path itself refuses no frame.
+//! do not cover. A full queue drops frames, but no rule of the fast path refuses a frame.
 //!
 //! Python may need to know which packets were delivered to the host. The fast path then queues a
 //! copy of each such packet ([`FastPath::told`]). This queue is bounded. If the queue is full, the
@@ -71,7 +71,7 @@ pub enum Sent {
     Refused,
 }
 
-/// Counts one frame of a TAP as waiting for the switch. Dropping the value ends the count.
+/// Counts one frame of a TAP as waiting for the switch. Dropping the value decreases the count.
 #[derive(Debug)]
 pub struct Place(Arc<AtomicUsize>);
 
@@ -104,7 +104,7 @@ pub struct Counters {
     pub to_host: AtomicU64,
     /// Frames that the host refused.
     pub to_host_refused: AtomicU64,
-    /// Packets that Python handled because the queue of copies was full.
+    /// Packets for the host that were passed to Python because the queue of copies was full.
     pub to_host_untold: AtomicU64,
 }
 
@@ -344,7 +344,7 @@ pub(crate) mod tests {
     const TOLD: usize = 3;
     const TOLD_OF_ONE_REASON: usize = 2;
 
-    /// Counts a waiting frame in `waiting`, and returns the value that ends the count.
+    /// Counts a frame as waiting in `waiting`. Dropping the returned value decreases the count.
     pub(crate) fn a_place(waiting: &Arc<AtomicUsize>) -> Place {
         waiting.fetch_add(1, Relaxed);
         Place(Arc::clone(waiting))

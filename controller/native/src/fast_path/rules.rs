@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides which frames pass without Python, by tables that Python sets. Does no I/O.
 //!
-//! A decision says how the frame passes. The decision `None` means that Python must handle the
-//! frame. This module refuses no frame, so only Python counts refusals.
+//! A decision has the destination and the metadata of a frame that passes. The decision `None`
+//! means that Python must handle the frame. This module refuses no frame, so only Python counts
+//! refusals.
 //!
 //! The decision depends on the tables, and on fields that are equal in all unfragmented packets of
 //! a flow. So until the tables change, all packets of a flow take the same path and stay in order.
@@ -31,14 +32,14 @@ pub struct Rules {
     pub protocols: HashSet<u8>,
     /// Protocol and type of the ICMP messages that the host may send. ICMP errors are not listed.
     pub icmp: HashSet<(u8, u8)>,
-    /// UDP ports that the fast path leaves to Python. Applies to source and destination ports of
-    /// the host's packets.
+    /// UDP ports that the fast path leaves to Python. This applies to the source port and the
+    /// destination port of the host's packets.
     pub withheld_ports: HashSet<u16>,
     /// UDP port ranges that the host may use for packets that it sends in a VRF other than the
     /// default VRF.
     pub vrf_ports: Vec<Ports>,
     /// Protocols other than UDP that the host may receive and send in a VRF other than the default
-    /// VRF.
+    /// VRF. Their answers have the request's destination as their source.
     pub answered_in_place: HashSet<u8>,
     /// Destination UDP ports of packets that the host may receive in a VRF other than the default
     /// VRF.
@@ -57,7 +58,7 @@ pub struct Interfaces {
     pub taps: HashMap<u32, Tap>,
     /// Ifindex of the TAP for each layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
-    /// Addresses by VRF. Lists only addresses that the router has in this VRF and in no other.
+    /// The router's addresses by VRF. An address that several VRFs have is in no list.
     pub sources: HashMap<u32, HashSet<IpAddr>>,
 }
 

@@ -71,7 +71,7 @@ impl Framer {
     /// Moves the payloads of all complete frames to `frames`, in order.
     ///
     /// # Errors
-    /// The first malformed header, after the frames before it were moved.
+    /// The first malformed header. The frames before this header were moved.
     pub fn frames(&mut self, frames: &mut Vec<Bytes>) -> Result<(), FramingError> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 /// Time in seconds after which the level has decayed by half.
 const HALF_LIFE: f64 = 0.02;
-/// Level, in bytes, above which a table transfer is assumed. About 8,000 routes per second for some
-/// time exceed it, and so do 220 routes at once.
+/// Level, in bytes, above which a table transfer is assumed. A steady rate of about 8,000 routes
+/// per second exceeds this level, and so do 220 routes at once.
 const BULK: f64 = 16.0 * 1024.0;
 
 /// Measures the receive rate of a connection. The level is the number of received bytes, with

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the FPM server, which accepts zebra's connections and queues whole frames for Python.
 //!
-//! Each read of a socket wakes Python once, for ten routes or for a thousand. So while a table is
-//! transferred, the server pauses between reads ([`Pace`]), which makes the reads fewer and larger.
+//! Each read of a socket wakes Python once, whether it has ten routes or a thousand. So while a
+//! table is transferred, the server pauses between reads ([`Pace`]): then the reads are fewer and
+//! larger.
 //!
 //! The server drops no frame. Queued frames hold permits of a byte budget. When the permits are
 //! used up, the server stops reading until Python has polled, so TCP slows zebra down.
@@ -106,7 +107,7 @@ struct Shared {
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// Set to true once: the server then stops.
+    /// Set to true when the server must stop.
     stop: watch::Sender<bool>,
 }
 

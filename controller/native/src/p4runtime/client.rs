@@ -242,7 +242,7 @@ impl Client {
         self.call(token, Method::Ports, Bytes::new())
     }
 
-    /// Asks sluice-switch to simulate a packet that arrives on a port. Other targets answer
+    /// Asks sluice-switch for a dry run of a packet that arrives on a port. Other targets answer
     /// UNIMPLEMENTED.
     ///
     /// # Errors
@@ -328,7 +328,7 @@ impl Client {
         })
     }
 
-    /// Returns an error if the session has ended. The queues alone do not show this, because they
+    /// Returns an error if the session has ended. The state of the queues does not show this: they
     /// close later, when the connection is dropped.
     fn check_open(&self) -> Result<(), ClientError> {
         let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
@@ -355,7 +355,7 @@ fn check(options: &Options) -> Result<(), ClientError> {
         return refuse("a queue limit of 0 holds nothing: use 1 or more".to_owned());
     }
     if options.request_timeout.is_zero() {
-        return refuse("a request timeout of 0 refuses every answer: use more".to_owned());
+        return refuse("with a request timeout of 0 every request fails: use more".to_owned());
     }
     check_election_id(options.election_id)
 }

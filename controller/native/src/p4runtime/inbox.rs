@@ -33,7 +33,7 @@ pub enum Event {
     Connected,
     /// Result of an arbitration. This client or another client may have caused it.
     Arbitration {
-        /// OK if this client is primary. Otherwise the reason.
+        /// OK if this client is primary. Otherwise the reason why it is not.
         status: Code,
         /// Highest election id that the switch knows, as (high, low).
         election_id: Option<(u64, u64)>,

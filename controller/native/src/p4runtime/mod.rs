@@ -7,7 +7,8 @@
 //! * packet-ins and packet-outs ([`packet`], for the fast path),
 //! * the kind of a stream message ([`stream`]),
 //! * the errors of single updates of a Write ([`status`]),
-//! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and rehearsals ([`rehearsal`]).
+//! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and dry runs of packets
+//!   ([`rehearsal`]).
 //!
 //! [`inbox`] queues events for Python. [`outlet`] connects the session to the fast path. [`target`]
 //! parses the server's address, [`session`] runs the connection, and [`client`] is Python's handle.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connects a session to the fast path. Sends its packet-outs, and passes packet-ins to it.
+//! Connects a session to the fast path. Queues packet-outs of the fast path, and passes packet-ins
+//! to the fast path.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
@@ -66,7 +67,7 @@ impl Switch for Outlet {
 #[derive(Debug)]
 pub(super) struct Inlet {
     path: Arc<FastPath>,
-    /// Layout of packet-ins. While it is `None`, the inbox handles packet-ins.
+    /// Layout of packet-ins. While the layout is `None`, the inbox handles packet-ins.
     layout: Mutex<Option<Arc<Layout>>>,
 }
 

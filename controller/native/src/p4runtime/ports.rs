@@ -20,7 +20,7 @@ pub struct SwitchPorts {
 /// Decodes a serialized `ListPortsResponse`.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a valid message of this type.
 pub fn decode(response: &[u8]) -> Result<SwitchPorts, DecodeError> {
     let ListPortsResponse { ports, cpu_port } = ListPortsResponse::decode(response)?;
     Ok(SwitchPorts {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes and decodes the request to simulate a packet, which sluice-switch serves at its
-//! P4Runtime address.
+//! Encodes requests for the dry run of a packet, and decodes the answers. sluice-switch serves these
+//! requests at its P4Runtime address.
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
@@ -10,7 +10,7 @@ use super::proto::sluice::admin::v1::{RehearseRequest, TraceResponse};
 /// gRPC method, which only sluice-switch implements.
 pub(super) const REHEARSE: &str = "/sluice.admin.v1.Admin/Rehearse";
 
-/// One step of a simulated packet: kind, name of the object, and details as (name, value).
+/// One step of a dry run: kind, name of the object, and details as (name, value).
 pub type Step = (String, String, Vec<(String, String)>);
 
 /// Encodes a `RehearseRequest`.
@@ -22,7 +22,7 @@ pub(super) fn encode(port: u32, packet: &[u8]) -> Bytes {
 /// Decodes a serialized `TraceResponse`.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a valid message of this type.
 pub fn decode(response: &[u8]) -> Result<Vec<Step>, DecodeError> {
     let trace = TraceResponse::decode(response)?;
     let steps = trace.lines.into_iter().map(|line| {

@@ -9,9 +9,9 @@
 //!
 //! The session ends when the client or the switch ends the stream. A session never reconnects.
 //!
-//! If Python is too slow, reads slow down: their parts hold permits, and HTTP/2 flow control stops
-//! the switch. All stopped reads together cannot fill the connection's window, so packet-ins still
-//! pass.
+//! If Python is too slow, reads slow down: queued parts of reads hold permits. Without a free
+//! permit, HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
+//! connection's window, so packet-ins still pass.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -163,8 +163,8 @@ pub(super) struct Work {
     pub(super) session_end: oneshot::Sender<Infallible>,
 }
 
-/// Runs the session until it ends or is stopped. The session is stopped if `stop` becomes true, or
-/// if the sender of `stop` is dropped.
+/// Runs the session until it ends or is stopped. It is stopped when `stop` becomes true, or when the
+/// sender of `stop` is dropped.
 pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiver<bool>) {
     let status = tokio::select! {
         _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),

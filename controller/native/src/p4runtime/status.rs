@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decodes the errors of a failed Write. gRPC sends a `google.rpc.Status` as
-//! `grpc-status-details-bin`. It has one `p4.v1.Error` for each update, in order (P4Runtime 1.5,
-//! section 9.3).
+//! `grpc-status-details-bin`. This status has one `p4.v1.Error` for each update, in order
+//! (P4Runtime 1.5, section 9.3).
 
 use prost::Message;
 

@@ -54,7 +54,7 @@ impl P4RuntimeClient {
         let request_timeout = Duration::try_from_secs_f64(request_timeout)
             .map_err(|error| PyValueError::new_err(format!("request_timeout: {error}")))?;
         if tls.is_none() && server_name.is_some() {
-            let problem = "server_name says whom TLS must meet: give tls too";
+            let problem = "server_name applies to TLS only: give tls too";
             return Err(PyValueError::new_err(problem));
         }
         let role = role_of(role, packets_only)?;
@@ -206,7 +206,7 @@ fn role_of(
     });
     match name {
         None if bounds.is_some() => Err(PyValueError::new_err(
-            "packets_only bounds a role: give role too",
+            "packets_only applies to a role only: give role too",
         )),
         name => Ok(name.map(|name| Role { name, bounds })),
     }
@@ -284,7 +284,7 @@ fn rehearsal_tuple<'py>(
     let told = rehearsal::decode(response).unwrap_or_else(|error| {
         (code, message) = (
             tonic::Code::Internal as i32,
-            format!("the switch's rehearsal: {error}"),
+            format!("the answer to a dry run cannot be decoded: {error}"),
         );
         Vec::new()
     });
@@ -304,7 +304,7 @@ fn ports_tuple<'py>(
     let told = ports::decode(response).unwrap_or_else(|error| {
         (code, message) = (
             tonic::Code::Internal as i32,
-            format!("the switch's ports: {error}"),
+            format!("the list of the switch's ports cannot be decoded: {error}"),
         );
         SwitchPorts::default()
     });

@@ -36,7 +36,7 @@ impl TapSet {
         let fast_path = fast_path.map(|path| Arc::clone(&path.0));
         if rests && fast_path.is_none() {
             return Err(PyValueError::new_err(
-                "a TapSet without a fast path would rest for ever",
+                "rests needs a fast path, which ends the rest: give fast_path too",
             ));
         }
         set::TapSet::new(queue_limit, fast_path, rests)

@@ -85,8 +85,8 @@ impl Memo {
         self.texts.clear();
     }
 
-    /// Learns the number of a text. `data` has a message with this text, at `offset`, with `length`
-    /// bytes. Returns false if the position of the prefix in the message is unusual, so that the
+    /// Learns the number of a text. `data` has a message of `length` bytes with this text at
+    /// `offset`. Returns false if the position of the prefix in the message is unusual. Such a
     /// message cannot be decoded here.
     pub fn learn(&mut self, data: &[u8], offset: usize, length: usize, text: u32) -> bool {
         let Some((kind, message)) = header(data, offset).and_then(|(found, kind)| {

@@ -2,13 +2,13 @@
 //! Implements an ordered set of records. Like `popitem` of a Python dictionary, [`Queue::pop`]
 //! returns the newest record first.
 //!
-//! [`Queue::push`] returns the place of a record, which the caller stores with the record. Place 0
-//! means that the record is not queued. Removing a record from the middle leaves a gap. The caller
-//! should close the gaps when they outnumber the records.
+//! [`Queue::push`] returns the place of a record: its position in the queue, which the caller stores
+//! with the record. Place 0 means that the record is not queued. Removing a record from the middle
+//! leaves a gap. The caller should close the gaps when they outnumber the records.
 
 /// Marks a gap in the list of record numbers.
 const GAP: u32 = u32::MAX;
-/// Largest number of gaps that are never worth closing.
+/// Number of gaps that are tolerated in addition to one gap for each record.
 const FEW: usize = 1024;
 
 /// Record numbers in the order of arrival. The newest is at the end.

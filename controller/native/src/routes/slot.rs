@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores a prefix of one VRF in 24 bytes.
+//! Implements the type of a prefix in a VRF. A value takes 24 bytes.
 
 /// Size of an IPv4 address in octets.
 pub const IPV4: u8 = 4;

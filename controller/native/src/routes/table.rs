@@ -6,9 +6,9 @@
 //! - desired target: the target that the switch should have
 //! - installed target: the target that the switch has
 //!
-//! An *entry* is the set of next hops that equal routes share. A *target* is what the switch does
-//! with packets. The values are numbers of entries or targets, and 0 means none. Python maps the
-//! numbers to objects.
+//! An *entry* is the set of next hops that equal routes share. A *target* is the next hop, group or
+//! drop action of the switch to which a route leads. The values are numbers of entries or targets,
+//! and 0 means none. Python maps the numbers to objects.
 //!
 //! A record is freed when all its values are 0. A caller that uses a record number in several calls
 //! must pin the record.
@@ -20,7 +20,7 @@ use super::queue::Queue;
 use super::runs::Meaning;
 use super::slot::{IPV4, IPV6, Slot};
 
-/// Limit of records that one step of a walk visits. A step may skip most of them.
+/// Limit of records that one step of a walk visits. The step may skip most of these records.
 const LOOKED_AT: usize = 4096;
 /// Limit of visited records for steps that only compare two numbers and usually skip the record.
 /// Such a step takes about 0.2 ms.
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// Returns prefixes that have a route of the routing daemon or of the router's own links. The
-    /// prefixes are in order, and the first is after `after`.
+    /// prefixes are in order, and all of them come after `after`.
     ///
     /// Returns at most `limit` prefixes, or fewer if many records were skipped. The second value is
     /// `after` for the next call, or `None` at the end.
@@ -192,7 +192,7 @@ impl Table {
         }
     }
 
-    /// Sets the target of a prefix in this column. Target 0 removes it. Returns the previous
+    /// Sets the target of a prefix in this column. Target 0 removes the target. Returns the previous
     /// target.
     pub fn set(&mut self, slot: Slot, column: Column, target: u32) -> u32 {
         let number = match target {
@@ -424,7 +424,7 @@ impl Table {
             .map_or(0, |number| self.records[number as usize].entry)
     }
 
-    /// Sets the entry of a prefix. Entry 0 removes it. Returns the previous entry.
+    /// Sets the entry of a prefix. Entry 0 removes the entry. Returns the previous entry.
     pub fn set_entry(&mut self, slot: Slot, entry: u32) -> u32 {
         let number = match entry {
             0 => match self.find(&slot) {

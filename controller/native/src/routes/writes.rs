@@ -51,8 +51,8 @@ impl Batch {
     }
 }
 
-/// Pinned records that were taken from a queue. Python has not decided yet whether they may be
-/// written.
+/// Pinned records that were taken from a queue. Python has not decided yet whether these records may
+/// be written.
 #[derive(Debug, Default)]
 pub struct Taken {
     numbers: Vec<u32>,
@@ -75,7 +75,7 @@ pub struct Sorted {
 
 impl Table {
     /// Takes at most `limit` records from a queue. Moves records with a write in flight to
-    /// `postponed`, and keeps them pinned. Drops records that need no write any more.
+    /// `postponed`, and keeps these records pinned. Drops records that no longer need a write.
     pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());

@@ -74,8 +74,8 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Takes over an open queue of the TAP with this name and ifindex. Attaches the queue, and
-    /// changes nothing else.
+    /// Takes over an open queue of the TAP with this name and ifindex. Attaches the queue, but does
+    /// not change the TAP's MTU, MAC or state.
     ///
     /// # Errors
     /// `NotFound` if no interface has this name, or if the interface has another ifindex. Otherwise
@@ -233,8 +233,8 @@ impl Tap {
         self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
-    /// Sets the MAC only if it differs. The kernel flushes the interface's neighbours whenever the
-    /// MAC is set.
+    /// Sets the MAC if it differs from the present MAC. Each time the MAC is set, the kernel flushes
+    /// the interface's neighbours.
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
         let mut request = request(&self.name)?;
         self.ask(libc::SIOCGIFHWADDR, &mut request, "reading the MAC")?;

@@ -170,7 +170,7 @@ impl TapSet {
         self.insert(Tap::create(name, mtu, mac, persist, queue)?, base)
     }
 
-    /// Adds an existing TAP, of which `queue` is an open queue (see [`Tap::join`]).
+    /// Adds an existing TAP. `queue` is an open queue of this TAP (see [`Tap::join`]).
     ///
     /// # Errors
     /// Errors of [`Tap::join`]. `NotConnected` if the set is closed.

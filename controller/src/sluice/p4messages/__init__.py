@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Runtime's messages: finsy's generated modules, without the rest of finsy.
+"""Provides P4Runtime's messages: finsy's generated modules, without the rest of finsy.
 
-Importing `finsy` itself brings its whole client in, with gRPC and gNMI. None of that is used here,
-and the controller's start, during which nobody answers BFD, would take a sixth longer. So this
-package has finsy's folder of generated modules as its own path.
+Importing `finsy` itself also imports its whole client, with gRPC and gNMI. The controller uses none
+of these, and its start would take a sixth longer. During the start, no process answers BFD. So this
+package uses finsy's folder of generated modules as its own path.
 """
 
 from importlib.util import find_spec

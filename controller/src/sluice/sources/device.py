@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates and inspects network devices by name (netdevice(7)), and claims them for a controller.
 
-A claim is a locked file in a directory that only its owner may enter. The name of an abstract
-socket would not do: any local user could bind it, and so keep a controller from starting.
+A claim is a locked file in a directory that only its owner may enter. An abstract socket cannot
+serve as a claim: any local user could bind its name and so keep a controller from starting.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
 IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
 MAKINGS = 20
-"""Maximum number of attempts to create a TAP that other users open before its owner is set."""
+"""Maximum number of attempts to create a TAP. An attempt fails if another user opens the TAP before
+its owner is set."""
 CLOSING_SECONDS = 5.0
-"""Time in which only the keeper must have queues of the last controller's TAPs, in seconds."""
+"""Time after which queues of an existing TAP may belong only to keepers, in seconds. Until then, a
+killed controller's keeper may still have its queue attached."""
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 
 
@@ -45,7 +47,7 @@ class Devices:
         """Claims a device for this process until `release`, `close` or the end of the process.
 
         Several processes may open one TAP, but two controllers must not. Raises OSError: EBUSY if
-        another controller has claimed it, EPERM if other users could claim devices in the
+        another controller has claimed the device, EPERM if other users could claim devices in the
         directory.
         """
         _make_private(self._directory)
@@ -77,17 +79,16 @@ class Devices:
 
     @contextmanager
     def reserved(self, name: str) -> Iterator[int]:
-        """Creates the TAP or opens an existing one. Makes this user its owner, who alone may open
-        it.
+        """Creates the TAP or opens an existing one, and makes this user its only user.
 
         Yields the descriptor of one of the TAP's queues, and closes it at the end of the block. The
         TAP exists at least until then. Raises OSError.
 
         If /dev/net/tun is open to all, every local user can open a TAP without an owner. With a
-        queue, another user could read what the host sends, and could send to the host in the
-        switch's place, for the TAP's lifetime. One system call creates the TAP and the next sets
-        its owner. If another user has opened a queue in between, the number of queues shows that.
-        Then the TAP is removed and created again.
+        queue of the TAP, another user could read the host's packets and send packets to the host,
+        for the TAP's lifetime. One system call creates the TAP and the next sets its owner. If
+        another user has opened a queue in between, the number of queues shows that. Then the TAP is
+        removed and created again.
         """
         for _ in range(MAKINGS):
             was_there = _exists(name)
@@ -99,7 +100,7 @@ class Devices:
                 remove(name)
             finally:
                 os.close(queue)
-        message = "another user opens it whenever it is made; give /dev/net/tun mode 0600"
+        message = "another user opens it each time it is created; give /dev/net/tun mode 0600"
         raise OSError(errno.EBUSY, message, name)
 
     def configure_interface(self, name: str) -> None:
@@ -123,7 +124,7 @@ def _open_queue(name: str) -> int:
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
         fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
-        # Only if needed, since the kernel walks its whole IPv6 FIB on every TUNSETOWNER.
+        # TUNSETOWNER is called only if needed: the kernel walks its whole IPv6 FIB on each call.
         if owner_of(name) != os.geteuid():
             fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
     except OSError:
@@ -133,11 +134,12 @@ def _open_queue(name: str) -> int:
 
 
 def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
-    """Returns whether only this process and, if the TAP existed, its keepers have queues of it.
+    """Returns whether only this process and keepers (`tap_keeper`) have queues of the TAP.
 
-    There is one keeper for each controller that ended within the grace period. Only a keeper that
-    stands in may have an attached queue; it holds the stand-in lock. A killed controller's keeper
-    has until `until` (monotonic) to detach its queue or to take the lock.
+    Keepers have queues only if the TAP existed before. There is one keeper for each controller that
+    ended within the grace period. A keeper's queue is detached, unless the keeper stands in and so
+    holds the stand-in lock. The keeper of a controller that was just killed has until `until`
+    (monotonic) to detach its queue or to take the lock.
     """
     while True:
         attached, detached = queues_of(name)
@@ -161,7 +163,7 @@ def _exists(name: str) -> bool:
 def _namespace() -> int:
     """Returns the inode number of the calling thread's network namespace.
 
-    It is unique while the namespace exists.
+    The number is unique while the namespace exists.
     """
     return Path("/proc/thread-self/ns/net").stat().st_ino
 
@@ -174,7 +176,7 @@ def _make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in (0, os.geteuid()):
-        message = f"belongs to user {found.st_uid}, who could keep interfaces from us; remove it"
+        message = f"belongs to user {found.st_uid}, who could claim interfaces in it; remove it"
         raise OSError(errno.EPERM, message, str(directory))
     if stat.S_IMODE(found.st_mode) & 0o077:
         directory.chmod(0o700)

@@ -42,7 +42,7 @@ CREDENTIALS = struct.Struct("3i")
 class EspEngine:
     """Holds a connection to one engine, opened on demand.
 
-    All calls raise EngineUnreachableError.
+    Every method except `close` raises EngineUnreachableError if the engine does not answer.
     """
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:
@@ -106,7 +106,10 @@ class EspEngine:
             told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
             _, user, _ = CREDENTIALS.unpack(told)
             if user not in (0, os.geteuid()):
-                raise self._lost(f"user {user} listens there, who must not be told keys")
+                raise self._lost(
+                    f"user {user} owns the engine, but only root or the controller's user may"
+                    " receive keys"
+                )
         except BaseException:
             connection.close()
             raise
@@ -120,7 +123,7 @@ class EspEngine:
                 raise EngineAnswerError("the engine closed the connection")
             answer += part
             if len(answer) > LONGEST_ANSWER:
-                raise EngineAnswerError(f"an answer of more than {LONGEST_ANSWER} bytes")
+                raise EngineAnswerError(f"its answer has more than {LONGEST_ANSWER} bytes")
         return bytes(answer)
 
     def _lost(self, why: str) -> EngineUnreachableError:

@@ -9,8 +9,8 @@ never mix. A connection counts only once `admit` has accepted it; a refused conn
 a session nor changes a route. Bytes that cannot be decoded also end the session. zebra then
 connects again and replays everything; until then the routes stay as they are.
 
-A zebra with `-n` sends routes of other network namespaces as its own. These routes are left out
-(`fpm_senders`).
+A zebra with `-n` sends routes of other network namespaces as if they were routes of its own
+namespace. These routes are left out (`fpm_senders`).
 
 In a full table, nearly all frames differ from earlier ones only in the prefix. With `runs`, these
 frames arrive as a `RouteRun`: many routes in one event.
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Number of server events taken at a time. Each holds the bytes of one socket read, 256 KiB at most.
-# The rest waits in the server.
+# Number of server events taken at a time. Each event has the bytes of one socket read, at most 256
+# KiB. Further events wait in the server.
 SERVER_EVENTS = 2
 RUN = 1024
-"""Approximate number of routes per run. It takes some 2 ms to queue them for the switch."""
+"""Approximate number of routes per run. Queuing a run for the switch takes some 2 ms."""
 UNUSUAL_HEADS = (*range(224, 256), 169)
-"""First octets of prefixes that are never in a run: the pipeline does not route all of them."""
+"""First octets of prefixes that are never in a run: some of these prefixes are not routed."""
 REFUSALS_AT_ONCE = 8
 """Connections refused per slice, so that continual connects do not delay packets."""
 REFUSALS_TOLD_EVERY = 10.0
@@ -85,8 +85,8 @@ class FpmSource:
         self._admit = admit
         self._refusals_told = float("-inf")
         self._session: int | None = None
-        # Payloads of the session, at most SERVER_EVENTS of the server. Those from `_next` on wait
-        # for decoding.
+        # Payloads of the session, from at most SERVER_EVENTS events of the server. The payloads
+        # from `_next` on wait for decoding.
         self._payloads: list[bytes] = []
         self._next = 0
         self._runs = RouteRuns(UNUSUAL_HEADS) if runs else None
@@ -104,26 +104,26 @@ class FpmSource:
 
     @property
     def problem(self) -> str | None:
-        """Why some routes of the routing daemon are left out, as a sentence. None if none are left
-        out."""
+        """Reason why some routes of the routing daemon are left out, as a sentence. None if no
+        route is left out."""
         left_out = self._senders.left_out
         if not left_out or self.peer is None:
             return None
         return (
             f"zebra at {self.peer} runs with -n, or otherwise sends routes of several network"
-            f" namespaces: {left_out:,} messages about others than its own were ignored"
+            f" namespaces: {left_out:,} messages of other namespaces were ignored"
         )
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Handles a link event of the host. Call it for every one: zebra's replay depends on the
-        links."""
+        """Handles a link event of the host. Call it for every link event: zebra's replay depends on
+        the links."""
         self._incomplete.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
-        """Returns about `limit` events, or fewer and a run, in order.
+        """Returns about `limit` events in order. A run, if any, is the last of fewer events.
 
-        Empty if no event waits. Also empty if `REFUSALS_AT_ONCE` connections were refused; then
-        `fileno` stays readable.
+        Returns an empty list if no event waits, or if `REFUSALS_AT_ONCE` connections were refused.
+        In the second case `fileno` stays readable.
         """
         events: list[RouteEvent | RouteRun] = []
         refused = self.counters["connections_refused"] + REFUSALS_AT_ONCE
@@ -170,7 +170,8 @@ class FpmSource:
                     self._end(reason, events)
 
     def _open(self, connection: int, peer: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Makes an admitted connection the session. An earlier one may be dead but still open."""
+        """Makes an admitted connection the session. Ends an earlier session, which may be dead but
+        still open."""
         try:
             name = f"{peer} (user {self._admit(peer)})"
         except RefusedPeer as refused:
@@ -216,7 +217,7 @@ class FpmSource:
                 )
             self.counters["routes_of_another_namespace"] += 1
             if verdict is SenderVerdict.MISLED:
-                self._hang_up("a new replay is needed: it began with another namespace's", events)
+                self._hang_up("a new replay is needed: it began with another namespace", events)
                 return []
         return taken
 
@@ -231,7 +232,7 @@ class FpmSource:
         events += decoded
         if any(map(self._incomplete.note, decoded)):
             self.counters["replays_asked_for"] += 1
-            self._hang_up("a new replay is needed: next-hop groups may lack a leg", events)
+            self._hang_up("a new replay is needed: groups may lack a next hop", events)
 
     def _hang_up(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
         """Ends the session from this side. zebra connects again and replays everything."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distinguishes routes of the session's network namespace from those of other namespaces.
+"""Distinguishes routes of the session's network namespace from routes of other namespaces.
 
 A zebra with `-n` has a network namespace for each VRF. It sends the routes of all namespaces as
 routes of the main table, with the interface indexes of their own namespace. If these routes were
-used for the default VRF, its packets would be sent into another VRF. zebra uses one netlink socket
-for each namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The kernel
-lists the ports of a namespace's sockets in /proc/net/netlink.
+used for the default VRF, packets of this VRF would leave in another VRF. zebra uses one netlink
+socket for each namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The
+kernel lists the ports of a namespace's sockets in /proc/net/netlink.
 
 A peer other than zebra may write any value to nlmsg_pid. So all senders are accepted until one of
 them is found to have a socket in the session's namespace. Depends on nothing.
@@ -19,7 +19,7 @@ from enum import Enum
 from pathlib import Path
 
 SENDER = slice(12, 16)
-"""Position of the first message's nlmsg_pid in a payload. All messages of a payload are of one
+"""Position of the first message's nlmsg_pid in a payload. All messages of a payload concern one
 route."""
 SOCKETS = Path("/proc/thread-self/net/netlink")
 NETLINK_ROUTE = "0"
@@ -27,7 +27,7 @@ REMEMBERED = 64
 
 
 class SenderVerdict(Enum):
-    """Tells whether a message is accepted."""
+    """Verdicts on a message: whether it is accepted."""
 
     TAKEN = 0
     FOREIGN = 1
@@ -39,7 +39,7 @@ class SenderVerdict(Enum):
 def is_port_here(port: int) -> bool:
     """Returns whether a program in the calling thread's namespace uses this NETLINK_ROUTE port.
 
-    False for port 0, which is the kernel's, and if /proc/net/netlink cannot be read.
+    Returns False for port 0, the kernel's own port, and if /proc/net/netlink cannot be read.
     """
     try:
         lines = SOCKETS.read_text(encoding="ascii").splitlines()

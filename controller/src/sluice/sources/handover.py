@@ -63,7 +63,7 @@ class Handover:
 
 
 def tables_in(file: int) -> Tables | None:
-    """Returns the tables that the controller has left, or None if there are none or only a part."""
+    """Returns the tables that the controller has left. None if it left none, or only a part."""
     header = os.pread(file, HEADER.size, 0)
     if len(header) < HEADER.size:
         return None
@@ -102,7 +102,7 @@ class StandInLocks:
 
 
 def holder(name: str, claims: Path = CLAIMS) -> int | None:
-    """Returns the process that stands in at this TAP, or None."""
+    """Returns the id of the process that stands in at this TAP, or None."""
     try:
         file = os.open(_path(name, claims), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -118,8 +118,8 @@ def holder(name: str, claims: Path = CLAIMS) -> int | None:
 def end_stand_ins(names: Sequence[str], claims: Path = CLAIMS) -> None:
     """Kills each process that stands in at one of these TAPs.
 
-    Returns when the process has ended, and its queues and sessions are closed. Raises OSError if it
-    does not end.
+    Returns when these processes have ended, and their queues and sessions are closed. Raises
+    OSError if a process does not end.
     """
     for name in names:
         pid = holder(name, claims)
@@ -145,5 +145,6 @@ def _end(name: str, pid: int, claims: Path) -> None:
 
 
 def _path(name: str, claims: Path) -> Path:
-    # The claims of controllers begin with the namespace's number, so the names differ.
+    # File names of controllers' claims begin with the namespace's number, so they differ from these
+    # names.
     return claims / f"stand-in-{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}"

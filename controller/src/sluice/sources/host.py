@@ -5,9 +5,9 @@ FRR and the kernel use the switch through the TAPs. A TAP carries the interface'
 carrier follows the carrier of the port's device. Packets that the pipeline punts to the host are
 written to the TAP. Frames that the host sends are read from the TAP as HostFrame.
 
-Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings).
-Another program might switch it on. So a frame is dropped and counted unless its IP source is an own
-address of this router in the interface's VRF.
+Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings), but
+another program might switch it on. So a frame from the host is dropped and counted unless its IP
+source is an own address of this router in the interface's VRF.
 
 Own addresses come from the kernel's events (`apply`). An address of an interface without a TAP
 belongs to the VRF that the kernel assigns to that interface. An address of a macvlan device on a
@@ -15,10 +15,10 @@ TAP (VRRP's virtual router) is an own address only while the device works; at ot
 router has the address. A macvlan device has the same kernel settings and the same VRF as the TAP
 below it.
 
-A TAP is separated when the kernel keeps its VRF apart from the others. Either the TAP and all
-macvlan devices on it belong to the kernel's VRF device of its VRF, or the TAP is in a network
-namespace of its own VRF. For all other TAPs, and until the kernel has reported its links, the rules
-of `shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
+A TAP is separated when the kernel keeps its VRF apart from the other VRFs. This is so in two cases:
+the TAP and all macvlan devices on it belong to the VRF's VRF device, or the TAP is in the VRF's
+network namespace. For all other TAPs, and until the kernel has reported its links, the rules of
+`shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
 through the kernel, so they are dropped here.
 
 Depends on `sluice._native.TapSet` (or an object with its methods) and on the kernel monitor's
@@ -106,7 +106,7 @@ class Taps(Protocol):
         """Returns (ifindex, frame) pairs in order of arrival."""
 
     def write(self, frames: list[tuple[int, bytes]]) -> int:
-        """Sends frames to the host. Returns how many of them were accepted."""
+        """Sends frames to the host. Returns the number of accepted frames."""
 
 
 class Addresses(Protocol):
@@ -139,7 +139,7 @@ class TapNamespace(NamedTuple):
 class FrameFilter(NamedTuple):
     """Holds the state that decides whether a frame passes: the TAPs, and `sources` by VRF.
 
-    The sources are own addresses in this VRF, and in no other VRF of the same host stack.
+    `sources` has the own addresses of a VRF that are in no other VRF of the same host stack.
     """
 
     taps: list[FrameFilterTap]
@@ -162,10 +162,11 @@ class HostInterfaces:
         on_change: Callable[[FrameFilter], None] | None = None,
         vrf_namespaces: Mapping[int, TapNamespace] | None = None,
     ) -> None:
-        """`devices` and `guard` belong to the process's own namespace; `vrf_namespaces` has the
-        others.
+        """Creates no TAP yet.
 
-        - `guard` is called with the name of each TAP before a frame can be read from it.
+        - `devices` and `guard` are those of the process's own network namespace. `vrf_namespaces`
+          has those of the other namespaces.
+        - `guard` is called with the name of each TAP before a frame can be read from the TAP.
         - `join` is called with a TAP's name and VRF before the TAP is up.
         - `publish` calls `on_change` with the new `FrameFilter`.
         - `is_probe` tests each frame that the host sends; its first argument is the TAP's index.
@@ -188,14 +189,14 @@ class HostInterfaces:
         # has the VRFs of all other interfaces.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
-        # TAPs whose VRF the kernel keeps apart from the others.
+        # TAPs whose VRF the kernel keeps apart from the other VRFs.
         self._separated: set[int] = set()
         # MAC addresses of TAPs and of macvlan devices on them.
         self._macs: dict[int, Mac] = {}
         # Configured addresses, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
-        # For each port's device, the TAPs that follow its carrier, by name. And the device's name
-        # by its ifindex.
+        # The TAPs that follow the carrier of a port's device, by the device's name. The names of
+        # these devices, by ifindex.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
@@ -232,8 +233,8 @@ class HostInterfaces:
         return ifindex
 
     def _make(self, interface: InterfaceConfig) -> int:
-        """Claims, creates and configures the TAP, which stays down. After a failure nothing is
-        left."""
+        """Claims, creates and configures the TAP, which stays down. Undoes all this if a step
+        fails."""
         place = self._vrf_namespaces[interface.vrf.namespace_number]
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
@@ -251,7 +252,8 @@ class HostInterfaces:
             try:
                 if namespace_of(ifindex) != namespace:
                     raise OSError(
-                        f"index {ifindex - base(namespace)} is too large; make {name} anew"
+                        f"the kernel's index {ifindex - base(namespace)} of {name} is too large;"
+                        " delete its network namespace and create it again"
                     )
                 devices.configure_interface(name)
                 if namespace == OWN_NAMESPACE:
@@ -278,8 +280,8 @@ class HostInterfaces:
         return self._l3_if.get(ifindex)
 
     def is_own(self, address: Address) -> bool:
-        """Returns whether an interface of this host has the address. A macvlan counts while it
-        works."""
+        """Returns whether an interface of this host has the address. A macvlan device counts only
+        while it works."""
         return bool(self._holders(address))
 
     def _holders(self, address: Address) -> set[int]:
@@ -315,7 +317,7 @@ class HostInterfaces:
                 self._device_changed(ifindex, None, False)
 
     def _separate(self) -> None:
-        """Finds, after a link change, the TAPs whose VRF the kernel keeps apart."""
+        """Finds the TAPs whose VRF the kernel keeps apart from the other VRFs."""
         self._separated = {
             tap
             for tap in self._l3_if
@@ -459,7 +461,7 @@ class HostInterfaces:
         return tap in self._separated and namespace_of(tap) == OWN_NAMESPACE
 
     def _is_shared(self, tap: int) -> bool:
-        """Returns whether a TAP of another VRF than the default one is in the default VRF's
+        """Returns whether a TAP of a VRF other than the default VRF is in the default VRF's
         stack."""
         return self._vrf.get(tap, DEFAULT_VRF) != DEFAULT_VRF and tap not in self._separated
 
@@ -471,8 +473,8 @@ class HostInterfaces:
         return self._taps.fileno()
 
     def poll(self, limit: int) -> list[HostFrame]:
-        """Returns at most `limit` frames of the host that may leave. Empty if no such frame
-        waits."""
+        """Returns at most `limit` frames of the host that may leave. The list is empty if no such
+        frame waits."""
         while frames := self._taps.read(limit):
             passed: list[HostFrame] = []
             for ifindex, frame in frames:
@@ -488,8 +490,8 @@ class HostInterfaces:
         return []
 
     def _refuse(self, ifindex: int, frame: bytes) -> str | None:
-        """Returns why a frame of the host must not leave, as a counter's name. None if it may
-        leave."""
+        """Returns the reason why a frame of the host must not leave, as a counter's name. None if
+        the frame may leave."""
         if self._is_probe(ifindex, frame):
             return "neighbor_probe"
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reserves the source ports of IKE for the users who may run it.
+"""Reserves the source ports of IKE for the users who may run an IKE daemon.
 
 The generated rules bypass packets that this router sends from UDP ports 500 and 4500 to any
 address. Port 4500 is not privileged on Linux. So without a further check, every local user could
@@ -10,15 +10,19 @@ be closed by then.
 The rule covers all interfaces of the network namespace but loopback, since a host interface may
 have other devices on top (macvlan, ipvlan). It is installed before the host interfaces exist. Each
 host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). There
-the rule catches two more kinds of packets: those of a device that was moved to another namespace,
-and those that passed the first hook before it had the rule, and then waited for neighbour
-resolution. After the egress hook there is only the device's queueing discipline. It may hold
-earlier packets (fq up to 10 s, for SO_TXTIME), so it is removed.
+the rule catches two more kinds of packets:
+
+- packets of a device that was moved to another namespace;
+- packets that passed the first hook before the rule was there, and then waited for neighbour
+  resolution.
+
+After the egress hook there is only the device's queueing discipline. It may hold earlier packets
+(fq up to 10 s, for SO_TXTIME), so it is removed.
 
 The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` skips them.
-The owner is a netlink socket of this process, which the keeper of the TAPs inherits. So the tables
-exist as long as the TAPs. During the keeper's grace period they exist beside those of the next
-controller.
+The owner is a netlink socket of this process. The process that keeps the TAPs (`tap_keeper`)
+inherits this socket, so the tables exist as long as the TAPs. After a restart, the old tables exist
+beside those of the next controller until the keeper ends.
 
 Calls libnftables (libnftables(3)), which has no Python package of its own.
 """
@@ -89,8 +93,8 @@ class IkePorts:
         *,
         unprivileged_from: Path = UNPRIVILEGED_PORT_START,
     ) -> None:
-        # The name is unique: keepers of earlier TAPs, even of this process, keep their tables a
-        # while.
+        # The name is unique, since tables of earlier `IkePorts`, even of this process, exist until
+        # the keeper of their TAPs ends.
         self._table = f"sluice-ike-{os.getpid()}-{next(_numbers)}"
         self._netfilter: Netfilter | None = None
         self._guarded = 0
@@ -99,14 +103,15 @@ class IkePorts:
             self._netfilter = Netfilter()
             self._netfilter.run(_rules(RULES, self._table, numbers))
             self._netfilter.run(_rules(EGRESS, self._table, numbers))
-            self._guard_exit(self._netfilter, "lo")  # only tests the kernel; removed at once
+            # Only tests whether the kernel supports the egress hook. The rule is removed at once.
+            self._guard_exit(self._netfilter, "lo")
             self._netfilter.run(UNGUARD.format(table=self._table, chain=self._chain))
         except OSError as error:
             self.close()
             if numbers != {ROOT} or int(unprivileged_from.read_text()) <= max(IKE_PORTS):
                 raise OSError(
-                    "UDP ports 500 and 4500, which policy bypasses for IKE, cannot be kept for"
-                    f" the users of `ike.users`: {error}; install libnftables1 and load nf_tables,"
+                    "UDP ports 500 and 4500, which bypass the policy for IKE, cannot be reserved"
+                    f" for `ike.users`: {error}; install libnftables1 and load nf_tables,"
                     " or leave `ike.users` at root and set"
                     f" net.ipv4.ip_unprivileged_port_start={max(IKE_PORTS) + 1}"
                 ) from error
@@ -133,7 +138,7 @@ class IkePorts:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Number of packets dropped because a user sent them who may not."""
+        """Number of packets dropped because a user sent them who is not in `ike.users`."""
         if self._netfilter is None:
             return {}
         dropped = 0
@@ -170,7 +175,7 @@ class SeveralIkePorts:
 def _known_user(user: str) -> int:
     number = user_number(user)
     if number is None:
-        raise OSError(f"ike.users: there is no user {user!r}; make it, or take it out")
+        raise OSError(f"ike.users: there is no user {user!r}; create it, or remove the name")
     return number
 
 
@@ -199,7 +204,7 @@ class Netfilter:
         self._library.nft_ctx_get_output_buffer.restype = ctypes.c_char_p
         context = self._library.nft_ctx_new(0)
         if not context:
-            raise OSError("libnftables gives no context")
+            raise OSError("libnftables cannot create a context")
         self._context = ctypes.c_void_p(context)
         self._library.nft_ctx_buffer_error(self._context)
         self._library.nft_ctx_buffer_output(self._context)

@@ -2,10 +2,10 @@
 """Works around a defect of zebra 8.4.4: replayed next-hop groups that stay incomplete.
 
 If the link of a group's next hop is down during the replay to a new FPM session, zebra sends the
-group without that leg. When the link is up again, zebra announces the next hop and the route again,
-but not the group. Then zebra's RIB has both legs, but its FPM peer has only one for ever.
-tests/goldens/fpm/link.fpm is a record of this. (`no fpm use-next-hop-groups` in zebra's
-configuration avoids groups.)
+group without that next hop. When the link is up again, zebra announces the next hop and the route
+again, but not the group. From then on zebra's RIB has all next hops of the group, but its FPM peer
+still lacks one. tests/goldens/fpm/link.fpm is a recording of this. (`no fpm use-next-hop-groups` in
+zebra's configuration avoids groups.)
 
 `IncompleteGroups` detects this pattern and reports that a new replay is due. Pure.
 """
@@ -37,7 +37,7 @@ class IncompleteGroups:
         self._running[event.ifindex] = event.up and event.carrier
 
     def note(self, event: RouteEvent) -> bool:
-        """Records an event of the session. Returns True if a group may lack a leg."""
+        """Records an event of the session. Returns True if a group may lack a next hop."""
         if isinstance(event, FpmSessionOpened):
             self._down_at_open = {link for link, running in self._running.items() if not running}
             self._singles = {}

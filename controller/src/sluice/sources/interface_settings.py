@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Applies kernel settings by which a host interface neither forwards nor learns routes.
 
-They are written before the interface is up, so no other settings ever take effect. Depends on
-/proc/sys of the process's network namespace.
+The settings are written before the interface is up, so no other settings ever take effect. Depends
+on /proc/sys of the process's network namespace.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ REQUIRED = (
     # Duplicate address detection runs (RFC 4862, section 5.4). A duplicate address is disabled.
     ("ipv6", "accept_dad", "1"),
     # The router's policy protects packets that the host sends, and checks packets that it receives.
-    # The kernel must not apply its own IPsec policies, which only serve as the router's input. IPv6
-    # has no `disable_xfrm`.
+    # The kernel must not apply its own IPsec policies: they are only input for the router's policy.
+    # IPv6 has no `disable_xfrm`.
     ("ipv4", "disable_xfrm", "1"),
     ("ipv4", "disable_policy", "1"),
     # Addresses outlive the port's failures, so that routing daemons find them again.
@@ -50,7 +50,7 @@ OPTIONAL = (
 
 
 def configure_interface(interface: str) -> None:
-    """Applies the settings to a network interface. Raises OSError that names the failed one."""
+    """Applies the settings to a network interface. Raises OSError that names the failed setting."""
     for family, name, value in REQUIRED:
         _write(family, name, interface, value)
     for family, name, value in OPTIONAL:
@@ -62,7 +62,7 @@ def configure_interface(interface: str) -> None:
 def restore(interface: str) -> list[str]:
     """Restores settings that another program has changed.
 
-    Returns a description of each. Raises OSError.
+    Returns a description of each restored setting. Raises OSError.
     """
     changed = []
     optional = [one for one in OPTIONAL if _path(*one[:2], interface).exists()]
@@ -77,8 +77,8 @@ def restore(interface: str) -> list[str]:
 def _reverse_path_filter() -> str:
     """Returns "0" (off): packets for the router may arrive on any interface, from any source.
 
-    The kernel uses the larger of this value and that of `all`. If `all` is strict (1), returns "2"
-    (loose), which is then the weakest possible check.
+    The kernel uses the larger of this value and the value of `all`. If `all` is strict (1), this
+    function returns "2" (loose), which is then the weakest possible check.
     """
     return "2" if _path("ipv4", "rp_filter", "all").read_text().strip() == "1" else "0"
 

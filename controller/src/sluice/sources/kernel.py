@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the kernel's links, addresses and neighbours as events, and requests changes of them.
+"""Reads the kernel's links, addresses and neighbours as events, and sends requests to change them.
 
 `KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
 (ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that
@@ -9,8 +9,8 @@ announce that it starts to resolve a neighbour. So INCOMPLETE occurs only in the
 
 Dumps and notifications use one socket, so that they arrive in the order of the changes.
 
-Invariant: no request of this module changes a neighbour entry that exists. To check the known state
-first is not enough: it may be out of date when the request arrives.
+Invariant: no request of this module changes a neighbour entry that exists. Checking the known state
+before a request is not enough: the state may be out of date when the request arrives.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ NOT_ASKED_FOR = frozenset(
         NeighborState.PERMANENT,
     }
 )
-"""States that need no probe. The kernel knows the neighbour or is confirming it, or an operator has
-set it."""
+"""Neighbour states that need no probe. The kernel knows the neighbour or is confirming it, or an
+operator has set it."""
 
 
 class KernelMonitor:
@@ -87,7 +87,7 @@ class KernelMonitor:
         # The last event of each existing object, by kind (LINKS...).
         self._known: tuple[KernelObjects, ...] = tuple({} for _ in DUMPS)
         # The dump in progress (an index into DUMPS), its sequence number, and the objects that it
-        # has shown so far. `_again`: all dumps must be repeated after it.
+        # has shown so far. `_again`: all dumps must be repeated after the one in progress.
         self._dump: int | None = None
         self._dump_sequence = 0
         self._shown: set[KernelObjectKey] = set()
@@ -125,7 +125,7 @@ class KernelMonitor:
             self._ask(LINKS)
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """Returns about `limit` events in order. Empty if no more wait."""
+        """Returns about `limit` events in order. The list is empty if no event waits."""
         events: list[KernelEvent] = []
         while len(events) < limit:
             try:
@@ -162,8 +162,8 @@ class KernelMonitor:
         self._resolving[sequence] = ifindex, address
 
     def _probe_neighbor(self, ifindex: int, address: Address) -> None:
-        """Probes a neighbour that has an entry, by a packet. The kernel then checks it as for any
-        packet."""
+        """Sends a packet to a neighbour that has an entry, so that the kernel checks the neighbour
+        as for any other packet."""
         known = self._known[NEIGHBORS].get((ifindex, address))
         if isinstance(known, NeighborChanged) and (known.foreign or known.state in NOT_ASKED_FOR):
             self.counters["neighbors_left_alone"] += 1
@@ -233,7 +233,7 @@ class KernelMonitor:
         one."""
         try:
             self._probe_neighbor(ifindex, address)
-        except OSError as error:  # the caller gets no event, and so tries again
+        except OSError as error:  # no event follows, so the caller's schedule tries again
             self.counters[f"probe_failed_{errno.errorcode.get(error.errno or 0)}"] += 1
 
     def _learn(self, event: KernelEvent, events: list[KernelEvent]) -> None:

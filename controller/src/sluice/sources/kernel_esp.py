@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognizes ESP packets of the kernel. They must not leave, since an engine may use the same SA.
 
-Host interfaces have `disable_xfrm`, but IPv6 ignores it. So the kernel encrypts the router's own
-IPv6 packets that match one of its policies. It numbers them by its own counter, and may fragment
-them afterwards. A later fragment of ESP in UDP has no port. So the later fragments are refused by
-the identification of the first fragment, which the kernel sends first.
+Host interfaces have `disable_xfrm`, but IPv6 ignores this setting. So the kernel encrypts the
+router's own IPv6 packets that match one of its policies. It numbers these packets by its own
+counter, and may then fragment them. A later fragment of ESP in UDP has no port. So a later fragment
+is refused if its identification is that of a refused first fragment. The kernel sends the first
+fragment first.
 
 Pure; depends on wire.packet.
 """

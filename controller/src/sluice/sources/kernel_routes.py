@@ -2,9 +2,9 @@
 """Dumps the kernel's routes, which confirm zebra's routes after a replay (`sources.replay`).
 
 A dump arrives in slices. The caller selects the routes that it needs, so that a full table is not
-stored for a few of them. If a table has several routes for one prefix, the one with the lowest
-metric counts, as in the kernel. Routes that the controller itself added (sources.vrf_devices) are
-left out.
+stored for a few of its routes. If a table has several routes for one prefix, the route with the
+lowest metric counts, as in the kernel. Routes that the controller itself added
+(sources.vrf_devices) are left out.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class KernelRouteDump:
     def __init__(self, tables: Mapping[int, int] | None = None) -> None:
         """Opens a socket in the calling thread's namespace.
 
-        `tables` limits the dump to the kernel tables that are its keys. It maps each of them to the
-        table number of the returned routes.
+        `tables` limits the dump to some tables of the kernel: its keys. It maps each of these
+        tables to the table number that the returned routes have.
         """
         self._tables = tables
         self._socket = NetlinkSocket()

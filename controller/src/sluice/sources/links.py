@@ -63,7 +63,7 @@ def queues_of(name: str) -> Queues:
     """Returns the numbers of a TAP's queues. Raises OSError; ENODEV if there is no such TAP."""
     data = _kind_data(name)
     if IFLA_TUN_NUM_QUEUES not in data:
-        raise OSError(errno.ENODEV, "is no TAP of several queues", name)
+        raise OSError(errno.ENODEV, "is not a TAP with several queues", name)
     counts = (
         fixed(data.get(kind, bytes(4)), "IFLA_TUN_NUM_QUEUES", U32, 0)
         for kind in (IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES)
@@ -137,4 +137,4 @@ def ask(kind: int, flags: int, body: bytes, what: str) -> list[Message]:
                 return answers
     finally:
         opened.close()
-    raise OSError(errno.EPROTO, "the kernel gives no answer", what)
+    raise OSError(errno.EPROTO, "the kernel did not answer", what)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enters named network namespaces of `ip netns`, each with a thread of this process.
 
-To enter a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves requests. So
-one thread for each namespace enters it at the start, drops its privileges, and stays inside. `call`
+Entering a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves requests. So
+for each namespace, a thread enters it at the start, drops its privileges, and stays inside. `call`
 runs a function in that thread. The function's sockets, its files of /dev/net/tun and /proc/sys/net,
 and its child processes belong to the namespace. Linux only (setns(2), network_namespaces(7)).
 """
@@ -26,7 +26,7 @@ from sluice.wire.netlink import NLM_F_ACK
 from sluice.wire.rtnetlink import IFF_UP, IFINFOMSG, RTM_NEWLINK
 
 DIRECTORY = Path("/run/netns")
-"""Directory of namespaces of `ip netns`, and of FRR's `-N NAME`."""
+"""Directory of the named network namespaces of `ip netns`. FRR's option `-N NAME` uses it too."""
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 1 << 20
 MNT_DETACH = 2
@@ -57,7 +57,7 @@ class NetworkNamespace:
             raise OSError(error.errno, f"network namespace {name}: {reason}") from error
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a function inside; returns its result or raises its exception."""
+        """Runs a function in the namespace. Returns its result or raises its exception."""
         if threading.get_ident() == self._thread:
             return function(*args, **kwargs)
         return self._executor.submit(function, *args, **kwargs).result()

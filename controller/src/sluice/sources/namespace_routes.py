@@ -42,7 +42,7 @@ class NamespaceRoutes:
         self._base = base(namespace)
         self._table = table
         self._vrf = vrf
-        # Routes with equal next hops share one translated tuple, as they shared the original one.
+        # Routes that shared one tuple of next hops also share the translated tuple.
         self._nexthops: dict[tuple[NexthopSpec, ...], tuple[NexthopSpec, ...]] = {}
 
     @property

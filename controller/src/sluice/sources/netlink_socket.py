@@ -20,8 +20,8 @@ KERNEL = 0
 DATAGRAM_LIMIT = 1 << 16
 
 
-class Overrun(Exception):  # noqa: N818 - not an error of the program but news: ask again
-    """Tells that the kernel dropped messages for this socket (ENOBUFS)."""
+class Overrun(Exception):  # noqa: N818 - not a program error: the caller dumps again
+    """Reports that the kernel dropped messages for this socket (ENOBUFS)."""
 
 
 class NetlinkSocket:
@@ -58,7 +58,7 @@ class NetlinkSocket:
         return self._socket.fileno()
 
     def next_sequence(self) -> int:
-        """Returns a sequence number for the next request. It is never 0, as notifications have."""
+        """Returns a sequence number for the next request. It is never 0: notifications have 0."""
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         return self._sequence
 

@@ -3,8 +3,8 @@
 
 `AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED, but the peer's
 socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. Only a socket with
-an inode counts, since a process still holds it. The kernel reports the remains of a closed socket
-(FIN_WAIT, TIME_WAIT) as root's. Depends on wire.netlink.
+an inode counts, since a process still holds such a socket. For the remains of a closed socket
+(FIN_WAIT, TIME_WAIT), the kernel reports root as the owner. Depends on wire.netlink.
 """
 
 from __future__ import annotations
@@ -47,18 +47,19 @@ class Endpoint(NamedTuple):
         return cls(ipaddress.ip_address(host.strip("[]")), int(port))
 
 
-class UnknownOwner(Exception):  # noqa: N818 - an answer: the text says why nothing is known
-    """Tells that the owner of a socket cannot be determined."""
+class UnknownOwner(Exception):  # noqa: N818 - an answer; the text gives the reason
+    """Reports that the owner of a socket cannot be determined, and why."""
 
 
-class RefusedPeer(Exception):  # noqa: N818 - an answer: the text says why
-    """Tells that a connection must be closed, and why."""
+class RefusedPeer(Exception):  # noqa: N818 - an answer; the text gives the reason
+    """Reports that a connection must be closed, and why."""
 
 
 class AllowedUsers:
     """Holds the users that may connect to `here`, by name or number.
 
-    A name without a user allows no one. It is no error, so that FRR may be installed later.
+    A name that no user has allows no one. Such a name is not an error, so that FRR may be installed
+    later.
     """
 
     def __init__(self, here: str, users: Iterable[str]) -> None:
@@ -70,7 +71,7 @@ class AllowedUsers:
         try:
             uid = user_of(Endpoint.parse(peer), self._here)
         except (UnknownOwner, ValueError) as error:
-            raise RefusedPeer(f"{peer}: whose connection it is cannot be told: {error}") from error
+            raise RefusedPeer(f"{peer}: its user cannot be determined: {error}") from error
         if uid not in {*map(user_number, self._users)}:
             allowed = ", ".join(self._users)
             raise RefusedPeer(f"{peer}: user {user_name(uid)} may not connect; allowed: {allowed}")
@@ -88,10 +89,10 @@ def user_number(user: str) -> int | None:
 
 
 def user_of(peer: Endpoint, here: Endpoint) -> int:
-    """Returns the uid of the process that holds `peer`'s end of a connection to `here`.
+    """Returns the uid of the process that holds the socket at `peer` of a connection to `here`.
 
-    Both ends are addresses of this host. The process held the socket when the kernel answered.
-    Raises UnknownOwner.
+    `peer` and `here` are addresses of this host. The process held the socket when the kernel
+    answered. Raises UnknownOwner.
     """
     request = _request(peer, here)
     try:
@@ -119,7 +120,7 @@ def _id(peer: Endpoint, here: Endpoint) -> bytes:
 def _user(datagram: bytes, wanted: bytes) -> int:
     for answer in messages(datagram):
         if answer.type == NLMSG_ERROR:
-            raise UnknownOwner("it is closed already")
+            raise UnknownOwner("the connection is already closed")
         start = ANSWER.size + ID.size + ID_REST.size
         if answer.type != SOCK_DIAG_BY_FAMILY or len(answer.body) < start + ANSWER_REST.size:
             continue
@@ -127,7 +128,7 @@ def _user(datagram: bytes, wanted: bytes) -> int:
         found = answer.body[ANSWER.size : ANSWER.size + ID.size]
         if found == wanted and inode:
             return int(uid)
-    raise UnknownOwner("no process holds it any more")
+    raise UnknownOwner("no process holds the connection any more")
 
 
 def user_name(uid: int) -> str:

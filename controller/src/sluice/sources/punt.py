@@ -63,7 +63,7 @@ class PuntQueue:
         `limit_each`.
         """
         self.set_limit(limit, limit_each)
-        # Pairs of interface and reason that have packets. The first one is served next.
+        # Pairs of interface and reason that have packets. The first pair is served next.
         self._turns: OrderedDict[PuntQueueKey, _Share] = OrderedDict()
         self._waiting = 0
         # Packets dropped because the queue was full, by punt reason.
@@ -71,7 +71,7 @@ class PuntQueue:
         self.counters: Counter[str] = Counter()
 
     def set_limit(self, limit: int, limit_each: int | None = None) -> None:
-        """Bounds the queue from the next packet on; see `__init__`."""
+        """Sets the limits of the queue, from the next packet on. `__init__` describes them."""
         self._limit = limit
         self._limit_each = limit_each if limit_each is not None else max(1, limit // 8)
         self._limit_lane = max(1, self._limit_each // 4)
@@ -113,8 +113,8 @@ class PuntQueue:
         return True
 
     def take(self, limit: int) -> list[PuntedPacket]:
-        """Removes and returns at most `limit` packets. Takes one of each interface and reason in
-        turn."""
+        """Removes and returns at most `limit` packets. Takes one packet of each pair of interface
+        and reason in turn."""
         taken: list[PuntedPacket] = []
         while self._turns and len(taken) < limit:
             turn, share = self._turns.popitem(last=False)
@@ -128,8 +128,8 @@ class PuntQueue:
 def flow_of(frame: bytes) -> bytes:
     """Returns a key for the flow of a frame: addresses, and ports if they follow the IP header.
 
-    For fragments, the key has only addresses, so that the first fragment stays before the later
-    ones. All frames other than IP are one flow, with an empty key.
+    For fragments, the key has only addresses. So all fragments of a datagram keep their order. All
+    frames other than IP are one flow, with an empty key.
     """
     kind, at = frame[12:14], 0
     if kind == b"\x81\x00":

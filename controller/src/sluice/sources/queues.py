@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes queues of TAPs, as file descriptors, to another process; detaches queues.
 
-If two processes have a queue open, it is still one queue. It is attached or detached for both
+Two processes that have the same descriptor share one queue: it is attached or detached for both
 processes, and exists until both have closed it. Linux only. Uses the standard library alone, so
-that the keeper stays small.
+that the keeper process (`tap_keeper`) stays small.
 """
 
 from __future__ import annotations

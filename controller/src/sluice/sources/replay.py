@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides when zebra's replay is over, and which stale routes may be removed.
 
-After it has connected, zebra sends all its routes, without an end marker. Routes that it does not
-send again must be removed. But a timer alone would remove valid routes when convergence is slow. So
-`ReplayGate` waits until the session is quiet, and then requires a comparison with the kernel's
-routes, which zebra maintains as well. A route that the kernel still has is kept
+After it has connected, zebra sends all its routes, without an end marker. Routes that zebra does
+not send again must be removed. But a timer alone would remove valid routes when convergence is
+slow. So `ReplayGate` waits until the session is quiet, and then requires a comparison with the
+kernel's routes, which zebra maintains as well. A route that the kernel still has is kept
 (`state.stale_sweep`, `unreplayed_routes`), and the comparison is repeated later. Without a session
 no comparison is due, unless the caller reports that no session will come (`ask`).
 
@@ -53,8 +53,10 @@ class ReplayGate:
 
     @property
     def due(self) -> float | None:
-        """Time of the next comparison with the kernel's routes. None if none is due. `settled` ends
-        it."""
+        """Time of the next comparison with the kernel's routes. None if none is due.
+
+        A due comparison stays due until `settled`.
+        """
         return self._due
 
     def takes_from(self, table: int) -> bool:
@@ -62,7 +64,8 @@ class ReplayGate:
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """Makes a comparison due without a session. Then only the kernel's routes decide."""
+        """Makes a comparison due although no session is open. Then the kernel's routes alone decide
+        which routes are kept."""
         if self._due is None:
             self._due = now
 
@@ -81,7 +84,7 @@ class ReplayGate:
     def settled(self, kept: int, now: float) -> None:
         """Ends a comparison. If `kept` is not 0, another comparison follows.
 
-        `kept` is the number of routes that were not replayed, but kept since the kernel has them.
+        `kept` is the number of routes that the replay omitted but the kernel has, so they are kept.
         """
         self._due = now + self._ask_again if kept else None
 
@@ -90,8 +93,8 @@ class ReplayGate:
     ) -> list[RouteUpdated]:
         """Returns zebra's routes among the kernel's `routes` that are missing in this session.
 
-        They are in one of the VRFs' tables. zebra announces their withdrawal over FPM, as for any
-        other route.
+        These routes are in one of the VRFs' tables. zebra announces their withdrawal over FPM, as
+        for any other route.
         """
         return [
             RouteUpdated(route)

@@ -2,18 +2,18 @@
 """Filters the frames of a host stack that several VRFs share, so that no answer changes its VRF.
 
 The filter is for interfaces that the kernel does not separate by VRF devices
-(`sources.vrf_devices`). For these interfaces the host's stack has one routing table. So it may send
-the answer to a packet of one VRF through an interface of another VRF, under that VRF's policy. Two
-rules prevent this:
+(`sources.vrf_devices`). For these interfaces the host's stack has one routing table. So the stack
+may send the answer to a packet of one VRF through an interface of another VRF, under the policy of
+the other VRF. Two rules prevent this:
 
-- The host receives a packet of a VRF other than the default one only if any answer has the packet's
-  destination as its source (`answers_from_its_destination`). A server on an unbound UDP socket
-  answers from an address that the routing table selects. So only UDP of routing protocols and IKE
-  passes, since their daemons choose interface or source themselves. For the same reason the host
-  may send nothing else through an interface of such a VRF (`is_of_its_vrf`). It might be an answer
-  to a packet of the default VRF whose sender's address is routed to that interface.
-- The source of a frame from the host must be an address of the interface's own VRF, and of no other
-  VRF unless the frame stays on the link (`stays_on_link`).
+- The host receives a packet of a VRF other than the default VRF only if every answer has the
+  packet's destination as its source (`answers_from_its_destination`). A server on an unbound UDP
+  socket answers from an address that the routing table selects. So only UDP of routing protocols
+  and IKE passes, since their daemons choose interface or source themselves. For the same reason the
+  host may send no other UDP through an interface of such a VRF (`is_of_its_vrf`): it might be an
+  answer to a packet of the default VRF whose sender's address is routed to that interface.
+- The source of a frame from the host must be an address of the interface's own VRF. Unless the
+  frame stays on the link (`stays_on_link`), no other VRF may have this address too.
 
 Pure; depends on policy.model and wire.
 """
@@ -37,8 +37,8 @@ from sluice.wire.selectors import is_neighbor_discovery, selectors
 
 IGMP, OSPF, PIM, VRRP = 2, 89, 103, 112
 ANSWERED_IN_PLACE = frozenset({ICMP, ICMPV6, TCP, IGMP, OSPF, PIM, VRRP})
-"""Protocols whose answers come from the request's destination. The kernel or the connection ensures
-this."""
+"""Protocols whose answers have the request's destination as their source. The kernel or the
+connection ensures this."""
 PORTS_OF_DAEMONS = frozenset({500, 520, 521, 646, 3784, 3785, 4500, 4784})
 """UDP ports of IKE, RIP, RIPng, LDP and BFD (RFC 5881, RFC 5883)."""
 PORTS_OF_BFD = frozenset({3784, 3785, 4784})
@@ -51,9 +51,9 @@ _NOTHING = Selectors(b"", b"", None, None, None, None)
 
 
 def answers_from_its_destination(frame: bytes) -> bool:
-    """Returns whether any answer of the host to a frame comes from the frame's destination address.
+    """Returns whether all answers of the host to a frame have the frame's destination as source.
 
-    True for later fragments: they are useless without their first fragment.
+    Returns True for later fragments: they are useless without their first fragment.
     """
     seen = _upper(frame)
     if seen is None or seen.protocol != UDP:
@@ -98,9 +98,10 @@ def _upper(frame: bytes) -> Selectors | None:
 
 
 def stays_on_link(frame: bytes, destination: bytes) -> bool:
-    """Returns whether a frame of the host stays on its link, whatever the routing table says.
+    """Returns whether a frame of the host stays on its link, independently of the routing table.
 
-    It does if it is to a group or to a link-local address, or is neighbour discovery.
+    A frame stays on its link if its destination is a multicast or link-local address, or if it is
+    neighbour discovery.
     """
     if destination == LIMITED_BROADCAST or is_multicast(destination):
         return True

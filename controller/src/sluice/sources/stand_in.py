@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards the host's packets after a controller was killed, until the next one is primary.
+"""Forwards the host's packets after a controller was killed, until another one is primary.
 
-The keeper of the TAPs runs this when its controller has ended and has left tables (`handover`). It
-forwards the same packets as the fast path, by the same rules in the same native code: ARP,
-neighbour discovery, BFD, BGP and other protocols of the router itself. Packets that the controller
-handled one by one are dropped: first packets, errors, fragments. It writes nothing to the switch.
+The process that keeps the TAPs (`tap_keeper`) runs this module when its controller has ended and
+has left tables (`handover`). The stand-in forwards the same packets as the fast path, by the same
+rules in the same native code: ARP, neighbour discovery, BFD, BGP and other protocols of the router
+itself. It drops the packets that the controller handled one by one: first packets, errors,
+fragments. It writes nothing to the switch.
 
-It has two sessions with the switch. They are opened after the locks were taken. So a controller
-that becomes primary at the same time finds this process by its locks, and ends it.
+The stand-in has two sessions with the switch. It opens them after it has taken the locks. So a
+controller that becomes primary at the same time finds this process by its locks, and ends it.
 
-- The first session has the default role, as a backup. It learns of a new primary, which ends this
-  process's work. The session's election id is lower than that of every controller.
+- The first session has the default role, as a backup. The switch tells this session of a new
+  primary; then the stand-in ends. The session's election id is lower than that of almost every
+  controller.
 - The second session has a role of its own, which may only receive and send these packets. The
   switch enforces this.
 
-The last primary must have been the controller that left the tables. BMv2 has no roles and forgets
-the election ids of closed sessions. BMv2 makes the first session primary. This session then
-forwards the packets until the next controller's arbitration displaces it. Any other switch that
-makes the first session primary has lost its state.
+The last primary must have been the controller that left the tables. BMv2 has no roles, and forgets
+the election ids of closed sessions, so it makes the first session primary. This session then
+forwards the packets until the next controller's arbitration displaces it. If any other switch makes
+the first session primary, that switch has lost its state, and the stand-in ends.
 
-The work also ends when the switch ends a session, since a restarted switch has no state. Depends on
-`handover` and `sluice._native`.
+The stand-in also ends when the switch ends a session, since a restarted switch has no state.
+Depends on `handover` and `sluice._native`.
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ ROLE = "sluice-stand-in"
 NOT_FOUND = 5
 """Status code of an arbitration update when there is no primary."""
 QUESTIONS = 1 << 32
-"""Upper bound of the low half of the first session's election id. About one in 2^32 of the first
-ids of controllers is below it."""
+"""Upper bound of the low half of the first session's election id. Of controllers' first election
+ids, about one in 2^32 is below this bound."""
 ATTEMPTS = 3
-"""Number of election ids tried in the stand-in's own role. Each is above the highest one seen."""
+"""Number of election ids tried in the stand-in's own role. Each id is above the highest id seen."""
 UNUSED_QUEUE_LIMIT = 1
 """Limit of the packet queue to Python. Nothing reads this queue."""
 
@@ -54,7 +56,7 @@ UNUSED_QUEUE_LIMIT = 1
 def stand_in(
     tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
 ) -> None:
-    """Forwards packets of the TAPs in `queues`, which has one queue by the name of each TAP.
+    """Forwards packets of some TAPs. `queues` maps the name of each TAP to one of its queues.
 
     Ends at `until` (monotonic), when a controller is primary, or when a session ends. Raises
     OSError if the kernel refuses an operation.
@@ -66,7 +68,7 @@ def stand_in(
         locks.take()
         stack.callback(locks.release)
         # Order: detach before the locks are released. While this process holds a lock, the next
-        # controller accepts an attached queue as this process's.
+        # controller assumes that an attached queue belongs to this process.
         stack.callback(detach, queues.values())
         StandIn(tables, queues, stack).run(until)
 
@@ -153,7 +155,8 @@ class StandIn:
         """Starts forwarding between the queues and the session."""
         taps = TapSet(queue_limit=UNUSED_QUEUE_LIMIT, fast_path=self._path)
         self._stack.callback(taps.close)
-        # Order: before the queues join, as they hold frames sent since the controller's end.
+        # Order: this comes before the queues join, since they hold frames that the host sent after
+        # the controller's end.
         session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         known = {tap[0] for tap in self._tables["interfaces"][0]}
         for name, queue in self._queues.items():

@@ -15,8 +15,8 @@ that the queues of the next controller receive all frames of the host.
 The keeper shares the controller's queue instead of opening its own. The kernel sends a notification
 for each queue that is opened, attached, detached or closed, and walks its whole IPv6 FIB each time.
 
-The keeper inherits the socket that owns the rule on IKE's ports (sources.ike_ports). So the rule
-exists as long as the TAPs.
+The keeper inherits the socket that owns the netfilter rule for IKE's ports (sources.ike_ports). So
+the rule exists as long as the TAPs.
 
 The TAPs need IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst). `TapSet` creates them with it.
 """
@@ -49,7 +49,7 @@ _let_go: set[int] = set()
 
 
 class TapKeeper:
-    """Represents the controller's side. The keeper lives until this is closed, and then for the
+    """Represents the keeper in the controller. The keeper runs until `close`, and then for the
     grace period."""
 
     def __init__(self, lifeline: socket.socket, pid: int) -> None:
@@ -90,8 +90,8 @@ class TapKeeper:
     def hold(self, queues: Mapping[str, int]) -> None:
         """Sends descriptors of queues, by the names of their TAPs, to the keeper. Call it once.
 
-        The queues are kept from then on. Until the keeper's interpreter has started, they wait in
-        the socket. Raises OSError if the keeper has died.
+        From this call on, the queues stay open. Until the keeper's interpreter has started, they
+        wait in the socket. Raises OSError if the keeper has died.
         """
         send(self._lifeline, queues)
 

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates kernel VRF devices, by which the host's stack itself separates VRFs.
 
-Each VRF except the default one gets a device with its routing table
-(Documentation/networking/vrf.rst). The TAPs of its interfaces belong to this device, and zebra
-identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_namespaces` selects another
-means to keep the VRFs apart.
+Each VRF except the default VRF gets a device with its routing table
+(Documentation/networking/vrf.rst). The TAPs of the VRF's interfaces belong to this device, and
+zebra identifies the VRF by the device. On a kernel without VRF devices, `sources.vrf_namespaces`
+selects another means to keep the VRFs apart.
 
-Before a TAP joins, these leaks between VRFs are closed:
+Before a TAP joins a VRF device, these leaks between VRFs are closed:
 
 - A VRF's table ends with an unreachable default route. Without it, a lookup that misses continues
   in the main table, and the host's packet leaves in the default VRF. The route's protocol is
   RTPROT_KERNEL, so zebra ignores it and announces it neither to other routers nor to the switch.
 - The rule for VRFs' tables precedes the rule for the local table. Otherwise an address of the
   default VRF would be local in every VRF.
-- Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
+- Raw and UDP sockets that are bound to no VRF receive no packets of VRFs (`raw_l3mdev_accept` and
   `udp_l3mdev_accept` are 0). Otherwise their answers would leave in the default VRF.
 - The device has the settings of a TAP (interface_settings). The kernel treats packets from a VRF's
   TAP as received by the VRF's device, and applies that device's settings.
 
 Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them. If
-another program opens a leak again, `recheck` closes it, and `repairs` counts it.
+another program opens a leak again, `recheck` closes the leak, and `repairs` counts the repair.
 
 Depends on wire. Sends its requests to the kernel through `Asking`.
 """
@@ -117,10 +117,12 @@ class VrfDevices:
         """Devices that `recheck` did not find. Their VRFs do not work until the next start."""
 
     def prepare(self, vrfs: Iterable[VrfConfig]) -> bool:
-        """Finds or creates the device of each VRF but the default one, closes its leaks and sets it
-        up.
+        """Finds or creates the device of each VRF except the default VRF.
 
-        Returns False if the kernel has no VRF devices. Raises OSError if it refuses a request.
+        Closes the leaks of each device, and sets the device up.
+
+        Returns False if the kernel has no VRF devices. Raises OSError if the kernel refuses a
+        request.
         """
         named = [(vrf, vrf.device) for vrf in vrfs if vrf.device is not None]
         for vrf, name in named:
@@ -143,7 +145,7 @@ class VrfDevices:
         link = self._link(interface)
         wanted = self._ifindex.get(vrf)
         if link is None:
-            raise OSError(errno.ENODEV, "is not there", interface)
+            raise OSError(errno.ENODEV, "does not exist", interface)
         if link.master != wanted:
             body = IFINFOMSG.pack(0, 0, 0, link.ifindex, 0, 0)
             body += attribute(IFLA_MASTER, U32.pack(wanted or 0))
@@ -188,7 +190,7 @@ class VrfDevices:
         if any(link.name == name for link in links):
             raise OSError(
                 errno.EEXIST,
-                f"is there and is no VRF device of table {vrf.table}; remove it, or give VRF"
+                f"exists but is not a VRF device of table {vrf.table}; remove it, or give VRF"
                 f" {vrf.name} another `device`",
                 name,
             )
@@ -225,7 +227,7 @@ class VrfDevices:
     def _close(
         self, device: str, table: int, apply_settings: Callable[[str], list[str]]
     ) -> list[str]:
-        """Closes all leaks. Returns a description of each that was open."""
+        """Closes all leaks. Returns a description of each leak that was open."""
         found = []
         for name in SOCKETS:
             if self._is_open(name):
@@ -261,10 +263,11 @@ class VrfDevices:
     def _put_vrfs_before_local(self, family: int) -> bool:
         """Puts the rule for VRFs' tables before the rule for the local table.
 
-        Returns whether that rule was not before it. Invariant: the local table always has a rule,
-        and only the VRFs' rule is before it. The kernel inserts rules that another program adds
-        without a priority before the second rule, so they stay after the local table's. Among rules
-        of equal priority, the older one is first, and is deleted first.
+        Returns whether the order was wrong. Invariant: the local table always has a rule, and only
+        the VRFs' rule is before it. Normally both rules have priority 0. Then the kernel also gives
+        priority 0 to a rule that another program adds without a priority. Among rules of equal
+        priority, the oldest comes first, so that rule comes after the local table's rule. A
+        deletion also removes the oldest of equal rules.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -279,7 +282,7 @@ class VrfDevices:
         self._add(RTM_NEWRULE, _rule(family, RoutingRule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
-        # it is there if a controller was killed before the deletion
+        # The second local rule exists already if a controller was killed before the deletion.
         if local not in rules[at + 1 :]:
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
@@ -293,8 +296,8 @@ class VrfDevices:
 
 
 class RoutingRule(NamedTuple):
-    """Holds the needed fields of a routing rule. `to_vrfs`: it selects the table of the packet's
-    VRF."""
+    """Holds the needed fields of a routing rule. `to_vrfs`: the rule selects the table of the
+    packet's VRF."""
 
     priority: int
     table: int = 0
@@ -314,7 +317,7 @@ def _read_rule(body: bytes) -> RoutingRule:
 def _rule(family: int, rule: RoutingRule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
-    # Marked as the kernel's own rule, since networkd removes rules of other protocols.
+    # The rule is marked as the kernel's own, since networkd removes rules of other protocols.
     body += attribute(FRA_PROTOCOL, bytes([RTPROT_KERNEL]))
     if rule.to_vrfs:
         body += attribute(FRA_L3MDEV, b"\1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides how the host stack isolates each VRF, and creates the network namespaces for that.
+"""Decides how the host stack isolates each VRF, and creates network namespaces for VRFs.
 
 The default is VRF devices if the kernel has them (sources.vrf_devices). The second choice is a
 network namespace for each VRF. Without either, VRFs share the stack (sources.shared_stack). A VRF's
@@ -65,7 +65,9 @@ class VrfNamespaces:
         """Returns the isolation of VRFs without a setting, on a kernel without VRF devices."""
         for vrf in wanted:
             if vrf.isolation is Isolation.DEVICE:
-                message = f"VRF {vrf.name}: isolation device: this kernel has no VRF devices"
+                message = (
+                    f"VRF {vrf.name}: this kernel has no VRF devices; give it another `isolation`"
+                )
                 raise OSError(errno.EOPNOTSUPP, message)
         if privileges.has(privileges.CAP_SYS_ADMIN):
             return Isolation.NAMESPACE
@@ -73,8 +75,8 @@ class VrfNamespaces:
         if names:
             log.warning(
                 "this kernel has no VRF devices, and network namespaces need CAP_SYS_ADMIN at the"
-                " start: VRFs %s share the host's stack with the default VRF, and of UDP the host"
-                " receives and sends only routing protocols and IKE there",
+                " start: VRFs %s share the host's stack with the default VRF, so in these VRFs the"
+                " host receives and sends no UDP except routing protocols and IKE",
                 names,
             )
         return Isolation.SHARED
@@ -99,7 +101,8 @@ class VrfNamespaces:
             found = "made" if namespace.made else "found"
             log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
         left = {name: mark for name, mark in known.items() if name not in made}
-        # a name stays in the file until its namespace is removed, in case of a crash
+        # A name stays in the file until its namespace is removed. So a crash leaves no namespace
+        # without a record.
         if made != known:
             replace_json(self._file, made | left)
         for name, mark in left.items():
@@ -117,7 +120,7 @@ class VrfNamespaces:
         try:
             if _mark(namespace) == mark:
                 namespace.remove()
-                log.info("network namespace %s is removed: no VRF has it any more", name)
+                log.info("network namespace %s is removed: no VRF uses it any more", name)
         finally:
             namespace.close()
 

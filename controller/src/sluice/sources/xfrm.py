@@ -6,8 +6,8 @@ overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be deco
 again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so that
 they arrive in the order of the changes.
 
-It changes in the kernel only the usage of states. It also ends states that have reached a hard
-lifetime.
+`XfrmMonitor` makes only two changes in the kernel: it updates the usage of states, and it ends
+states that have reached a hard lifetime.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class XfrmMonitor:
         self._dump_interrupted = self._again = self._complete = False
         self._lost = False
         self.is_refused = False
-        """Whether the kernel refused a dump. Then `synced` is False until `read_again`."""
+        """Whether the kernel refused a dump. If so, `synced` is False until `read_again`."""
         self._requests: dict[int, str] = {}
 
     @property
@@ -132,7 +132,7 @@ class XfrmMonitor:
                 self._lost = True
                 continue
             if datagram is None:
-                if self._lost:  # only now, since a full queue has no room for the answer
+                if self._lost:  # not before the queue is empty: it needs room for the answer
                     self._lost = False
                     self._read_all()
                 break
@@ -147,8 +147,8 @@ class XfrmMonitor:
     # --- notifications of key managers -----------------------------------------------------------
 
     def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
-        """Makes the kernel request an SA from its key managers, as it does for a packet of its
-        own."""
+        """Makes the kernel request an SA from its key managers, as the kernel does for its own
+        packets."""
         self._request("ask for an SA", lambda n: xfrm.acquire(n, policy, flow))
         self.counters["acquires"] += 1
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares tables for the auditor and holds its report; pure.
 
-`TableComparison` compares what a switch holds with the record, part by part, and returns the keys
-that differ. The auditor checks these keys again, since an update may have been in flight.
+`TableComparison` compares the entries of a switch with the record, part by part, and returns the
+keys of different entries. The auditor checks these keys again, since an update may have been in
+flight.
 `AuditReport` has the result for operators. Depends on nothing.
 """
 
@@ -58,7 +59,7 @@ class TableComparison:
 
 
 class AuditReport:
-    """Results of one part of the audit since the start. Times are in seconds."""
+    """Holds the results of one part of the audit since the start. Times are in seconds."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -71,7 +72,7 @@ class AuditReport:
         """Number of repairs by kind."""
         self.last: deque[Repair] = deque(maxlen=KEPT_REPAIRS)
         self.problem: str | None = None
-        """Why the last round is not complete."""
+        """Reason why the last round is not complete."""
 
     def completed(self, compared: int, seconds: float, now: float) -> None:
         """Records a complete round."""

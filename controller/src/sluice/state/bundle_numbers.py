@@ -14,7 +14,7 @@ FIRST, LAST = 0x8000, 0xFFFF
 
 
 class TooManyBundlesError(Exception):
-    """Tells that there are more bundles than numbers. No bundle was added."""
+    """Reports that there are more bundles than numbers. No bundle was added."""
 
 
 class BundleNumbers:
@@ -76,4 +76,4 @@ def _next_free(last: int, taken: set[int]) -> int:
     for number in chain(range(last + 1, LAST + 1), range(FIRST, last + 1)):
         if number not in taken:
             return number
-    raise TooManyBundlesError(f"a kernel has more than {LAST - FIRST + 1} bundles")
+    raise TooManyBundlesError(f"the kernels' policies need more than {LAST - FIRST + 1} bundles")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks whether ESP engines are reachable: switch ports, device links, answers of the engines.
 
-Each of these may be unknown: not every switch reports its ports, an engine may have no device on
-this host, and an engine with manual SAs is not polled. A restart must not disturb forwarding. So an
-unknown state counts as up, and so does every device until the kernel's link dump is complete. Pure;
-depends on model and entities.
+Each of these states may be unknown: not every switch reports its ports, an engine may have no
+device on this host, and an engine with manual SAs is not polled. A restart must not disturb
+forwarding. So an unknown state counts as up, and so does every device until the kernel's link dump
+is complete. Pure; depends on model and entities.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class EngineLinks:
         return changes
 
     def complete_link_dump(self) -> EntityChanges:
-        """Ends the kernel's link dump: devices that it did not report are down. Returns their
-        engines."""
+        """Ends the kernel's link dump: devices that the dump did not report are down. Returns the
+        engines on these devices."""
         changes = EntityChanges()
         for device in self._up.keys() - set(self._names.values()):
             self._set(device, False, changes)

@@ -2,10 +2,10 @@
 """Turns routes, connected prefixes and neighbours into the entities of the desired state.
 
 `Fib.apply(events, now)` applies events in order and returns the `EntityChanges` of desired
-entities. Every event passes these stages in one direction; none calls back into an earlier one:
+entities. Every event passes these stages in one direction. No stage calls an earlier stage:
 
-1. `interfaces` and `neighbors` apply events of the kernel, `rib` those of a routing daemon. A RIB
-   has its next hops resolved by `paths` and `nexthops`, and returns the changed routes.
+1. `interfaces` and `neighbors` apply events of the kernel. `rib` applies events of a routing
+   daemon: `paths` and `nexthops` resolve its next hops, and `rib` returns the changed routes.
 2. `usable_routes` says which routes their VRF may use.
 3. `onlink` derives connected prefixes and neighbours' host routes, and returns the changed
    prefixes.
@@ -13,10 +13,10 @@ entities. Every event passes these stages in one direction; none calls back into
    usable route, else the connected prefix, else the host route of a neighbour.
 
 The prefixes are in a native table (`sluice._native.RouteTable`), which also holds the desired and
-the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`. A run
-has distinct texts (all of a route but its prefix), and the number of the text of each prefix. Each
-text is resolved once, and the table inserts the prefixes. If a text needs the general code, the run
-is applied as single events.
+the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`. The
+fields of a route without its prefix are the route's text. A run has the distinct texts of its
+routes, and for each prefix the number of its text. `Fib` resolves each text once, and the table
+inserts the prefixes. If a text needs the general code, the run is applied as single events.
 
 A change of a shared path set or next-hop object can change the targets of a million routes
 (`moved_routes`). `apply` publishes the first of these routes. Each call of `publish_moved`
@@ -80,7 +80,7 @@ from sluice.state.route_runs import RouteText, events_of
 from sluice.state.usable_routes import UsableRoutes
 
 UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
-"""First octets of prefixes for which `why_not_routed` must be called. No run contains them."""
+"""First octets of prefixes for which `why_not_routed` must be called. No run has such a prefix."""
 
 _new_tuple = tuple.__new__
 """Makes a named tuple from a tuple. Takes half the time of the named tuple's constructor."""
@@ -173,8 +173,8 @@ class Fib:
     ) -> EntityChanges:
         """Adopts the next hops and groups found in the switch. None: an entry was not understood.
 
-        Order: before all routes. Each id keeps its meaning. The neighbours of these next hops count
-        as resolved, and are probed.
+        Order: this runs before any route is added. Each id keeps its meaning. The neighbours of
+        these next hops count as resolved, and are probed.
         """
         changes = EntityChanges()
         self.nexthops.adopt(nexthops, groups)
@@ -228,8 +228,7 @@ class Fib:
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
     def set_silent(self, paths: Iterable[Path]) -> EntityChanges:
-        """Marks those of these neighbours that are unresolved as silent: they did not answer in
-        time."""
+        """Marks neighbours as silent, unless they are resolved: they did not answer in time."""
         changes = EntityChanges()
         for path in paths:
             if self.neighbors.mac_of(path) is None:
@@ -342,7 +341,7 @@ class Fib:
 
     def _publish_on_link(self, slots: Iterable[RouteSlot], changes: EntityChanges) -> bool:
         """Sets the target of each prefix whose on-link target changed. Returns whether there was
-        one."""
+        such a prefix."""
         slot = None
         for slot in slots:
             paths = self.usable.paths_of(slot)
@@ -373,10 +372,9 @@ class Fib:
         return paths is not None and not paths.members
 
     def interfaces_to(self, vrf: int, address: Address) -> frozenset[int]:
-        """Returns the interfaces by which packets to an address leave, or an empty set without a
-        route.
+        """Returns the interfaces through which packets to an address leave. Empty without a route.
 
-        The longest prefix that has a daemon's route or is on a link decides.
+        The longest matching prefix that has a daemon's route or is on a link decides.
         """
         size = len(address)
         lengths = {8 * size, *self.routes.lengths(vrf, size), *self.onlink.lengths(vrf, size)}
@@ -443,7 +441,8 @@ class Fib:
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
     def _resolve_again(self, l3_if: int, changes: EntityChanges) -> None:
-        """Resolves the unresolved gateways of a link that came up, at once and without back-off."""
+        """Resolves the unresolved gateways on a link that came up, immediately and without
+        back-off."""
         for path in self.nexthops.paths():
             if path.l3_if == l3_if and path.address and not self.neighbors.mac_of(path):
                 changes.resolve[l3_if, path.address] = None

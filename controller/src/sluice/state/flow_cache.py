@@ -2,8 +2,8 @@
 """Records the flows installed in the switch: one cache for each list of an SPD.
 
 The controller knows only from this record which flows are installed. The reconciler does not handle
-flows: packets install flows, and idle flows are deleted. `FlowCache` is pure: it returns the writes
-to make, and the caller reports their results (`written`).
+flows: first packets cause the installation of flows, and idle flows are deleted. `FlowCache` is
+pure: it returns the writes to make, and the caller reports their results (`written`).
 
 A flow carries the epoch in which it was installed. A commit with a new epoch makes all flows stale
 at once, without a write for each flow. When a packet of a stale flow arrives, its entry is modified
@@ -26,7 +26,7 @@ LATE_SECONDS = 1.0
 """Time after a write in which packets punted before the write may still arrive, in seconds."""
 
 NEARLY_FULL = 0.75
-"""Fraction of its capacity at which a cache may soon have to evict."""
+"""Fraction of its capacity from which a cache counts as nearly full."""
 
 
 class FlowVerdict(NamedTuple):
@@ -104,7 +104,7 @@ class FlowCache:
     Invariants:
 
     - At most one write of a key is in flight.
-    - No verdict of another epoch than the list's is written.
+    - Every written verdict is of the list's current epoch.
     - The switch never holds more than `capacity` entries, if it applies the writes in order.
     """
 
@@ -113,8 +113,8 @@ class FlowCache:
         self.epoch = epoch
         self.enabled = enabled
         self.is_exact = True
-        """Whether the live flows include every entry of this epoch that the switch may hold. False
-        after a refused write, until the next epoch."""
+        """Whether the record has every flow of this epoch that the switch may hold. False after a
+        refused write, until the next epoch."""
         self._flows: dict[FlowKey, _Flow] = {}
         self._deleting: dict[FlowKey, _Flow] = {}  # being deleted
         # The eviction order: one pool for each epoch that has flows left, oldest epoch first. In
@@ -147,7 +147,7 @@ class FlowCache:
         return None if flow is None else flow.verdict
 
     def count_stale(self) -> int:
-        """Returns the number of recorded flows that no longer serve packets."""
+        """Returns the number of recorded flows that no longer apply to packets."""
         return len(self._flows) - len(self._live)
 
     # -- packets
@@ -155,8 +155,8 @@ class FlowCache:
     def offer(
         self, key: FlowKey, verdict: FlowVerdict, now: float
     ) -> tuple[OfferResult, list[FlowWrite]]:
-        """Returns the writes that install a flow, after the rules were searched for a packet of
-        it."""
+        """Returns the writes that install a flow. `verdict` is the result of searching the rules
+        for a packet of the flow."""
         if not self.enabled:
             return OfferResult.OFF, []
         if verdict.epoch != self.epoch:
@@ -183,7 +183,7 @@ class FlowCache:
         return OfferResult.INSTALLED, writes
 
     def retire(self, epoch: int) -> None:
-        """Sets a new epoch. All flows become stale; none of them is visited."""
+        """Sets a new epoch. All flows become stale, without a visit to each flow."""
         self.epoch = epoch
         self.is_exact = True
         self._live = OrderedDict()
@@ -240,7 +240,7 @@ class FlowCache:
         else:
             self._keep_as_stale(key, flow)
 
-    # -- comparing with what the switch holds
+    # -- comparing with the switch
 
     def agrees(self, key: FlowKey, found: FlowVerdict | None) -> bool:
         """Returns whether the switch may hold this verdict (None: no entry) for a flow.
@@ -333,21 +333,21 @@ class FlowCache:
         return flow
 
     def _keep_as_unknown(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps a flow whose write was refused: the switch may still serve its earlier verdict."""
+        """Keeps a flow whose write was refused: the switch may still apply the earlier verdict."""
         self.is_exact = False
         self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps an entry whose verdict is unknown or of an earlier epoch. It is evicted before
-        others."""
+        """Keeps an entry whose verdict is unknown or of an earlier epoch. It is evicted before the
+        flows of the current epoch."""
         if self._pools[0] is self._live:
             self._pools.appendleft(OrderedDict())
         flow.pool = self._pools[0]
         self._flows[key] = flow.pool[key] = flow
 
     def _victim(self) -> FlowKey | None:
-        """Returns the flow to evict: a stale one, else the coldest. Never a flow that is being
-        written."""
+        """Returns the flow to evict: a stale flow, else the coldest flow. Skips flows that are
+        being written."""
         while self._pools[0] is not self._live and not self._pools[0]:
             self._pools.popleft()
         for pool in self._pools:

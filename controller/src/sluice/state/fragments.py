@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks fragments statefully (RFC 4301, section 7), by the datagrams that they belong to.
 
-Later fragments show no ports. If the rules that a later fragment could match disagree, the fragment
+Later fragments have no ports. If the rules that a later fragment could match disagree, the fragment
 waits for the first fragment of its datagram. Then the rule that matches the first fragment decides.
 The table keeps the selectors of first fragments, and not their verdicts. So a commit applies to all
 fragments that arrive after it.
@@ -9,12 +9,12 @@ fragments that arrive after it.
 A fragment that contradicts its datagram is refused, and so are all later fragments of the datagram.
 A fragment contradicts its datagram in these cases:
 
-- It overlaps another fragment (RFC 5722). An exact duplicate is accepted.
-- It ends after the last fragment.
+- The fragment overlaps another fragment (RFC 5722). An exact duplicate is accepted.
+- The fragment ends after the last fragment.
 - The table already holds the maximum of fragments.
 
 A complete datagram is forgotten. All state is bounded: the number of datagrams, the fragments of
-each, the fragments that wait, and the time from a datagram's first arrival to its last.
+each datagram, the fragments that wait, and the lifetime of a datagram from its first fragment on.
 
 Pure; depends on model and policy.model.
 """
@@ -30,11 +30,11 @@ from sluice.model import Address, PuntedPacket
 from sluice.policy.model import Selectors
 
 MAX_FRAGMENTS = 256
-"""Maximum fragments of one datagram: 65,535 bytes in fragments of 256 and more."""
+"""Maximum number of fragments of one datagram: 65,535 bytes in fragments of 256 bytes."""
 MAX_WAITING = 64
-"""Maximum fragments of one datagram that wait for its first fragment."""
+"""Maximum number of fragments of one datagram that wait for its first fragment."""
 MAX_LENGTH = 0xFFFF
-"""Maximum bytes of a reassembled IP packet after its IP headers."""
+"""Maximum number of bytes of a reassembled IP packet after its IP headers."""
 
 
 class DatagramKey(NamedTuple):
@@ -54,7 +54,7 @@ class DatagramKey(NamedTuple):
 
 
 class FragmentRange(NamedTuple):
-    """Position of a fragment in its datagram, in bytes, and whether more fragments follow."""
+    """Holds the position of a fragment in its datagram, in bytes. `more`: more fragments follow."""
 
     start: int
     end: int
@@ -62,7 +62,7 @@ class FragmentRange(NamedTuple):
 
 
 class FragmentRefusal(Enum):
-    """The reason why a fragment is dropped."""
+    """Reasons for dropping a fragment."""
 
     LENGTH = "fragment length"
     OVERLAP = "fragments overlap"
@@ -75,7 +75,7 @@ class _Datagram:
     deadline: float
     first: Selectors | None = None
     ranges: dict[int, int] = field(default_factory=dict)  # start -> end
-    length: int | None = None  # known once the last fragment has come
+    length: int | None = None  # None until the last fragment has arrived
     waiting: list[PuntedPacket] = field(default_factory=list)
     refused: FragmentRefusal | None = None
 
@@ -106,7 +106,8 @@ class _Datagram:
         return None
 
     def is_complete(self) -> bool:
-        """Returns whether every byte has arrived; fragments do not overlap."""
+        """Returns whether every byte has arrived. Accepted fragments do not overlap, so their sizes
+        add up."""
         if self.length is None or self.first is None:
             return False
         return sum(end - start for start, end in self.ranges.items()) == self.length
@@ -115,8 +116,8 @@ class _Datagram:
 class Arrival(NamedTuple):
     """Holds the decision on a fragment.
 
-    `first`: the selectors to search with. None: the fragment waits or is refused. `released`:
-    fragments that waited for this one, in the order of their arrival.
+    `first`: the selectors with which the rules are to be searched. None: the fragment waits or is
+    refused. `released`: fragments that waited for this fragment, in the order of their arrival.
     """
 
     first: Selectors | None = None
@@ -130,8 +131,8 @@ WAITS = Arrival()
 class FragmentTable:
     """Holds the incomplete datagrams.
 
-    `datagrams` limits their number, `waiting` the fragments that wait in all of them, and `seconds`
-    the lifetime of each.
+    `datagrams` limits the number of datagrams. `waiting` limits the number of waiting fragments of
+    all datagrams together. `seconds` limits the lifetime of each datagram.
     """
 
     def __init__(self, datagrams: int, waiting: int, seconds: float) -> None:
@@ -164,8 +165,8 @@ class FragmentTable:
         first: Selectors | None,
         now: float,
     ) -> Arrival:
-        """Handles a fragment. `first` has the selectors of a first fragment; None for a later
-        one."""
+        """Handles a fragment. `first` has the selectors of a first fragment. None for a later
+        fragment."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
             self._remove(key, "dropped: fragment whose first did not come")

@@ -2,7 +2,7 @@
 """Allocates ids of next hops and groups. Reuses no id that the switch may still use.
 
 A released id stays in quarantine until the reconciler has confirmed that the switch deleted the
-entity. Otherwise a route that still names the id would for a moment forward to another next hop.
+entity. Otherwise a route that still names the id would forward to another next hop for a moment.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 
 
 class OutOfIdsError(Exception):
-    """Tells that all ids are in use or in quarantine."""
+    """Reports that all ids are in use or in quarantine."""
 
 
 class IdPool:
@@ -40,7 +40,7 @@ class IdPool:
         return candidate
 
     def claim(self, wanted: int) -> None:
-        """Takes an id that is in quarantine because the switch was found to hold it."""
+        """Takes an id out of quarantine that was found in the switch."""
         self._quarantine.discard(wanted)
         self._taken.add(wanted)
 

@@ -7,10 +7,10 @@ Provides the local prefixes: the router's own addresses, and the prefixes that e
 receives. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
 own_addresses.
 
-An interface is up when its TAP is administratively up and the port's own device (`device`), where
-known, has carrier. Addresses of any kernel interface of the host are the router's, in the VRF to
-which the kernel assigns the interface (the weak host model, as in Linux). Only layer-3 interfaces
-have connected prefixes.
+An interface is up when its TAP is administratively up and the port's own device (`device`), if
+known, has carrier. Addresses of every kernel interface of the host are addresses of the router, in
+the VRF to which the kernel assigns the interface (the weak host model, as in Linux). Only layer-3
+interfaces have connected prefixes.
 
 A macvlan device on a TAP adds a MAC address and IP addresses to the interface, as for VRRP. These
 addresses belong to the interface while the device works, and to no interface otherwise.
@@ -60,7 +60,8 @@ ALWAYS_LOCAL = tuple(
     Prefix.parse(text)
     for text in ("224.0.0.0/24", "255.255.255.255/32", "fe80::/10", "ff01::/16", "ff02::/16")
 )
-"""Prefixes delivered to the host in every VRF: link-local multicast, broadcast, IPv6 link-local."""
+"""Prefixes whose packets every VRF delivers to the host: link-local multicast, broadcast, IPv6
+link-local."""
 
 
 class Connected(NamedTuple):
@@ -111,7 +112,7 @@ class InterfaceState:
 
     @property
     def usable(self) -> bool:
-        """Whether packets can leave by this interface."""
+        """Whether packets can leave through this interface."""
         return self.up and self.device_carrier
 
 
@@ -156,8 +157,8 @@ class InterfaceTable:
     def egress_l3_if(self, ifindex: int) -> int | None:
         """Returns the layer-3 interface of a TAP, or of the TAP below a macvlan device.
 
-        Packets that the kernel sends on this TAP or device leave by the layer-3 interface. Returns
-        None for any other kernel interface.
+        Packets that the kernel sends on this TAP or device leave through the layer-3 interface.
+        Returns None for any other kernel interface.
         """
         state = self._by_ifindex.get(ifindex) or self._lower_interface(ifindex)
         return None if state is None else state.spec.l3_if
@@ -182,8 +183,8 @@ class InterfaceTable:
         return self._names.get(ifindex, f"if{ifindex}")
 
     def l3_if_covering(self, address: Address) -> int | None:
-        """Returns the default VRF's interface whose connected prefix is the longest match of an
-        address."""
+        """Returns the interface of the default VRF whose connected prefix is the longest match for
+        an address."""
         best: tuple[int, int] | None = None
         for connected in self.connected():
             prefix = connected.slot.prefix
@@ -211,7 +212,8 @@ class InterfaceTable:
         ]
 
     def local_addresses(self, vrf: int) -> list[Address]:
-        """Returns the router's own addresses in a VRF, those of layer-3 interfaces first."""
+        """Returns the router's own addresses in a VRF. Addresses of layer-3 interfaces come
+        first."""
         own = [
             address.address
             for state in self.by_l3_if.values()
@@ -229,8 +231,8 @@ class InterfaceTable:
     def icmp_source(self, l3_if: int, vrf: int, size: int) -> Address | None:
         """Returns a source address of `size` octets for ICMP errors, or None.
 
-        Global addresses go before link-local ones. Otherwise the interface's addresses go before
-        others of the VRF.
+        Prefers global addresses to link-local ones. Among these, prefers the interface's addresses
+        to other addresses of the VRF.
         """
         state = self.by_l3_if.get(l3_if)
         own = [] if state is None else [a.address for a in state.addresses]
@@ -412,7 +414,7 @@ LINK_LOCAL = {
 
 
 def why_not_routed(prefix: Prefix) -> str:
-    """Returns why the pipeline does not route a prefix, or an empty string if it does."""
+    """Returns the reason why the pipeline does not route a prefix, or "" if it does route it."""
     first, length = prefix.address, prefix.length
     if len(first) == 4:
         multicast = length >= 4 and first[0] >> 4 == 0xE

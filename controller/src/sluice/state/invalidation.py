@@ -2,12 +2,12 @@
 """Finds the cached flows of a list whose verdict a commit may change.
 
 A commit need not retire every flow of a list. A flow keeps its verdict if no rule that the commit
-adds, removes or moves could match the flow: all other rules keep their order. The rules are
-searched again only for the flows that such a rule could match.
+adds, removes or moves could match the flow: all other rules keep their order. So the rules are
+searched again only for flows that such a rule could match.
 
-`changed_rules` compares two lists, `RuleTest` says which flows a rule could match, `new_verdict`
-searches one of them. `wrapped_lists` returns the lists whose epoch has wrapped around. Pure;
-depends on policy.model, flow_cache and spd.
+`changed_rules` compares two lists. `RuleTest` finds the flows that a rule could match.
+`new_verdict` searches the new list for a flow. `wrapped_lists` returns the lists whose epoch has
+wrapped around. Pure; depends on policy.model, flow_cache and spd.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sluice.state.rule_search import matches
 from sluice.state.spd import Commit, PolicyList
 
 _Identity: TypeAlias = tuple[str, int]
-"""A rule's fingerprint and the number of its bundle."""
+"""Fingerprint of a rule, and the number of its bundle."""
 
 
 def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     """Returns the rules that `after` adds, removes or moves. Of a changed rule, returns both
     versions.
 
-    All other rules are in both lists in the same order. They are a longest increasing subsequence
-    of the positions, so that few rules count as moved.
+    All other rules are in both lists in the same order. A longest increasing subsequence of their
+    positions is used, so that few rules count as moved.
     """
     old, new = _identities(before), _identities(after)
     start = _common_prefix_length(old, new)
@@ -56,7 +56,7 @@ def _common_prefix_length(one: Sequence[_Identity], other: Sequence[_Identity]) 
 
 def _longest_increasing(values: Sequence[int]) -> list[int]:
     """Returns the positions of a longest strictly increasing subsequence, in order."""
-    ends: list[int] = []  # least last value of the subsequences of each length
+    ends: list[int] = []  # for each length, the least last value of a subsequence
     ends_at: list[int] = []
     previous: list[int | None] = []
     for at, value in enumerate(values):
@@ -73,7 +73,7 @@ def _longest_increasing(values: Sequence[int]) -> list[int]:
 
 
 class RuleTest(NamedTuple):
-    """Finds the flows that a rule could match. It may find more, and never misses one.
+    """Finds the flows that a rule could match. It may find too many flows, but never misses one.
 
     Ports and ICMP values are compared for whole packets only. The protocol of a fragment is not
     compared: the sender may have written any value into a later IPv6 fragment (RFC 8200, 4.5).
@@ -150,8 +150,8 @@ def new_verdict(after: PolicyList, key: FlowKey, cached: FlowVerdict) -> FlowVer
 def wrapped_lists(commit: Commit, epochs: Mapping[int, int]) -> set[int]:
     """Returns the lists of a commit whose epochs wrap at 2^32 and restart at 1.
 
-    `epochs` has the highest epoch so far of each list and its flows. All flows of a wrapped list
-    must be deleted first. Otherwise a flow of an earlier round would serve packets again when its
-    epoch recurs.
+    `epochs` has the highest epoch so far of each list and its flows. The caller must delete all
+    flows of a wrapped list before the commit. Otherwise an old flow would become valid again when
+    its epoch recurs.
     """
     return {one.list_id for one in commit.lists if one.version.epoch < epochs.get(one.list_id, 0)}

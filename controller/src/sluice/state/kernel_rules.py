@@ -7,16 +7,17 @@ the policies, each as a visible rule.
 
 Order: the policy with the lowest priority value is first. Among policies of one priority the kernel
 uses the order of insertion. Neither an index nor a dump shows that order once a policy was updated.
-So here the strictest policy is first: discard, protect, bypass; then the lowest index. If a bypass
-overlaps a stricter policy of its priority, a problem names both.
+So this module puts the strictest policy first: discard, protect, bypass. Among equally strict
+policies, the lowest index is first. If a bypass overlaps a stricter policy of its priority, a
+problem names both policies.
 
 A policy that cannot be mirrored fails closed: it becomes a discard of all packets that it might
-match. A problem names it.
+match. A problem names the policy.
 
 A protecting template becomes a bundle, named by its addresses and reqid. Policies with the same
 template share the bundle. Two kinds of outbound templates are special:
 
-- A template that names an SPI (strongSwan's do): the SA with this SPI serves the bundle
+- A template may name an SPI (strongSwan's templates do). Then the bundle uses the SA with this SPI
   (`kernel_sas`). No policy of the bundle may name another SPI.
 - A transport template without addresses, for more than one host, is a trap (Libreswan's
   `auto=ondemand`). Its bundle never has an SA. So its packets are dropped and cause acquires until
@@ -70,16 +71,16 @@ SCOPES = {
 MODES = {KernelMode.TUNNEL: "tunnel", KernelMode.TRANSPORT: "transport"}
 ANY_OCTET = NumberRange(0, 0xFF)
 BYPASS = 2
-"""Strictness of a bypass. Among policies of one priority the least strict is the last."""
+"""Strictness of a bypass. Among policies of one priority the least strict policy is the last."""
 MOST_COMPARED = 100_000
 """Limit of pairs of policies of one priority that are compared for overlaps."""
 
 
 class KernelBundle(NamedTuple):
-    """Describes ESP between two addresses, as templates require it.
+    """Describes the ESP between two addresses that templates require.
 
-    `local` is this router's address. `trap` names a policy whose packets only cause acquires; then
-    both addresses are unspecified.
+    `local` is this router's address. `trap` is empty, or names a trap policy, whose packets only
+    cause acquires. For a trap, both addresses are unspecified.
     """
 
     local: Address
@@ -102,8 +103,8 @@ class MirroredRules(NamedTuple):
     """Holds the kernel's XFRM policies, translated to an SPD.
 
     The mappings after `rules` are by bundle name. `policies` lists a bundle's outbound policies in
-    order, `inbound_policies` its inbound ones. `problems` has a sentence on each policy that could
-    not be mirrored or whose order is ambiguous.
+    order, and `inbound_policies` its inbound policies. `problems` has a sentence for each policy
+    that could not be mirrored or whose order is ambiguous.
     """
 
     rules: Mapping[Direction, tuple[Rule, ...]]
@@ -114,7 +115,7 @@ class MirroredRules(NamedTuple):
 
 
 class NotMirroredError(Exception):
-    """Tells why a policy cannot be mirrored."""
+    """Reports why a policy cannot be mirrored."""
 
 
 def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> MirroredRules:
@@ -135,7 +136,9 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
                 _check_spi(policy, outbound.get(bundle.name, ()))
         except NotMirroredError as error:
             rule, bundle = _discard_rule(policy), None
-            problems.append(f"policy {_label(policy)} is not mirrored, its packets drop: {error}")
+            problems.append(
+                f"policy {_label(policy)} is not mirrored, its packets are dropped: {error}"
+            )
         rules[LISTS[policy.direction]].append(rule)
         if bundle is not None:
             bundles[bundle.name] = bundle
@@ -174,8 +177,9 @@ def _ambiguous(policies: Iterable[KernelPolicy]) -> list[str]:
         if len(bypassing) * len(strict) > MOST_COMPARED:
             problems.append(
                 f"{len(group)} policies have the priority {priority}, among them"
-                f" {len(bypassing)} that allow: the others go first where they overlap; give those"
-                " that allow another priority"
+                f" {len(bypassing)} that allow packets: where they overlap, the stricter policies"
+                " go first, which may not be the kernel's order; give the policies that allow"
+                " packets another priority"
             )
             continue
         for policy in bypassing:
@@ -224,12 +228,12 @@ def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
 
 def _refuse_unsupported(policy: KernelPolicy) -> None:
     problems = {
-        "it looks at marks": policy.mark != NO_MARK,
+        "it selects packets by mark": policy.mark != NO_MARK,
         "it is for an XFRM interface (if_id)": policy.if_id != 0,
-        "it is for one interface": policy.selector.ifindex != 0,
-        "it is for one user": policy.selector.user != 0,
-        "it is of type sub": policy.key.is_sub,
-        f"its action {policy.action} is not known": policy.action not in tuple(PolicyAction),
+        "it is for one interface only": policy.selector.ifindex != 0,
+        "it is for one user only": policy.selector.user != 0,
+        "its type is sub": policy.key.is_sub,
+        f"its action {policy.action} is unknown": policy.action not in tuple(PolicyAction),
         "it has more than one template": len(policy.templates) > 1,
     }
     for problem, is_so in problems.items():
@@ -241,11 +245,11 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
     """Returns the bundle of a policy's only template. Raises NotMirroredError."""
     (template,) = policy.templates
     if template.protocol != ESP:
-        raise NotMirroredError(f"its template asks for IP protocol {template.protocol}, not ESP")
+        raise NotMirroredError(f"its template requires IP protocol {template.protocol}, not ESP")
     if template.is_optional:
         raise NotMirroredError("its template is optional (level use)")
     if template.spi and policy.direction is not PolicyDirection.OUT:
-        raise NotMirroredError("its template names an SPI; name a reqid")
+        raise NotMirroredError("its template names an SPI; give it a reqid instead")
     if template.mode not in MODES:
         raise NotMirroredError(
             f"its template's mode {template.mode} is neither tunnel nor transport"
@@ -260,7 +264,7 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
 
 
 def _is_trap(policy: KernelPolicy, template: Template) -> bool:
-    """Returns whether a policy is a trap: each pair of its hosts would need an SA of its own."""
+    """Returns whether a policy is a trap: each pair of its hosts would need its own SA."""
     selector = policy.selector
     return (
         policy.direction is PolicyDirection.OUT
@@ -286,16 +290,16 @@ def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
     spi, named = named_spi((policy,)), named_spi(others)
     if spi and named and spi != named:
         raise NotMirroredError(
-            f"its template names the SPI {spi:#x}, that of another policy of its reqid {named:#x};"
-            " give each a reqid"
+            f"its template names the SPI {spi:#x}, but another policy of the same reqid names"
+            f" {named:#x}; give each policy its own reqid"
         )
 
 
 def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
     """Returns source and destination address of a template's ESP packets.
 
-    In transport mode, a host address of the selector replaces an unspecified one. Raises
-    NotMirroredError if an address remains unspecified.
+    In transport mode, a host address of the selector replaces an unspecified address of the
+    template. Raises NotMirroredError if an address remains unspecified.
     """
     ends = []
     for end, prefix in (
@@ -307,7 +311,7 @@ def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, A
         elif template.mode == KernelMode.TRANSPORT and _is_host(prefix):
             ends.append(prefix.address)
         else:
-            raise NotMirroredError("its template leaves an address open")
+            raise NotMirroredError("its template leaves an address unspecified")
     return ends[0], ends[1]
 
 
@@ -323,7 +327,7 @@ def _discard_rule(policy: KernelPolicy) -> Rule:
 def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
     """Returns a discard rule with a policy's selectors.
 
-    A policy has one address family, even with `0.0.0.0/0`.
+    The rule applies to one address family only, even if the policy's prefix is `0.0.0.0/0`.
     """
     selector = policy.selector
     return Rule(
@@ -357,14 +361,15 @@ def _ports(selector: KernelSelector) -> _Ports:
         return _Ports(source, destination, None)
     if selector.protocol in ICMP_PROTOCOLS:
         return _Ports(None, None, (_icmp(selector),))
-    raise NotMirroredError(f"it looks at ports of IP protocol {selector.protocol}")
+    raise NotMirroredError(f"it selects ports of IP protocol {selector.protocol}")
 
 
 def _range(port: PortMatch) -> NumberRange:
-    """Returns the ports that match under a mask. Raises NotMirroredError if they are no range."""
+    """Returns the ports that match under a mask. Raises NotMirroredError if they do not form a
+    range."""
     open_bits = ~port.mask & 0xFFFF
     if open_bits & open_bits + 1:
-        raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is no range")
+        raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is not a range")
     low = port.value & port.mask
     return NumberRange(low, low | open_bits)
 
@@ -377,7 +382,7 @@ def _icmp(selector: KernelSelector) -> NumberRange:
     if types.high > 0xFF or codes.high > 0xFF:
         raise NotMirroredError("its ICMP types or codes are above 255")
     if types.low != types.high and codes != ANY_OCTET:
-        raise NotMirroredError("it looks at the codes of several ICMP types")
+        raise NotMirroredError("it selects codes of several ICMP types")
     return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
 
 
@@ -397,7 +402,7 @@ def _label(policy: KernelPolicy) -> str:
 
 
 def selector_matches(selector: KernelSelector, flow: KernelSelector) -> bool:
-    """Returns whether a policy's selector matches a packet, given as a one-packet selector."""
+    """Returns whether a policy's selector matches a packet. `flow` matches only this packet."""
     return (
         selector.source.covers(flow.source.address)
         and selector.destination.covers(flow.destination.address)

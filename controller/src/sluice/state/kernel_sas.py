@@ -4,17 +4,18 @@
 A state belongs to the bundle whose template matches its addresses, mode and reqid. A template
 without a reqid matches any reqid.
 
-One outbound state of a bundle serves, as in the kernel: the state whose SPI the policies name, or
-else the newest one. Older states stay for packets in flight: rekeying is make-before-break. A
-`fresh` state does not serve yet if no SPI is named and the bundle has an older state. The reason: a
+A bundle sends with one outbound state, as the kernel does: the state whose SPI the policies name,
+or else the newest state. Older states stay for packets in flight: rekeying is make-before-break. A
+`fresh` state is not used yet if no SPI is named and the bundle has an older state. The reason: a
 daemon that answers a rekey (Libreswan) installs the new state before the peer can know of it.
 
-A state that cannot be mirrored is left out, and a problem names it. Its SPI is then unknown
-inbound, and a bundle without an outbound SA drops its packets.
+A state that cannot be mirrored is left out, and a problem names it. If it is inbound, its packets
+are dropped, since their SPI is unknown. If it is outbound and the bundle has no other outbound SA,
+the bundle's packets are dropped.
 
-Invariant: a state with which the kernel itself has sent is never mirrored. Otherwise two senders
-would use the same sequence numbers, and so the same nonces, with one key. Pure; depends on sa_model
-and xfrm_model.
+Invariant: a state with which the kernel itself has sent packets is never mirrored. Otherwise two
+senders would use the same sequence numbers, and so the same nonces, with one key. Pure; depends on
+sa_model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ CIPHERS = {
     ("cbc(aes)", 32): "aes-256-cbc-hmac-sha-256-128",
     ("ecb(cipher_null)", 0): "null-hmac-sha-256-128",
 }
-"""Algorithms by the kernel's name and the key length in bytes. All use HMAC-SHA-256-128."""
+"""Encryption algorithms by the kernel's name and the key length in bytes. All are used with
+HMAC-SHA-256-128."""
 ICV_BITS = 128
 MODES = {KernelMode.TUNNEL: SaMode.TUNNEL, KernelMode.TRANSPORT: SaMode.TRANSPORT}
 
@@ -89,10 +91,10 @@ class MirroredState(NamedTuple):
 
 
 class MirroredStates(NamedTuple):
-    """Holds all mirrored states. `problems` has a sentence on each state that was left out.
+    """Holds all mirrored states. `problems` has a sentence for each state that was left out.
 
-    `used_by_kernel` has the states that were left out because the kernel has sent with them. They
-    need a rekey.
+    `used_by_kernel` has the states that were left out because the kernel itself has sent packets
+    with them. These states need a rekey.
     """
 
     states: tuple[MirroredState, ...]
@@ -108,11 +110,12 @@ class BundleIds(NamedTuple):
 
 
 class NotMirroredError(Exception):
-    """Tells why a state cannot be mirrored."""
+    """Reports why a state cannot be mirrored."""
 
 
 class UsedByKernelError(NotMirroredError):
-    """Tells that the kernel has sent with a state. A second sender would repeat its nonces."""
+    """Reports that the kernel itself has sent packets with a state. A second sender would repeat
+    the nonces."""
 
 
 def mirror_states(
@@ -125,8 +128,8 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given its mirrored policies.
 
-    Bundles of `rules` that have no number are ignored. `own` are this router's addresses, which
-    distinguish inbound from outbound states.
+    Bundles of `rules` that have no number are ignored. The direction of a state follows from `own`,
+    which has this router's addresses.
     """
     by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}
     for bundle in rules.bundles.values():
@@ -150,7 +153,7 @@ def mirror_states(
         except NotMirroredError as error:
             if isinstance(error, UsedByKernelError):
                 used.append(state)
-            problems.append(f"the SA {state.key} is not mirrored, it carries nothing: {error}")
+            problems.append(f"the SA {state.key} is not mirrored and carries no packets: {error}")
             continue
         material = keys.read()
         settings = settings._replace(fingerprint=material.fingerprint())
@@ -168,9 +171,10 @@ def _with_selected_spi(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     problems: list[str],
 ) -> Iterable[MirroredState]:
-    """Drops outbound SAs that a bundle's policies do not use, because they name another SPI.
+    """Removes outbound SAs that a bundle does not use because its policies name another SPI.
 
-    These are the SAs newer than the one with the named SPI, or all if no SA has this SPI.
+    These are all SAs that are newer than the SA with the named SPI. If no SA has this SPI, these
+    are all SAs of the bundle.
     """
     spis = {bundle: named_spi(asking) for bundle, asking in policies.items()}
     reached = {
@@ -182,8 +186,8 @@ def _with_selected_spi(
         spi = spis.get(one.bundle, 0)
         if one.association.is_outbound and spi and at > reached.get(one.bundle, -1):
             problems.append(
-                f"the SA {one.state.key} is not mirrored, it carries nothing: its policies name the"
-                f" SPI {spi:#x}"
+                f"the SA {one.state.key} is not mirrored and carries no packets: its policies name"
+                f" the SPI {spi:#x}"
             )
         else:
             yield one
@@ -194,9 +198,9 @@ def _with_roles(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     fresh: Container[StateKey],
 ) -> Iterable[MirroredState]:
-    """Marks the outbound SAs of each bundle that do not serve.
+    """Marks the outbound SAs with which a bundle does not send.
 
-    SAs older than the serving one are retiring, newer ones are coming.
+    SAs that are older than the SA in use are retiring. Newer SAs are coming.
     """
     serving: dict[str, int] = {}
     for at, one in enumerate(found):
@@ -217,7 +221,7 @@ def _direction(state: KernelState, own: Container[Address]) -> Direction:
     inbound, outbound = state.key.destination in own, state.source in own
     if inbound == outbound:
         which = "both" if inbound else "neither"
-        raise NotMirroredError(f"{which} of its addresses are this router's")
+        raise NotMirroredError(f"{which} of its addresses belong to this router")
     return Direction.INBOUND if inbound else Direction.OUTBOUND
 
 
@@ -236,7 +240,7 @@ def _bundle_of(
         for bundle in fitting:
             if bundle.reqid == reqid:
                 return bundle
-    raise NotMirroredError(f"no policy asks for it (reqid {state.reqid})")
+    raise NotMirroredError(f"no policy needs it (reqid {state.reqid})")
 
 
 def _settings(
@@ -245,7 +249,7 @@ def _settings(
     bundle: KernelBundle,
     numbers: BundleIds,
 ) -> SaSettings:
-    """Returns the settings on which router and engine must agree; raises NotMirroredError."""
+    """Returns the SA settings that router and engine share. Raises NotMirroredError."""
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -281,29 +285,29 @@ def _settings(
 def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) -> None:
     """Raises NotMirroredError if a state cannot be mirrored.
 
-    `policies` are the policies of the state's bundle and direction. An SA serves all policies of
-    its bundle. But the kernel uses a state only for packets that match the state's selector. So a
-    state is refused if its selector differs from that of a policy.
+    `policies` are the policies of the state's bundle and direction. The router uses an SA for all
+    policies of its bundle. But the kernel uses a state only for packets that match the state's
+    selector. So a state is refused if its selector differs from a policy's selector.
     """
     encapsulation = state.encapsulation
     is_restricted = not _selects_everything(state)
     fits = bool(policies) and all(policy.selector == state.selector for policy in policies)
     problems = {
-        f"it is of IP protocol {state.key.protocol}, not ESP": state.key.protocol != ESP,
+        f"its IP protocol is {state.key.protocol}, not ESP": state.key.protocol != ESP,
         "it has a mark": state.mark != NO_MARK,
         "it is of an XFRM interface (if_id)": state.if_id != 0,
-        f"it has attributes that no engine knows ({_listed(state.others)})": bool(state.others),
-        "it is to copy DSCP to the packet inside": bool(state.flags & DECAP_DSCP),
-        "it takes any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
-        "it is encapsulated otherwise than by RFC 3948": encapsulation is not None
+        f"no engine supports its attributes {_listed(state.others)}": bool(state.others),
+        "it copies DSCP to the inner packet": bool(state.flags & DECAP_DSCP),
+        "it accepts any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
+        "its encapsulation is not that of RFC 3948": encapsulation is not None
         and encapsulation.kind != UDP_ENCAP_ESPINUDP,
-        "its selector is not that of all its policies": is_restricted and not fits,
+        "its selector differs from that of a policy of its bundle": is_restricted and not fits,
     }
     for problem, is_so in problems.items():
         if is_so:
             raise NotMirroredError(problem)
     if state.sequence:
-        raise UsedByKernelError("the kernel has used it itself: rekey")
+        raise UsedByKernelError("the kernel itself has sent packets with it; rekey it")
 
 
 def _selects_everything(state: KernelState) -> bool:
@@ -319,16 +323,16 @@ def _algorithm(state: KernelState) -> str:
         name = AEADS.get((aead.name, len(aead.key)))
         if name is None or aead.icv_bits != ICV_BITS:
             text = f"{aead.name} with a key of {len(aead.key)} bytes, ICV {aead.icv_bits} bits"
-            raise NotMirroredError(f"no engine has its algorithm: {text}")
+            raise NotMirroredError(f"no engine supports its algorithm: {text}")
         return name
     cipher, integrity = state.encryption, state.integrity
     if cipher is None or integrity is None:
-        raise NotMirroredError("it has no integrity")
+        raise NotMirroredError("it has no integrity protection")
     name = CIPHERS.get((cipher.name, len(cipher.key)))
     is_known = integrity.name == "hmac(sha256)" and integrity.icv_bits == ICV_BITS
     if name is None or not is_known or len(integrity.key) != ALGORITHMS[name].integrity_key:
         text = f"{cipher.name} with {integrity.name}, ICV {integrity.icv_bits} bits"
-        raise NotMirroredError(f"no engine has its algorithms: {text}")
+        raise NotMirroredError(f"no engine supports its algorithms: {text}")
     return name
 
 

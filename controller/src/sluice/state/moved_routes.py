@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds moved routes: routes whose target changes with a shared path set or next-hop object.
 
-A million routes may move at once, so a walk over all routes yields the moved ones in bounded
+A million routes may move at once, so a walk over all routes yields the moved routes in bounded
 slices. A route that is not yet yielded keeps its earlier target in the switch. The next hops of
-that target stay too. Depends on entities, paths, rib and route_order.
+that target also stay there. Depends on entities, paths, rib and route_order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUTES_PER_SLICE = 1024
 
 
 class MovedRoutes:
-    """Walks over all routes once, and once more if further routes move meanwhile."""
+    """Walks over all routes. If further routes move during a walk, another walk follows it."""
 
     def __init__(self, table: RouteTable, order: RouteOrder, ribs: Iterable[Rib]) -> None:
         self._table = table
@@ -46,7 +46,8 @@ class MovedRoutes:
             self._walk_again = True
 
     def next_slice(self) -> Iterator[RouteChange]:
-        """Yields the moved routes of some blocks of the walk. The caller must exhaust it."""
+        """Yields the moved routes of some blocks of the walk. The caller must exhaust the
+        iterator."""
         visited = 0
         while visited < ROUTES_PER_SLICE:
             slots = None if self._walk is None else next(self._walk, None)

@@ -52,7 +52,8 @@ class NeighborTable:
     def covers_neighbor(self, prefix: Prefix) -> bool:
         """Returns whether a neighbour lies within `prefix`.
 
-        Called for every route. For most routes, the first octets suffice for a no.
+        The caller needs this for every route. For most routes, the first octets show that no
+        neighbour lies within the prefix.
         """
         size = len(prefix.address)
         octets = HEAD_OCTETS[size]
@@ -86,8 +87,8 @@ class NeighborTable:
                 del self._heads[head]
 
     def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
-        """Adds neighbours found in the switch as stale; returns the new ones. The kernel reports
-        later."""
+        """Adds neighbours found in the switch, with the state STALE until the kernel reports them.
+        Returns the neighbours that were not known before."""
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:
@@ -143,7 +144,7 @@ class NeighborTable:
 
 
 def is_unicast(address: Address) -> bool:
-    """Returns whether an address can be a neighbour's: the kernel also lists multicast groups."""
+    """Returns whether an address can be a neighbour's. (The kernel also lists multicast groups.)"""
     if len(address) == 4:
         return address[0] < 224 and address != b"\x00\x00\x00\x00"
     return address[0] != 0xFF and any(address)

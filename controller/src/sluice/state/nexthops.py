@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds next hops and groups, which routes share. Deletes each with its last reference.
+"""Holds next hops and groups, which routes share. Deletes each of them with its last reference.
 
 A next hop is (l3_if, gateway address), or (l3_if, None) for on-link destinations. A change of a
 neighbour's MAC address or of a link changes next hops and groups only, and no route: the next hop's
@@ -94,12 +94,13 @@ class NexthopTable:
         self._found_nexthops: dict[Path, tuple[int, Mac | None]] = {}
         self._found_groups: dict[NexthopGroup, int] = {}
 
-    # -- what the switch was found to hold
+    # -- entries found in the switch
 
     def adopt(
         self, nexthops: dict[int, Nexthop | None], groups: dict[int, NexthopGroup | None]
     ) -> None:
-        """Reserves these ids; each is used again only for the same next hop or group."""
+        """Reserves the ids found in the switch. Each id is used again only for the same next hop or
+        group."""
         for identifier, nexthop in nexthops.items():
             self._nexthop_ids.reserve(identifier)
             if nexthop is not None:
@@ -111,7 +112,7 @@ class NexthopTable:
                 self._found_groups.setdefault(group, identifier)
 
     def found_neighbors(self) -> dict[Path, Mac]:
-        """Returns gateways and hosts whose MAC address the switch was found to hold."""
+        """Returns gateways and hosts whose MAC address was found in the switch."""
         return {
             path: mac
             for path, (_, mac) in self._found_nexthops.items()
@@ -268,7 +269,7 @@ class NexthopTable:
             self.acquire(member.path, mac, changes)
         states = tuple((self._nexthops[member.path], member.weight) for member in members)
         # The switch may hold the group without its members that are down. Such a group is reused
-        # too, since a new one would move flows.
+        # too, since a new group would move flows.
         found = self._found_groups.pop(_group_of(states), None)
         if found is None:
             found = self._found_groups.pop(_group_of(self._active(states)), None)

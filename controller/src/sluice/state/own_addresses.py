@@ -3,8 +3,9 @@
 
 An address is valid in a VRF while an interface of the VRF has the address. Packets to a valid
 address are delivered to the host (`EntityKind.LOCAL_PREFIX`). Received packets must not have a
-valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses are excluded: a host on
-another link may have the same address. Depends on model and entities.
+valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses get neither entity: all
+of them are delivered to the host (`interfaces.ALWAYS_LOCAL`), and a host on another link may have
+the same address as this router. Depends on model and entities.
 """
 
 from __future__ import annotations
@@ -93,9 +94,10 @@ class OwnAddresses:
 
 
 def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
-    """Returns the local prefixes of an own address: itself and, for IPv4, its broadcast (RFC 2644).
+    """Returns the local prefixes of an own address: the address and, for IPv4, the directed
+    broadcast address of its subnet (RFC 2644).
 
-    Empty for loopback (never on a wire) and for IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
+    Returns none for loopback (never on a wire) and IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
     """
     address, length = own
     if len(address) == 16:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes path MTUs: the longest ESP packet for the path to each peer (RFC 4301, section 8.2).
+"""Computes path MTUs: the length of the longest ESP packet for the path to a peer (RFC 4301, 8.2).
 
 A path MTU is the smallest of:
 
 - the configured path MTU of the bundle;
-- the MTUs of the interfaces by which the routes lead to the peer;
+- the MTUs of the interfaces through which the routes lead to the peer;
 - the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
 Invariants: an ICMP error never raises a path MTU. It never lowers the MTU inside of ESP below
-`MIN_INNER_MTU`. An error counts only for the bundle that carried it. It expires after
+`MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires after
 `REPORT_LIFETIME`; then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
@@ -23,8 +23,8 @@ from typing import NamedTuple
 from sluice.model import Address
 
 MIN_INNER_MTU = 1280
-"""Smallest MTU inside of ESP, in bytes, whatever MTU is reported. IPv6 hosts do not reduce their
-packets below this size (RFC 8200, section 5)."""
+"""Lower limit of the MTU inside of ESP, in bytes. A smaller reported MTU counts as this one. IPv6
+hosts do not reduce their packets below this size (RFC 8200, section 5)."""
 REPORT_LIFETIME = 600.0
 """Seconds after which an error expires (RFC 1191, section 6.3)."""
 PEERS_PER_REVIEW = 256
@@ -39,8 +39,8 @@ class Peer(NamedTuple):
 
 
 class ReportedMtu(NamedTuple):
-    """Holds the MTU that an error reported (bytes of IP packet), the error's sender and expiry
-    time."""
+    """Holds the MTU that an ICMP error reported, in bytes of an IP packet, the error's sender, and
+    the time when the report expires."""
 
     mtu: int
     sender: Address
@@ -48,10 +48,10 @@ class ReportedMtu(NamedTuple):
 
 
 class PathMtu(NamedTuple):
-    """Holds a path MTU in bytes of IP packet, and its source.
+    """Holds a path MTU in bytes of an IP packet, and what determines it.
 
-    The source is an error (`reported`) or an interface (`l3_if`). If both are None, it is the
-    configuration.
+    An ICMP error (`reported`) or an interface (`l3_if`) determines the path MTU. If both fields are
+    None, the configuration determines it.
     """
 
     mtu: int
@@ -62,7 +62,7 @@ class PathMtu(NamedTuple):
 class PathMtus:
     """Holds all path MTUs.
 
-    `interfaces_to(vrf, address)` returns the interfaces by which routes lead to an address.
+    `interfaces_to(vrf, address)` returns the interfaces through which routes lead to an address.
     `mtu_of(l3_if)` returns the MTU of an interface in bytes, or None if there is no such interface.
     """
 
@@ -94,8 +94,8 @@ class PathMtus:
     def report(self, bundle: int, peer: Peer, configured: int, reported: ReportedMtu) -> bool:
         """Records the MTU from an authentic error.
 
-        Returns whether the error lowers the path MTU or confirms an earlier error. Any other error
-        is ignored.
+        Returns whether the error lowers the path MTU or confirms an earlier error. Ignores any
+        other error.
         """
         before = self.of(bundle, peer, configured)
         if reported.mtu > before.mtu or (reported.mtu == before.mtu and before.reported is None):
@@ -104,8 +104,8 @@ class PathMtus:
         return True
 
     def review(self, peers: Collection[Peer], now: float) -> bool:
-        """Looks up the routes to some peers again. Deletes expired errors and the peers not in
-        `peers`.
+        """Looks up the routes to some of `peers` again. Deletes expired errors, and peers that are
+        not in `peers`.
 
         Returns whether anything changed.
         """

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resolves the next hops of a routing daemon's routes to their targets in the switch.
 
-A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s, shared by all routes that
-have it. Its target depends only on the specs and on the mapping of kernel interfaces. It does not
-depend on links or neighbours (`nexthops` follows them) or on the routes' VRF. `vrfs` are the VRFs
-of its interfaces. By them the caller decides whether a route may use the path set.
+A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s. All routes with this tuple
+share it. The target of a path set depends only on the specs and on the mapping of kernel
+interfaces. It does not depend on links or neighbours (`nexthops` follows them) or on the routes'
+VRF. `vrfs` has the VRFs of the path set's interfaces. The caller compares them with a route's VRF
+to decide whether the route may use the path set.
 
-Next hops by interfaces that are not the switch's are left out. If a route has no other next hop,
-its packets get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` reports
-groups in which scaling changes a share by more than `REPORTED_ERROR`.
+Next hops through interfaces that are not the switch's are left out. If a route has no other next
+hop, its packets are answered by ICMP unreachable. Weights are scaled to fit the switch's groups.
+`problems` reports groups in which scaling changes a share by more than `REPORTED_ERROR`.
 
 Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """
@@ -54,8 +55,8 @@ LISTED_WEIGHTS = 8
 
 
 class _Inexact(NamedTuple):
-    """Describes a group whose weights do not fit the switch: wanted and written weights, worst
-    error."""
+    """Describes a group whose weights do not fit the switch: the wanted weights, the written
+    weights, and the largest relative error of a share."""
 
     error: float
     group: int
@@ -120,7 +121,7 @@ class PathSets:
             target, members = paths.target, paths.members
             try:
                 self._resolve(paths, changes)
-            except OutOfIdsError:  # not counted: only new routes report it
+            except OutOfIdsError:  # not counted as a problem: only new routes are
                 paths.members, paths.target, paths.vrfs = (), UNREACHABLE, frozenset()
             self._release_target(target, members, changes)
             if paths.target != target:
@@ -133,15 +134,15 @@ class PathSets:
     def problems(self) -> dict[str, int]:
         """Returns the number of path sets whose weights do not fit the switch's groups.
 
-        The key is a text on the worst of them. Empty if all weights fit.
+        The key is a text that describes the group with the largest error. Empty if all weights fit.
         """
         if not self._inexact:
             return {}
         worst = max(self._inexact.values())
         text = (
             f"weights do not fit the switch's groups, whose weights sum up to {self._group_size}"
-            f" at most: group {worst.group} is to have {_listed(worst.wanted)} and has"
-            f" {_listed(worst.written)}, a share off by {worst.error:.1%}"
+            f" at most: group {worst.group} should have {_listed(worst.wanted)} but has"
+            f" {_listed(worst.written)}, with an error of {worst.error:.1%} in a share"
         )
         return {text: len(self._inexact)}
 

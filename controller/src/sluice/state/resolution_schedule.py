@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules neighbour resolutions by the kernel: on demand, after failures, after going stale.
+"""Schedules neighbour resolutions by the kernel: on demand, after a failure, or when stale.
 
-The kernel drops neighbours and does not resolve them by itself, as it never forwards. A failed
-gateway is retried with a back-off of 1, 2, 4, ... 30 s. A stale neighbour is confirmed after 30 s,
-so that a neighbour that moved or died is detected. Pure; depends on model and nexthops (`Path`).
+The kernel drops neighbours and does not resolve them by itself, since it never forwards packets.
+After a failure, a gateway is resolved again with a back-off of 1, 2, 4, ... 30 s. A stale neighbour
+is confirmed after 30 s, so that a neighbour that moved or died is detected. Pure; depends on model
+and nexthops (`Path`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sluice.state.nexthops import Path
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 CONFIRM_AFTER = 30.0
 RESOLUTION = 3.0
-"""Seconds until the kernel gives up a resolution (three probes)."""
+"""Time in seconds after which the kernel gives up a resolution (three probes)."""
 
 
 class ResolutionSchedule:

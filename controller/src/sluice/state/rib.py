@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the routing daemon's routes and next-hop objects, and resolves them to path sets.
 
-An object may arrive after the routes or groups that name it (zebra sends groups in hash order).
-Such a route waits, unpublished, until its object is complete. A new session starts without objects:
-in it, an object's number may mean another object. Routes of the previous session keep their path
-sets, and are stale until the new session names them. After the replay the caller deletes the routes
-for which `is_stale` is true.
+A route or group may arrive before the object that it names (zebra sends groups in hash order). Such
+a route waits, unpublished, until its object is complete. A new session starts without objects: the
+number of an object may mean another object in the new session. Routes of the previous session keep
+their path sets, and are stale until the new session names them. After the replay the caller deletes
+the routes for which `is_stale` is true.
 
 The prefixes are kept in a native table (`sluice._native.RouteTable`), which refers to an entry by
 number and counts its routes. `Fib` writes routes in bulk there: `entry_for` returns their entry,
 and `drop_unused` must be called for entries that may have lost their last route.
 
-Every event returns the routes whose path set or target changed, as `RouteChange`s. The caller
-chooses among the sources of a prefix. The caller must exhaust iterators of changes. If ids run out,
-such an iterator first yields the changes made so far, then raises OutOfIdsError.
+The methods that apply an event return the routes whose path set or target changed, as
+`RouteChange`s. If a prefix has routes from several sources, the caller chooses among them. The
+caller must exhaust iterators of changes. If ids run out, such an iterator first yields the changes
+made so far, then raises OutOfIdsError.
 
 Depends on model, entities, paths.
 """
@@ -39,7 +40,7 @@ from sluice.state.route_order import RouteOrder
 WAITING_AT_ONCE = 1024
 """Maximum number of waiting routes published at once when their object arrives: about 2 ms."""
 _DEEPEST_GROUP = 8
-"""Maximum nesting of groups (the kernel refuses any nesting; this only bounds bad input)."""
+"""Maximum nesting of groups. The kernel refuses any nesting, so this only bounds invalid input."""
 
 
 class _Object:
@@ -54,7 +55,7 @@ class _Object:
         self.entries: list[RibEntry] = []
         """Entries that use this object, one for each protocol."""
         self.waiting: dict[RouteSlot, None] = {}
-        """Routes that arrived before this object; some may be deleted by now."""
+        """Routes that arrived before this object. Some of them may be deleted by now."""
 
     @property
     def uses(self) -> int:
@@ -67,9 +68,10 @@ RouteAttributes: TypeAlias = tuple[int, NexthopSpecs, int | None]
 
 
 class RibEntry:
-    """Holds what routes of one session with equal attributes share: a path set, own or an object's.
+    """Holds the values that all routes of one session with equal attributes share.
 
-    A full table has a million routes and some hundred entries.
+    The path set is the entry's own, or that of a next-hop object. A full table has a million routes
+    and some hundred entries.
     """
 
     __slots__ = ("attributes", "number", "object", "own_paths", "rib", "session")
@@ -107,7 +109,7 @@ class RibEntry:
 
 
 class RouteChange(NamedTuple):
-    """Describes a changed route of the routing daemon: its new path set, or None if it has none."""
+    """Describes a changed route of the routing daemon. `paths` is the new path set, or None."""
 
     slot: RouteSlot
     paths: PathSet | None
@@ -120,7 +122,7 @@ _change = tuple.__new__
 class Rib:
     """Holds all routes of one routing daemon.
 
-    `vrfs` maps its kernel tables to VRFs. Routes of other tables are not held.
+    `vrfs` maps the daemon's kernel tables to VRFs. The RIB has no routes of other tables.
     """
 
     def __init__(self, paths: PathSets, table: RouteTable, vrfs: Mapping[int, int]) -> None:
@@ -169,8 +171,8 @@ class Rib:
         return len(self) - sum(entry.uses for entry in self._entries.values())
 
     def is_stale(self, key: RouteKey) -> bool:
-        """Returns whether a route is from an earlier session, and not yet named by the current
-        one."""
+        """Returns whether a route is from an earlier session, and the current session has not
+        named it yet."""
         entry = self.get(key)
         return entry is not None and entry.session != self._session
 
@@ -274,7 +276,7 @@ class Rib:
     ) -> Iterator[RouteChange]:
         """Adds or replaces an object. Yields the routes that change at once.
 
-        Other routes change later, by `moved_objects`.
+        The other routes of the object change later: the object is in `moved_objects`.
         """
         self.table.forget_texts()
         obj = self._objects.get(event.id) or self._new_object(event.id)
@@ -285,8 +287,8 @@ class Rib:
     def delete_object(
         self, event: NexthopObjectDeleted, changes: EntityChanges
     ) -> Iterator[RouteChange]:
-        """Deletes an object. Yields changed routes like `update_object`. Routes that still use it
-        are withdrawn, as in the kernel."""
+        """Deletes an object, and withdraws the routes that still use it, as the kernel does. Yields
+        changed routes like `update_object`."""
         self.table.forget_texts()
         obj = self._objects.get(event.id)
         if obj is None:
@@ -329,8 +331,9 @@ class Rib:
             if obj.paths is not None:
                 yield from self._resume_waiting(obj)
         elif obj.paths is None or obj.paths.target != old.target:
-            # Rare: zebra gives changed next hops a new object. So a walk over all routes costs less
-            # than an index of each object's routes, which every route would have to update.
+            # This case is rare: zebra makes a new object for changed next hops. So a walk over all
+            # routes costs less than an index of each object's routes, which would have to be
+            # updated for every route.
             self.moved_objects.add(obj)
             self.target_changes += 1
         if old is not None:
@@ -350,8 +353,8 @@ class Rib:
                 yield RouteChange(slot, entry.paths)
 
     def _expand(self, obj: _Object) -> NexthopSpecs:
-        """Returns the next hops of an object; those of a group have weights. Empty if none is
-        known."""
+        """Returns the next hops of an object. The next hops of a group have weights. Empty if no
+        next hop is known."""
         weights: dict[tuple[bytes | None, int | None, NexthopKind], int] = {}
         self._collect(obj, 1, weights, 0)
         return tuple(

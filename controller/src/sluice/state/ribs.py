@@ -15,7 +15,7 @@ from sluice.state.rib import Rib, RibEntry
 
 
 class Ribs:
-    """Reads all RIBs as one, by network namespace.
+    """Combines the RIBs of all network namespaces into one view.
 
     `namespaces` maps routing tables to namespaces. All other tables belong to the daemon of
     `OWN_NAMESPACE`.
@@ -51,7 +51,7 @@ class Ribs:
     def waiting_objects(self) -> dict[int, int]:
         """Returns the missing objects, like `Rib.waiting_objects`.
 
-        Adds up the objects of different daemons that have the same number.
+        Different daemons may use the same object number. Then their counts are added up.
         """
         waiting: dict[int, int] = {}
         for rib in self._ribs.values():

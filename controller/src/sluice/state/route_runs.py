@@ -2,7 +2,7 @@
 """Describes `RouteRun`: a batch of the routing daemon's routes as one event.
 
 A run comes from `sluice._native.RouteMemo`. It has the prefixes of its routes, and the distinct
-texts of these routes. A text holds all fields of a route but its prefix: (table, protocol, metric,
+texts of these routes. A text has all fields of a route except its prefix: (table, protocol, metric,
 next hops, next-hop object), or (table,) for a deleted route. Depends on model.
 """
 

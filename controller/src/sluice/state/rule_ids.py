@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from itertools import chain
 
 MAXIMUM_RULE_ID = 0xFFFF
-"""A rule's number has 16 bits in the pipeline. The counter may have fewer entries."""
+"""Largest rule number: it has 16 bits in the pipeline. The counter may have fewer entries."""
 
 
 class TooManyRulesError(Exception):
-    """Tells that there are more rules than the pipeline has counters for. Nothing is changed."""
+    """Reports that there are more rules than counters in the pipeline. No number was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleIdPlan:
     """Holds planned numbers for the rules of some lists.
 
-    `fresh` numbers go to rules without a number; their counters may hold counts of an earlier rule.
-    `released` numbers have lost their rule.
+    `fresh` numbers go to rules without a number. The counters of these numbers may hold counts of
+    an earlier rule. `released` numbers have lost their rule.
     """
 
     ids: dict[Hashable, dict[str, int]]
@@ -47,7 +47,7 @@ class RuleIds:
         self._free: deque[int] = deque()
 
     def remember(self, name: Hashable, ids: Mapping[str, int]) -> None:
-        """Restores a list's numbers from an earlier process. Order: before the first plan."""
+        """Restores a list's numbers from an earlier process. Must be called before `plan`."""
         self._ids[name] = dict(ids)
         used = {number for known in self._ids.values() for number in known.values()}
         self._next = max(used, default=0) + 1
@@ -58,7 +58,7 @@ class RuleIds:
 
         A plan does not reuse the numbers that it releases.
         """
-        # A record from a pipeline with more counters may hold numbers that this one lacks.
+        # A record of a pipeline with more counters may have numbers that exceed this maximum.
         reused = (number for number in tuple(self._free) if number <= self.maximum)
         supply = chain(range(self._next, self.maximum + 1), reused)
         fresh: list[int] = []
@@ -91,7 +91,7 @@ class RuleIds:
             fresh.append(next(supply))
         except StopIteration:
             raise TooManyRulesError(
-                f"the pipeline counts {self.maximum} rules over all SPDs (the generated ones and"
-                " each list's final discard among them), and these are more"
+                f"all SPDs together have more than {self.maximum} rules, the most that the pipeline"
+                " can count; generated rules and each list's final discard are included"
             ) from None
         return fresh[-1]

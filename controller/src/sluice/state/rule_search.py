@@ -2,9 +2,9 @@
 """Finds the first match in an ordered list of rules: by a plain search, and by an index.
 
 `matches` and `first_match` implement RFC 4301's ordered search rule by rule. `could_match` and
-`first_match_of_fragment` implement its section 7 for later fragments. Later fragments show no ports
-and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also decides on
-its later fragments.
+`first_match_of_fragment` implement section 7 of RFC 4301 for later fragments. Later fragments have
+no ports and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also
+decides on the datagram's later fragments.
 
 `RuleIndex` gives the same answers, and its time hardly grows with the list. For each selector, a
 bisection finds the bit vector of the rules that accept the value. The lowest bit set in all vectors
@@ -60,7 +60,7 @@ def could_match(rule: Rule, later: Selectors) -> bool:
 def first_match_of_fragment(
     rules: Sequence[Rule], later: Selectors, first: Selectors | None
 ) -> FragmentMatch | None:
-    """Returns the rule for a later fragment, by the selectors of this and of the first fragment.
+    """Returns the rule for a later fragment, by its own selectors and those of the first fragment.
 
     Without the first fragment, returns None unless all rules that could match have the same effect.
     """
@@ -188,8 +188,8 @@ class RuleIndex:
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
 
     def _by_addresses(self, packet: Selectors) -> int:
-        """Returns the vector of the rules that accept a packet's addresses and origin (own,
-        transit)."""
+        """Returns the vector of the rules that accept a packet's addresses and its origin (this
+        router or transit)."""
         vector = self._source[len(packet.source)].at(int.from_bytes(packet.source, "big"))
         vector &= self._destination[len(packet.destination)].at(
             int.from_bytes(packet.destination, "big")

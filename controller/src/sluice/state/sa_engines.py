@@ -27,8 +27,8 @@ ExclusiveResource: TypeAlias = tuple[object, ...]
 class EngineState:
     """Holds the state of one engine.
 
-    `reachable` is None while unknown. `idle_since` has, for each unwanted SA, the time since which
-    the switch does not refer to it.
+    `reachable` is None while unknown. `idle_since` has, for each SA that is no longer wanted, the
+    time since which the switch has not referred to the SA.
     """
 
     reachable: bool | None = None
@@ -37,7 +37,7 @@ class EngineState:
     idle_since: dict[HeldKey, float] = field(default_factory=dict)
 
     def replace(self, held: Iterable[HeldSa]) -> None:
-        """Replaces the known SAs by all that the engine holds."""
+        """Replaces the known SAs by the SAs that the engine holds."""
         self.held = {one.key: one for one in held}
         self.by_settings = {one.settings: one for one in self.held.values()}
         self.idle_since = {key: at for key, at in self.idle_since.items() if key in self.held}
@@ -53,8 +53,8 @@ class EngineState:
         self.idle_since.pop(held.key, None)
 
     def resources_in_use(self) -> set[ExclusiveResource]:
-        """Returns the exclusive resources of all held SAs; the engine refuses another SA for one
-        of them."""
+        """Returns the exclusive resources of all held SAs. The engine refuses a new SA that needs
+        one of these resources."""
         return {
             resource
             for one in self.held.values()
@@ -63,7 +63,7 @@ class EngineState:
 
 
 def is_referred_to(installed: EntitiesByKind, engine: int, held: HeldSa) -> bool:
-    """Returns whether the switch sends packets to an engine by this SA."""
+    """Returns whether an entry of the switch sends packets for this SA to the engine."""
     settings = held.settings
     if settings.direction is Direction.OUTBOUND:
         value = installed[EntityKind.OUTBOUND_SA].get(BundleInVrf(settings.vrf, settings.bundle))
@@ -78,7 +78,8 @@ def is_key(resource: ExclusiveResource) -> bool:
 
 
 def exclusive_resources(settings: SaSettings, *, held: bool) -> Iterator[ExclusiveResource]:
-    """Yields resources that an engine gives to one SA only: an encrypting key, an SPI of a VRF.
+    """Yields the resources that an engine gives to only one SA: a key that encrypts, or an SPI in a
+    VRF.
 
     A held outbound SA excludes every new SA with its key. A held inbound SA excludes new outbound
     SAs with its key.

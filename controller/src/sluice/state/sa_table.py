@@ -3,17 +3,20 @@
 
 The plan is level-triggered: it follows from the known state alone. `commands` returns the commands
 that the engines need now, and `desired` the entities that the switch must hold now. After an
-interruption the next pass continues. Every intermediate state drops packets that it cannot protect:
+interruption the next pass continues. In every intermediate state, packets that cannot be protected
+are dropped:
 
-- Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine only
-  `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
-- One outbound SA of a bundle serves. These criteria select it, in this order: its successor is not
-  held yet; the peer knows it; the bundle prefers its engine; it is the newest.
-- Nonces: a key that has encrypted on one engine returns to that engine only. If that engine is
-  gone, the SA waits and reports that a rekey is needed.
-- An inbound SA moves to another engine only when its engine no longer serves. It gets a new
-  anti-replay window there.
-- While an engine is unreachable, its SAs stay in the switch, which drops their packets as
+- Order: an SA is in the switch only while its engine is known to hold the SA. The engine keeps the
+  SA for `DRAIN` seconds after the SA has left the switch. An outbound SA replaces its predecessor
+  with one write.
+- A bundle sends with one outbound SA. These criteria select the SA, in this order: the SA's
+  successor is not held yet; the peer knows the SA; the bundle prefers the SA's engine; the SA is
+  the newest.
+- Nonces: a key that has encrypted on one engine is used again on that engine only. If that engine
+  is gone, the SA waits and reports that a rekey is needed.
+- An inbound SA moves to another engine only when its engine no longer works. On the new engine, it
+  gets a new anti-replay window.
+- While an engine is unreachable, its SAs stay in the switch, and the switch drops their packets as
   NO_ENGINE.
 - An SA that has reached a limit of bytes, packets or sequence numbers stays expired
   (`KeyUse.is_expired`), also across restarts. Within one boot, the limit of time is measured by the
@@ -54,19 +57,20 @@ from sluice.state.sa_engines import (
 )
 
 DRAIN = 3.0
-"""Seconds for which an engine keeps an SA that left the switch, for packets in flight to it."""
+"""Time in seconds for which an engine keeps an SA that left the switch, for packets in flight."""
 GRACE = 10.0
-"""Seconds for which a retiring inbound SA stays after its successor has carried a packet."""
+"""Time in seconds for which a retiring inbound SA stays after its successor has carried a
+packet."""
 RETRY = 5.0
-"""Seconds until an SA that an engine refused is added again."""
+"""Time in seconds after which the controller again adds an SA that an engine refused."""
 UNLIMITED_PATH_MTU = 0xFFFF
-"""Maximum length of an IP packet, in bytes: no limit."""
+"""Path MTU without a limit: the maximum length of an IP packet, in bytes."""
 MAX_COMMANDS = 256
 """Maximum number of commands returned at a time."""
 
 
 class BundleSpec(NamedTuple):
-    """Describes a configured bundle. `engines` may serve it, the preferred one first."""
+    """Describes a configured bundle. `engines` lists its engines, the preferred engine first."""
 
     name: str
     id: int
@@ -78,8 +82,8 @@ class BundleSpec(NamedTuple):
 class Clocks(NamedTuple):
     """Holds one moment by the machine's clocks.
 
-    `wall` is in seconds and may be set at any time. `uptime` (CLOCK_BOOTTIME) is in seconds since
-    the boot that `boot` identifies; nobody can set it.
+    `wall` is the wall clock in seconds, which may be set at any time. `uptime` (CLOCK_BOOTTIME) is
+    the time in seconds since the boot that `boot` identifies. It cannot be set.
     """
 
     wall: float
@@ -89,8 +93,8 @@ class Clocks(NamedTuple):
     def age(self, since: Clocks) -> float | None:
         """Returns the seconds since an earlier moment, or None if that is unknown.
 
-        Within one boot the uptime counts, otherwise the wall clock. The age is unknown if the wall
-        clock is behind the earlier moment.
+        Within one boot the uptime is used, otherwise the wall clock. The age is unknown if the wall
+        clock shows a time before the earlier moment.
         """
         if self.boot and self.boot == since.boot:
             return self.uptime - since.uptime
@@ -108,9 +112,9 @@ class KeyUse(NamedTuple):
 class LifetimeReview(NamedTuple):
     """Holds the SAs whose lifetime has changed since the last review.
 
-    - `used_up`: reached a limit that an engine counts. The caller records that.
-    - `outlived`: reached the limit of time.
-    - `restored`: seemed to have reached the limit of time, by a clock that has been set since.
+    - `used_up`: SAs that have reached a limit that an engine counts. The caller records this.
+    - `outlived`: SAs that have reached the limit of time.
+    - `restored`: SAs that no longer count as expired. The wall clock was wrong and has been set.
     """
 
     used_up: list[SecurityAssociation]
@@ -119,7 +123,7 @@ class LifetimeReview(NamedTuple):
 
 
 def _has_ended(held: HeldSa) -> bool:
-    """Returns whether an engine reports that an SA can encrypt or decrypt no more."""
+    """Returns whether an engine reports that an SA can no longer encrypt or decrypt."""
     return held.age is LifetimeState.HARD or bool(held.drops.get("sequence_exhausted"))
 
 
@@ -131,7 +135,7 @@ class SaId(NamedTuple):
 
 
 class Add(NamedTuple):
-    """Adds an SA to an engine. `resume`: its key may have encrypted there before."""
+    """Adds an SA to an engine. `resume`: the key may have encrypted on this engine before."""
 
     sa: SecurityAssociation
     resume: bool
@@ -159,7 +163,7 @@ class SaState(Enum):
 
 
 class SaReport(NamedTuple):
-    """Holds an SA and its state. `why` is the reason if the SA does not serve."""
+    """Holds an SA and its state. `why` is the reason if the SA is not in use."""
 
     sa: SecurityAssociation
     state: SaState
@@ -182,7 +186,7 @@ class _Tracked:
 class SaTable:
     """Holds all SAs.
 
-    `engines` are the engines that the router gives SAs to. `uses` is the record of keys by
+    `engines` are the engines to which the router gives SAs. `uses` is the record of keys by
     fingerprint, which the caller keeps. `path_mtu` returns the path MTU, in bytes, of a bundle
     whose outbound SA has these settings. `clocks` reads the clocks.
     """
@@ -256,8 +260,8 @@ class SaTable:
             tracked.held, tracked.refusal = held, None
 
     def refused(self, sa: SecurityAssociation, why: str, now: float) -> None:
-        """Records that an SA was refused, by its engine or because of its keys. It is retried
-        later."""
+        """Records that an SA was refused, by its engine or because of its keys. `commands` requests
+        the SA again later."""
         tracked = self._tracked.get(identity(sa))
         if tracked is not None:
             tracked.refusal, tracked.retry_at = why, now + RETRY
@@ -272,7 +276,7 @@ class SaTable:
     # -- assignment to engines, and lifetimes
 
     def _assign_engines(self) -> None:
-        """Assigns each SA to an engine and looks it up there."""
+        """Assigns each SA to an engine and looks up the SA among the engine's SAs."""
         for tracked in self._tracked.values():
             tracked.engine = self._choose_engine(tracked)
             tracked.held = self._held_by(tracked.sa.settings, tracked.engine)
@@ -292,7 +296,7 @@ class SaTable:
         return next(iter(holders + reachable), None)
 
     def _eligible_engines(self, sa: SecurityAssociation) -> tuple[int, ...]:
-        """Returns the engines that may serve an SA."""
+        """Returns the engines that may have an SA."""
         bundle = self.bundles.get(sa.settings.bundle)
         engines = () if bundle is None else bundle.engines
         if sa.engine is not None:
@@ -322,7 +326,7 @@ class SaTable:
             limit = f"its hard limit of {hard.seconds:,} seconds"
             use = self._uses[sa.settings.fingerprint]
             known = self._clocks().age(use.since) is not None
-            return f"{limit} is reached" if known else f"its age is not known, and it has {limit}"
+            return f"{limit} is reached" if known else f"its age is unknown, so {limit} applies"
         limits = [f"{value:,} {name}" for name, value in hard._asdict().items() if value]
         if not limits:
             return "all its sequence numbers are used"
@@ -361,7 +365,8 @@ class SaTable:
         return age is None or age >= limit
 
     def retired(self, now: float) -> list[SecurityAssociation]:
-        """Returns the retiring SAs that are no longer needed; the caller stops wanting them."""
+        """Returns the retiring SAs that are no longer needed. The caller must remove them from the
+        wanted SAs."""
         done = []
         for tracked in self._tracked.values():
             if not tracked.sa.is_retiring:
@@ -448,8 +453,8 @@ class SaTable:
     def _lengths(self, bundle: BundleSpec, sa: SecurityAssociation) -> tuple[int, int]:
         """Returns the path MTU and overhead for the switch.
 
-        With fragmentation after encryption there is no limit and no overhead: only the packet
-        itself must fit.
+        With fragmentation after encryption, the path MTU is unlimited and the overhead is 0: the
+        switch need not check the length of the ESP packet.
         """
         if sa.fragmentation is Fragmentation.AFTER:
             return UNLIMITED_PATH_MTU, 0
@@ -466,7 +471,7 @@ class SaTable:
         return is_last, not one.sa.is_coming, -place, one.order
 
     def _add_reassembly(self, found: dict[EntityKind, dict[EntityKey, EntityValue]]) -> None:
-        """Sends all fragments of a VRF to one engine: the one with most of its inbound SAs."""
+        """Sends all fragments of a VRF to the engine that has most of the VRF's inbound SAs."""
         counts: dict[int, Counter[int]] = {}
         for key, value in found[EntityKind.INBOUND_SA].items():
             if isinstance(key, InboundSpi) and isinstance(value, Decrypt):
@@ -480,8 +485,8 @@ class SaTable:
     def commands(self, engine: int, installed: EntitiesByKind | None, now: float) -> list[Command]:
         """Returns the commands that an engine needs now, at most `MAX_COMMANDS`.
 
-        `installed` has the switch's entities. If it is None (unknown), an SA may be deleted
-        although the switch may still refer to it.
+        `installed` has the switch's entities. If they are unknown (None), an SA may be deleted
+        although the switch may still refer to the SA.
         """
         known = self._engines[engine]
         placed = [one for one in self._tracked.values() if one.engine == engine]
@@ -524,8 +529,8 @@ class SaTable:
     def _may_add(
         self, tracked: _Tracked, resources_in_use: Container[ExclusiveResource], now: float
     ) -> bool:
-        """Returns whether to add an SA now. It must wait while an engine holds an SA that excludes
-        it."""
+        """Returns whether to add an SA now. The SA must wait while an engine holds another SA that
+        excludes it."""
         if tracked.held is not None or self.is_expired(tracked.sa) or now < tracked.retry_at:
             return False
         return not any(
@@ -562,11 +567,8 @@ class SaTable:
         if (bound := self._why_key_is_bound(one.sa)) is not None:
             return SaState.REKEY_NEEDED, bound
         if one.engine is None:
-            able = (
-                ", ".join(map(str, self._eligible_engines(one.sa)))
-                or "none that its bundle may use"
-            )
-            return SaState.WAITING, f"no engine answers: {able}"
+            able = ", ".join(map(str, self._eligible_engines(one.sa))) or "its bundle has none"
+            return SaState.WAITING, f"none of its engines answers: {able}"
         if one.refusal is not None:
             needed = "rekey" in one.refusal
             return (SaState.REKEY_NEEDED if needed else SaState.REFUSED), one.refusal
@@ -577,11 +579,17 @@ class SaTable:
         wanted = exclusive_resources(one.sa.settings, held=False)
         if taken := in_use[one.engine].intersection(wanted):
             what = "key" if any(map(is_key, taken)) else "SPI"
-            return SaState.WAITING, f"another SA has its {what}: give it another, or delete that SA"
+            return (
+                SaState.WAITING,
+                f"another SA has the same {what}: give this SA another {what}, or delete the other",
+            )
         return SaState.WAITING, f"engine {one.engine} is receiving it"
 
     def _why_key_is_bound(self, sa: SecurityAssociation) -> str | None:
-        """Returns why an SA cannot move to an engine that could serve it (nonce reuse), or None."""
+        """Returns the reason why an SA cannot move to another engine of its bundle, or None.
+
+        The only possible reason is that the key would repeat nonces.
+        """
         use = self._uses.get(sa.settings.fingerprint) if sa.is_outbound else None
         if use is None:
             return None
@@ -590,7 +598,7 @@ class SaTable:
             return None
         if use.engine in able and not any(self._engines[one].reachable for one in able):
             return None
-        gone = "does not answer" if use.engine in able else "is none of its bundle's"
+        gone = "does not answer" if use.engine in able else "its bundle does not use any more"
         return (
             f"its key has encrypted on engine {use.engine}, which {gone}, and must not encrypt on"
             " another: give it a new key"

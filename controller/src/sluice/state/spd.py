@@ -4,7 +4,7 @@
 Each list of an SPD has an id, an **epoch** and a **generation**. A new epoch retires all cached
 flows of the list. A new generation retires all verdicts that are still in flight. A commit advances
 epoch and generation of every list whose rules changed. If the flows whose verdict changes are
-deleted one by one (`state.invalidation`), it advances only the generation.
+deleted one by one (`state.invalidation`), the commit advances only the generation.
 
 A commit has three steps, because its effect must be on disk before the switch receives it:
 
@@ -41,7 +41,7 @@ ListName: TypeAlias = tuple[str, Direction]
 
 
 FINAL_DISCARD = "(final)"
-"""Fingerprint and name of the nominal final entry of every list (RFC 4301, 4.4.1)."""
+"""Fingerprint and name of the final discard of every list (RFC 4301, 4.4.1)."""
 
 
 class TooManyListsError(Exception):
@@ -61,7 +61,7 @@ NO_VERSION = ListVersion(0, 0)
 class ListRecord(NamedTuple):
     """Holds a list as stored on disk. `rule_ids` is keyed by rule fingerprint.
 
-    `rules` are the operator's, without the generated ones. None: the configured rules apply.
+    `rules` are the operator's rules, without the generated rules. None: the configured rules apply.
     """
 
     list_id: int
@@ -76,7 +76,7 @@ class ListRecord(NamedTuple):
 class SpdRecord(NamedTuple):
     """Holds all lists as stored on disk.
 
-    `issued` has version numbers that are not those of a list in force, by list id. They are from
+    `issued` has versions, by list id, that were issued but that no list in force has. They are from
     failed plans, or their list id is no longer in use. `caches` has the SPDs whose flow cache an
     operator turned on or off. `bundles` maps each bundle number in the switch to its bundle's name.
     """
@@ -89,8 +89,8 @@ class SpdRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyList:
-    """Holds a list in force. `rule_ids` is parallel to `rules`; `final_id` is the final discard's
-    id."""
+    """Holds a list in force. `rule_ids` has the number of each of `rules`, in the same order.
+    `final_id` is the number of the final discard."""
 
     list_id: int
     spd: str
@@ -152,7 +152,7 @@ class PolicyList:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Holds the new state of the changed lists, and their rules' numbers.
+    """Holds the new state of the changed lists, and the numbers of their rules.
 
     `rule_ids.fresh` are the numbers whose counters start from zero.
     """
@@ -162,12 +162,13 @@ class Commit:
 
     @property
     def spds(self) -> tuple[str, ...]:
-        """The SPDs that change, sorted; more than one needs a target with atomic writes."""
+        """The SPDs that change, sorted. A change of several SPDs needs a target with atomic
+        writes."""
         return tuple(sorted({state.spd for state in self.lists}))
 
 
 def fingerprint(rule: Rule) -> str:
-    """Returns an id of a rule that is stable across commits and restarts and equal for equal rules.
+    """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
     A rule without `audit` or `scope` keeps the fingerprint from before these fields existed.
     """
@@ -227,7 +228,7 @@ class SpdTable:
             self.observe(list_id, version)
 
     def observe(self, list_id: int, version: ListVersion) -> None:
-        """Excludes numbers that the switch or the disk holds from being issued again.
+        """Ensures that numbers found in the switch or on disk are not issued again.
 
         Must be called for every list_state entry and every flow's epoch that is read back. So a
         lost or old record on disk can never revive a retired flow.
@@ -240,8 +241,8 @@ class SpdTable:
     ) -> Commit:
         """Plans the commit that puts `wanted` in force in a switch that was found to hold `found`.
 
-        A list on which rules, disk and switch agree keeps its numbers and flows and is left out of
-        the commit. Raises as `plan_commit` does.
+        If wanted rules, disk and switch agree on a list, the list keeps its numbers and flows, and
+        the commit leaves it out. Raises the same errors as `plan_commit`.
         """
         for name, rules in wanted.items():
             record = self._records.get(name)
@@ -264,7 +265,7 @@ class SpdTable:
         return None if list_id is None else self.lists.get(list_id)
 
     def id_of(self, spd: str, direction: Direction) -> int | None:
-        """Returns a list's id, also one restored from an earlier process; None if it has none."""
+        """Returns a list's id, which may be restored from an earlier process, or None."""
         return self._by_name.get((spd, direction))
 
     def record_with(self, commit: Commit) -> SpdRecord:
@@ -286,11 +287,12 @@ class SpdTable:
     ) -> Commit:
         """Plans the commit that gives these lists these rules; unchanged lists are left out.
 
-        `keeps_epoch` tells for a list id whether the list may keep its epoch. The caller must then
-        delete the flows whose verdict changes, or renew the epoch with `with_new_epochs`.
+        `keeps_epoch` returns for a list id whether the list may keep its epoch. For such a list,
+        the caller must delete the flows whose verdict changes, or renew the epoch with
+        `with_new_epochs`.
 
-        Raises TooManyRulesError, TooManyListsError, and KeyError for an unknown bundle (rule files
-        are checked for that before).
+        Raises TooManyRulesError, TooManyListsError, and KeyError for an unknown bundle. (The caller
+        has checked the bundles of rule files before.)
         """
         changed: list[PolicyList] = []
         for name, rules in wanted.items():
@@ -341,7 +343,7 @@ class SpdTable:
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch and generation for unchanged rules.
 
-        They retire all cached flows, and all verdicts in flight.
+        The new epoch retires all cached flows, and the new generation all verdicts in flight.
         """
         return Commit(tuple(replace(self.lists[i], version=self._advance(i)) for i in list_ids))
 
@@ -390,18 +392,18 @@ class SpdTable:
     def _unused(self, taken: set[int]) -> int:
         """Returns a free list id, preferably one that was never issued. Raises TooManyListsError.
 
-        Interfaces may still be bound to the earlier list of an id, until their bindings are
-        written.
+        An id that was issued before is risky: until their bindings are written, interfaces may
+        still be bound to its earlier list.
         """
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
             return min(free, key=lambda list_id: (list_id in self._issued, list_id))
-        raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
+        raise TooManyListsError(f"all SPDs together have more than {self._maximum_list_id} lists")
 
     def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> PolicyList:
         """Returns a list with these rules and without numbers. Any thread may call it.
 
-        Raises KeyError for an unknown bundle; rule files have been checked for that before.
+        Raises KeyError for an unknown bundle. (The caller has checked the bundles of rule files.)
         """
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules

@@ -3,8 +3,8 @@
 
 First, the caller takes the kernel's routes (`next_kernel_routes`). They replace routes that the
 daemon's replay left out, so these routes are not stale. Between two slices, routes may be added,
-deleted or named again: `fib` deletes only what is stale when it applies the event. Depends on fib,
-entities and model.
+deleted or named again. This does no harm: when `fib` applies the event, it deletes only the routes
+that are still stale. Depends on fib, entities and model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FREED_PER_SLICE = 4096
 class StaleSweep:
     """Runs one comparison for the routes of one network namespace.
 
-    `kernel` has the kernel's routes; this object takes ownership of it.
+    `kernel` has the kernel's routes. This object takes ownership of the dictionary.
     """
 
     def __init__(

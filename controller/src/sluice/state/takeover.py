@@ -3,12 +3,13 @@
 
 The switch may hold the entities of an earlier configuration, in which the numbers of interfaces,
 lists and bundles had another meaning. A packet must not be handled by a mix of old and new
-entities. So entities that differ, and whose absence drops packets, are deleted first. They are
-written again once everything that they depend on matches the new configuration. Equal entities stay
-and keep forwarding.
+entities. So entities that differ, and without which packets are dropped, are deleted first. They
+are written again once everything that they depend on matches the new configuration. Equal entities
+stay and keep forwarding.
 
-A next hop names its interface by number, and routes name the next hop. So it is retired instead of
-deleted: its routes drop until they are moved, and its number is not reused meanwhile.
+A next hop names its interface by number, and routes name the next hop. So a next hop is retired
+instead of deleted: its routes drop their packets until they are moved, and its number is not reused
+meanwhile.
 
 Pure; depends on entities.
 """
@@ -43,13 +44,13 @@ BUNDLE_KINDS = frozenset(
         EntityKind.ESP_SOURCE,
     }
 )
-"""Kinds whose entities name a bundle by its number."""
+"""Kinds of entities that name a bundle by its number."""
 INTERFACE_KINDS = OPENING | {EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING}
-"""Kinds whose entities name an interface by its number."""
+"""Kinds of entities that name an interface by its number."""
 
 
 class ClosingPlan(NamedTuple):
-    """Holds the entities to delete, dependent ones first, and the next hops to retire."""
+    """Holds the entities to delete, dependent entities first, and the next hops to retire."""
 
     withdrawn: tuple[tuple[EntityKind, EntityKey], ...] = ()
     retired: tuple[int, ...] = ()
@@ -61,8 +62,8 @@ class ClosingPlan(NamedTuple):
 class ReassignedNumbers(NamedTuple):
     """Holds numbers that may have stood for another interface or bundle.
 
-    An entity with such a number may look right by chance. Flows also name bundles by number. Until
-    a flow's list is retired, another bundle of the same number must not protect the flow.
+    An entity with such a number may look correct by chance. Flows also name bundles by number.
+    Until a flow's list is retired, another bundle with the same number must not protect the flow.
     """
 
     interfaces: Container[int] = ()
@@ -87,9 +88,9 @@ def plan_closing(
     """Plans the closing of the entities of `installed` that differ from `wanted`.
 
     `wanted` follows from the configuration alone. Entities of the kinds in `swapped` change in the
-    same write as the lists. They stay until then, unless their interface's number has moved. The
-    MAC addresses of an unchanged interface stay too: the kernel reports those of virtual routers
-    later.
+    same write as the lists. They stay until that write, unless their interface's number has moved.
+    The MAC addresses of an unchanged interface stay too, since the kernel reports the addresses of
+    virtual routers later.
     """
     differing = [
         (kind, key)
@@ -114,7 +115,8 @@ def plan_closing(
 
 
 def _number(key: EntityKey, value: EntityValue, name: str) -> object:
-    """Returns an interface's or bundle's number: the key's, the value's, or the key itself."""
+    """Returns the interface's or bundle's number: field `name` of the key or of the value, or the
+    key itself."""
     return getattr(key, name, getattr(value, name, key))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the routing daemons' routes that their VRF may use.
 
-A route by an interface of another VRF is usable only if the configuration allows next hops in that
-VRF. For example, the kernel's main table has the connected prefixes of all interfaces. A route
-that waits for its next-hop object is not usable.
+A route through an interface of another VRF is usable only if the configuration allows next hops in
+that VRF. Such routes exist: for example, the kernel's main table has the connected prefixes of all
+interfaces. A route that waits for its next-hop object is not usable.
 
 Depends on model, entities, paths and rib. Reads only.
 """

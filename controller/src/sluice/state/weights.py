@@ -11,8 +11,8 @@ from math import gcd
 from typing import NamedTuple
 
 TOTALS_TRIED = 64
-"""Number of weight sums tried, from the largest downwards. A small group has fewer sums. In a large
-group, the error of a share is small for any sum."""
+"""Maximum number of weight sums that are tried, from the largest downwards. A small group has fewer
+sums. In a large group, the error of a share is small for any sum."""
 
 _ONE = 1 << 40
 """Unit of errors. Errors are whole numbers, so that results do not depend on rounding."""
@@ -28,8 +28,8 @@ class Scaled(NamedTuple):
 def scale(weights: list[int], size: int) -> Scaled:
     """Returns whole weights of at least 1 whose sum is at most `size`, in the same proportions.
 
-    The weights are in lowest terms, and exact if the exact weights fit. Otherwise they minimize the
-    largest relative error of a share. Needs at most `size` weights.
+    The weights are in lowest terms. They are exact if exact weights fit. Otherwise they minimize
+    the largest relative error of a share. There must be at most `size` weights.
     """
     divisor = gcd(*weights)
     reduced = [weight // divisor for weight in weights]

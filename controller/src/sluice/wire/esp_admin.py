@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes requests to an ESP engine's admin socket, and decodes its status (docs/esp.md).
 
-Requests and answers are lines. A request with keys is one buffer, which the sender erases. An
-engine's answers are checked like all external input. Pure; depends on sa_model.
+Each request and each answer is a line. A request with keys is one buffer, which the sender erases.
+An engine's answers are checked like all external input. Pure; depends on sa_model.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def parse_answer(line: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise EngineAnswerError(f"not JSON: {error}") from error
     if not isinstance(answer, dict) or len(answer) != 1:
-        raise EngineAnswerError("an answer is an object of one key")
+        raise EngineAnswerError("the answer is not an object with one key")
     return answer
 
 
@@ -112,11 +112,11 @@ def held_sas(status: object) -> list[HeldSa]:
     """Returns the SAs of an engine's status. Raises EngineAnswerError."""
     sas = status.get("sas") if isinstance(status, Mapping) else None
     if not isinstance(sas, list):
-        raise EngineAnswerError("a status has a list of SAs")
+        raise EngineAnswerError("the status has no list of SAs")
     try:
         return [_held(one) for one in sas]
     except (KeyError, TypeError, ValueError) as error:
-        raise EngineAnswerError(f"an SA that is not understood: {error!r}") from error
+        raise EngineAnswerError(f"an SA cannot be decoded: {error!r}") from error
 
 
 def _held(told: Mapping[str, Any]) -> HeldSa:

@@ -6,8 +6,8 @@ netlink), and the frame's length with the header, in network order. zebra 8.4.4 
 DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update, so that no
 packets are lost in between.
 
-In production `sluice._native.FpmServer` splits the stream into frames; `FrameSplitter` does so for
-recordings and tests.
+In production `sluice._native.FpmServer` splits the stream into frames. For recordings and tests,
+`FrameSplitter` splits it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class FrameSplitter:
         version, kind, length = HEADER.unpack_from(self._pending, start)
         offset = self._consumed + start
         if version != VERSION:
-            raise WireError("fpm_version", offset, f"version {version}, known is {VERSION}")
+            raise WireError("fpm_version", offset, f"version {version} instead of {VERSION}")
         if kind != TYPE_NETLINK:
-            raise WireError("fpm_type", offset + 1, f"type {kind}, known is {TYPE_NETLINK}")
+            raise WireError("fpm_type", offset + 1, f"type {kind} instead of {TYPE_NETLINK}")
         if length < HEADER.size:
-            raise WireError("fpm_length", offset + 2, f"length {length} is less than the header's")
+            raise WireError("fpm_length", offset + 2, f"length {length} is less than a header")
         return int(length)
 
 

@@ -2,7 +2,7 @@
 """Netlink framing (RFC 3549, netlink(7)): decodes and encodes messages and their attributes.
 
 The contents of messages are in `routes` and `rtnetlink`. Netlink is in host byte order, also inside
-FPM frames: their sender is on this machine, or on one with the same byte order.
+FPM frames: their sender is on this machine, or on a machine with the same byte order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def align(length: int) -> int:
 
 
 def messages(data: bytes) -> Iterator[Message]:
-    """Yields the messages in `data`. Raises WireError at the first one with an invalid length."""
+    """Yields the messages in `data`. Raises WireError at a message with an invalid length."""
     offset, end = 0, len(data)
     while offset < end:
         if end - offset < HEADER.size:
@@ -65,7 +65,7 @@ def messages(data: bytes) -> Iterator[Message]:
             raise WireError(
                 "netlink_length",
                 offset,
-                f"message length {length}, possible is {HEADER.size} to {end - offset}",
+                f"message length {length} is not between {HEADER.size} and {end - offset}",
             )
         yield Message(
             kind, flags, sequence, port, data[offset + HEADER.size : offset + length], offset
@@ -74,8 +74,8 @@ def messages(data: bytes) -> Iterator[Message]:
 
 
 def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
-    """Returns the attributes in `body` from `start` on, by type. A repeated type has its last
-    value.
+    """Returns the attributes in `body` from `start` on, by type. If a type is repeated, its last
+    value counts.
 
     `base` is added to the offsets in errors. Raises WireError at an invalid length.
     """
@@ -87,8 +87,8 @@ def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
             raise WireError(
                 "attribute_length",
                 base + start,
-                f"attribute {kind & ATTRIBUTE_TYPE_MASK} has length {length}, "
-                f"possible is 4 to {end - start}",
+                f"length {length} of attribute {kind & ATTRIBUTE_TYPE_MASK} is not between 4 and"
+                f" {end - start}",
             )
         found[kind & ATTRIBUTE_TYPE_MASK] = body[start + 4 : start + length]
         start += (length + 3) & ~3
@@ -113,5 +113,5 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """Encodes one message with port 0. The kernel replaces the port by the sender's."""
+    """Encodes one message with port 0. The kernel replaces it by the port of the sender."""
     return HEADER.pack(HEADER.size + len(body), kind, flags, sequence, 0) + body

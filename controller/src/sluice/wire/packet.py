@@ -83,8 +83,8 @@ def without_vlan(frame: bytes) -> bytes:
 
 
 def ip_payload(frame: bytes) -> bytes:
-    """Returns the IP packet in `frame`, without Ethernet's padding. Raises WireError if it has
-    none."""
+    """Returns the IP packet in `frame`, without Ethernet's padding. Raises WireError if the frame
+    has no IP packet."""
     header = parse_ethernet(frame)
     packet = frame[header.payload_offset :]
     if header.ethertype == ETHERTYPE_IPV4:
@@ -134,7 +134,7 @@ def parse_ipv4(packet: bytes) -> IPv4:
     if header < IPV4_HEADER or header > total:
         raise WireError("ipv4_header_length", 0, f"header {header}, total {total} bytes")
     if total > len(packet):
-        raise WireError("ipv4_total_length", 2, f"total length {total}, here are {len(packet)}")
+        raise WireError("ipv4_total_length", 2, f"total length {total}, only {len(packet)} present")
     return IPv4(
         header,
         tos,
@@ -210,7 +210,7 @@ class IPv6(NamedTuple):
 
 
 class UpperLayer(NamedTuple):
-    """Holds an IPv6 packet's upper layer: protocol, offset of its header, and fragment offset.
+    """Describes an IPv6 packet's upper layer: protocol, offset of its header, fragment offset.
 
     `fragment_offset` is in bytes, 0 for a whole packet or a first fragment.
     """
@@ -229,7 +229,7 @@ def parse_ipv6(packet: bytes) -> IPv6:
         raise WireError("ipv6_version", 0, f"version {first >> 28}")
     if IPV6_HEADER + payload > len(packet):
         raise WireError(
-            "ipv6_payload_length", 4, f"payload length {payload}, here are {len(packet)}"
+            "ipv6_payload_length", 4, f"payload length {payload}, only {len(packet)} present"
         )
     return IPv6(
         first >> 20 & 0xFF, first & 0xFFFFF, payload, next_header, hop_limit, source, destination
@@ -255,8 +255,8 @@ def build_ipv6(header: IPv6, payload: bytes) -> bytes:
 def ipv6_upper_layer(packet: bytes) -> UpperLayer:
     """Walks the extension headers of an IPv6 packet.
 
-    The walk ends at the first header that is no extension header. In a later fragment, it ends
-    after the fragment header. Raises WireError for a truncated chain.
+    The walk ends at the first header that is not an extension header. In a later fragment, the walk
+    ends after the fragment header. Raises WireError for a truncated chain.
     """
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
@@ -276,7 +276,9 @@ def ipv6_upper_layer(packet: bytes) -> UpperLayer:
             offset += (length + 1) * 8
         protocol = following
     if offset > end:
-        raise WireError("ipv6_extension_truncated", end, f"the chain ends {offset - end} behind it")
+        raise WireError(
+            "ipv6_extension_truncated", end, f"the chain is {offset - end} bytes too long"
+        )
     return UpperLayer(protocol, offset, 0)
 
 
@@ -353,9 +355,9 @@ def is_valid_source(address: bytes) -> bool:
 def is_esp(packet: bytes) -> bool:
     """Returns whether an IP packet is ESP, or ESP in UDP (RFC 3948). Raises WireError.
 
-    False for IKE and keepalives on the same port, and for later fragments of UDP (see
-    `ipv6_fragment_id`). True for a later IPv6 fragment that begins with an extension header, since
-    it may hide ESP.
+    Returns False for IKE and keepalives on the same port, and for later fragments of UDP (see
+    `ipv6_fragment_id`). Returns True for a later IPv6 fragment that begins with an extension
+    header, since ESP may follow this header.
     """
     protocol, at, is_later = _transport(packet)
     if protocol == ESP or (is_later and protocol in _MAY_HIDE_ESP):
@@ -382,8 +384,8 @@ def is_ike(packet: bytes) -> bool:
 def _transport(packet: bytes) -> tuple[int, int, bool]:
     """Returns (protocol, offset, is_later) of an IP packet. Raises WireError.
 
-    `protocol` is the one after all extension headers, `offset` that of its header. `is_later`: the
-    packet is a later fragment.
+    `protocol` is the protocol after all extension headers, and `offset` the position of its header.
+    `is_later`: the packet is a later fragment.
     """
     if packet[:1] and packet[0] >> 4 == 4:
         ipv4 = parse_ipv4(packet)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes a frame for people, as far as it can be decoded; never raises an error.
+"""Describes a frame for operators, as far as it can be decoded. Never raises an error.
 
 For logs only. Policy uses `selectors`, which refuses inconsistent frames.
 Depends on packet.

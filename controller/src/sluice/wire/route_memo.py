@@ -2,10 +2,10 @@
 """Caches the contents of route messages except the prefix.
 
 A full table has a million prefixes, but only some hundred distinct texts. The text of a route
-message is all of it except the prefix: interface, gateway, metric. `RouteMemo` cuts RTA_DST out of
-a message and looks up the rest. So it decodes only the prefix, and routes with equal next hops
-share one tuple. It does not change results: messages that miss, or are unusual in any way, are left
-to `routes`.
+message is the message without its prefix: interface, gateway, metric. `RouteMemo` cuts RTA_DST out
+of a message and looks up the rest. On a hit it decodes only the prefix, and routes with equal next
+hops share one tuple. The results are the same as without the cache: messages that miss, or are
+unusual in any way, are left to `routes`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RouteMemo:
         self._count = 0
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """Returns the events in these messages, or None if one of them misses."""
+        """Returns the events in these messages, or None if one of the messages misses."""
         events: list[RouteEvent] = []
         offset, end = 0, len(data)
         while offset < end:
@@ -111,7 +111,8 @@ class RouteMemo:
 def cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, int] | None:
     """Returns the family, and the start and end of RTA_DST, or None.
 
-    None unless RTA_DST is the first attribute, or follows RTA_TABLE as in the kernel's messages.
+    Returns None unless RTA_DST is the first attribute, or follows RTA_TABLE as in the kernel's
+    messages.
     """
     if length < _LEAST or offset + length > len(data):
         return None

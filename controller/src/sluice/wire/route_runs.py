@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches the contents of route messages except the prefix, and decodes known ones natively.
+"""Caches the contents of route messages except the prefix, and decodes known messages natively.
 
 `RouteRuns` replaces `RouteMemo` in `wire.fpm`. If every message of a frame hits, `read` puts the
 frame's routes into a run (`sluice._native.RouteRun`), without a Python object for each route. All

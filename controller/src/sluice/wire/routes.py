@@ -4,7 +4,7 @@
 `decode_route_message` converts one RTM_{NEW,DEL}{ROUTE,NEXTHOP} to an event. It returns None for a
 message that is irrelevant to a router's FIB, and counts the reason by name in `ignored`. A route
 that Sluice cannot use for forwarding (an encapsulation, no next hop at all) becomes UNREACHABLE and
-is counted too: without it, a less specific route would take its packets.
+is counted too. If it were left out, its packets would match a less specific route.
 
 Checked against zebra 8.4.4 and Linux 6.18; the goldens are in controller/tests/goldens.
 """
@@ -107,8 +107,8 @@ def _decode_route(kind: int, body: bytes, base: int, ignored: Counter[str]) -> R
 
 
 def _not_for_the_fib(header: tuple[int, ...], attrs: dict[int, bytes]) -> str | None:
-    """Returns why a route does not belong in the FIB, as a counter's name. None if it does
-    belong."""
+    """Returns the reason why a route does not belong in the FIB, as a counter's name. None if the
+    route belongs in the FIB."""
     family, _, source_length, tos, _, _, _, form, flags = header
     if family not in ADDRESS_SIZE:
         return f"route_family_{family}"
@@ -242,7 +242,7 @@ def _decode_nexthop_object(
 def _group(value: bytes, base: int) -> tuple[tuple[int, int], ...]:
     if not value or len(value) % NEXTHOP_GRP.size:
         raise WireError(
-            "nexthop_group_size", base, f"{len(value)} bytes is no list of {NEXTHOP_GRP.size}"
+            "nexthop_group_size", base, f"{len(value)} bytes is not a list of {NEXTHOP_GRP.size}"
         )
     return tuple((member, weight + 1) for member, weight, _, _ in NEXTHOP_GRP.iter_unpack(value))
 

@@ -140,7 +140,7 @@ def _vrf_table(info: dict[int, bytes], base: int) -> int | None:
 def _macvlan_on(attrs: dict[int, bytes], info: dict[int, bytes], base: int) -> int | None:
     """Returns the interface below a macvlan device, or None.
 
-    None for other links, and if that interface is in another network namespace.
+    Returns None for other links, and if the lower interface is in another network namespace.
     """
     if _kind(info) != b"macvlan" or IFLA_LINK not in attrs or IFLA_LINK_NETNSID in attrs:
         return None
@@ -161,7 +161,7 @@ def _decode_address(kind: int, body: bytes, base: int) -> AddressAdded | Address
     if own is None or len(own) != ADDRESS_SIZE[family] or length > len(own) * 8:
         raise WireError("address_size", base, f"address {own!r}/{length} of family {family}")
     if attrs.get(IFA_ADDRESS, own) != own:
-        length = len(own) * 8  # the connected prefix is the peer's, and arrives as a route
+        length = len(own) * 8  # the connected prefix is that of the peer, and arrives as a route
     address = InterfaceAddress(own, length)
     if kind == RTM_DELADDR or flags & IFA_F_DADFAILED:
         return AddressRemoved(ifindex, address)
@@ -174,12 +174,12 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     family, _, _, ifindex, state, flags, form = NDMSG.unpack_from(body)
     if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
-    # The kernel uses RTN_LOCAL for a neighbour with the address of one of its own interfaces, even
-    # if that interface is down (a VRRP backup's view of the master). With NOARP, the entry means
-    # this host itself.
+    # The kernel sets RTN_LOCAL in the entry of a neighbour that has the address of an interface of
+    # this host, even if that interface is down. On a VRRP backup, the master is such a neighbour.
+    # With NOARP, the entry stands for this host itself.
     to_itself = form == RTN_LOCAL and state == NeighborState.NOARP
     if form not in (RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL) or to_itself:
-        return None  # entries for multicast, broadcast and this host are no neighbours
+        return None  # entries for multicast, broadcast and this host are not neighbours
     attrs = attributes(body, NDMSG.size, base)
     address = attrs.get(NDA_DST)
     if address is None or len(address) != ADDRESS_SIZE[family]:
@@ -195,12 +195,13 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     if current is NeighborState.NONE:
         foreign = False
     if current in LEARNED_STATES and mac is not None and not foreign and not _is_host_mac(mac):
-        mac, current = None, NeighborState.FAILED  # RFC 1812 3.3.2; Linux accepts such a MAC
+        # RFC 1812, 3.3.2 forbids such a MAC address. Linux accepts it.
+        mac, current = None, NeighborState.FAILED
     return NeighborChanged(ifindex, address, mac, current, foreign)
 
 
 def _is_host_mac(mac: Mac) -> bool:
-    """Returns whether a MAC address can be a host's: neither multicast, broadcast nor zero."""
+    """Returns whether a MAC address can be that of a host: not multicast, broadcast or zero."""
     return not mac[0] & 1 and any(mac)
 
 
@@ -221,7 +222,7 @@ STATES_WITH_MAC = LEARNED_STATES | {NeighborState.NOARP, NeighborState.PERMANENT
 def _neighbor_state(state: int) -> NeighborState:
     try:
         return NeighborState(state)
-    except ValueError:  # a state that only later kernels have is unusable for forwarding
+    except ValueError:  # an unknown state, of a later kernel, is unusable for forwarding
         return NeighborState.NONE
 
 
@@ -262,7 +263,9 @@ _SET = NLM_F_REQUEST | NLM_F_ACK
 
 
 def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
-    """Encodes a request to create a missing neighbour entry and resolve it. It is acknowledged.
+    """Encodes a request to create a missing neighbour entry and resolve the neighbour.
+
+    The kernel acknowledges the request.
 
     NLM_F_EXCL: if the entry exists, the kernel answers EEXIST and does not change it. Without the
     flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from the entry (since Linux 5.16).
@@ -273,17 +276,17 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
 
 
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Encodes a request to add an address to an interface. It is acknowledged.
+    """Encodes a request to add an address to an interface. The kernel acknowledges the request.
 
-    The address is marked as Sluice's. The kernel acknowledges the request even if the interface has
-    the address already.
+    The address is marked as one of Sluice's. The request succeeds even if the interface already has
+    the address.
     """
     body = _address_body(ifindex, address) + attribute(IFA_PROTO, bytes([IFAPROT_SLUICE]))
     return message(RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
 def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Encodes a request to remove an address from an interface. It is acknowledged."""
+    """Encodes a request to remove an address from an interface. The kernel acknowledges it."""
     return message(RTM_DELADDR, _SET, sequence, _address_body(ifindex, address))
 
 

@@ -3,10 +3,10 @@
 
 Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
 Lookups in the flow cache use the pipeline's values, and flow entries use this module's values. The
-pipeline stops at PARSED_OPTIONS or PARSED_EXTENSIONS. This module continues, so that policy sees
-the whole header chain. Such a packet is not cacheable. Packets that the pipeline refuses raise
-WireError here: inconsistent headers, source routes, routing headers with segments left, and first
-fragments too short for their ports.
+pipeline parses at most PARSED_OPTIONS options and PARSED_EXTENSIONS extension headers. This module
+parses all of them, so that policy sees the whole header chain. Packets that exceed these limits are
+not cacheable. Packets that the pipeline refuses raise WireError here: inconsistent headers, source
+routes, routing headers with segments left, and first fragments too short for their ports.
 
 `quoted_packet` and `too_big` are for ICMP errors (RFC 4301, sections 6 and 8). Depends on
 policy.model and packet.
@@ -96,7 +96,7 @@ class SeenPacket(NamedTuple):
 
     @property
     def fragment_class(self) -> FragmentClass:
-        """Class of the packet: whole, first fragment or later fragment."""
+        """Class of the packet: whole packet, first fragment or later fragment."""
         if self.fragment is None:
             return FragmentClass.WHOLE
         return FragmentClass.LATER if self.fragment.start else FragmentClass.FIRST
@@ -143,7 +143,7 @@ class TooBig(NamedTuple):
     """Describes an ICMP error about a packet that was too big for a link.
 
     `sender` sent the error. `mtu` is the link's MTU as reported, or 0 if it was not reported.
-    `length` is the quoted packet's. `mtu` and `length` are in bytes of IP packet.
+    `length` is that of the quoted packet. `mtu` and `length` are in bytes of an IP packet.
     """
 
     sender: bytes
@@ -153,8 +153,8 @@ class TooBig(NamedTuple):
 
 
 class _Upper(NamedTuple):
-    """Describes a packet's upper layer. `headers`: length of the headers that every fragment
-    repeats."""
+    """Describes a packet's upper layer. `headers` is the length of the headers that every fragment
+    repeats, in bytes."""
 
     protocol: int
     offset: int
@@ -181,11 +181,11 @@ def is_neighbor_discovery(seen: Selectors) -> bool:
 
 
 def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
-    """Returns the packet that an ICMP error quotes, or None if the frame is no ICMP error.
+    """Returns the packet that an ICMP error quotes, or None if the frame is not an ICMP error.
 
     RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the reverse flow
-    of the quoted packet. Raises WireError, also if the error is not addressed to the quoted
-    packet's source: then it is no answer to that packet.
+    of the quoted packet. Raises WireError, also if the error's destination is not the quoted
+    packet's source: then the error is not an answer to that packet.
     """
     packet = ip_payload(frame)
     (seen, *_), offset = _see(packet, is_own)
@@ -194,10 +194,12 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     enclosed = packet[offset + _ICMP_ERROR_HEADER :]
     version, header = (4, IPV4_HEADER) if len(seen.source) == 4 else (6, IPV6_HEADER)
     if len(enclosed) < header or enclosed[0] >> 4 != version:
-        raise WireError("icmp_enclosed_truncated", 0, f"no IPv{version} header in {len(enclosed)}")
+        raise WireError(
+            "icmp_enclosed_truncated", 0, f"no IPv{version} header in {len(enclosed)} bytes"
+        )
     about, at = _see(enclosed, is_own)
     if about.selectors.source != seen.destination:
-        raise WireError("icmp_enclosed_source", 0, "the error goes to another than the sender")
+        raise WireError("icmp_enclosed_source", 0, "the quoted packet has another source")
     return Quoted(
         turned(about.selectors),
         about.fragment_class,
@@ -222,7 +224,7 @@ def too_big(frame: bytes) -> TooBig | None:
     source, destination = seen.source, seen.destination
     pseudo = b"" if is_ipv4 else pseudo_header(source, destination, len(message), ICMPV6)
     if fragment is not None or internet_checksum(pseudo + message):
-        raise WireError("icmp_checksum", offset, "an error in fragments, or with a wrong checksum")
+        raise WireError("icmp_checksum", offset, "the error is fragmented or has a wrong checksum")
     quoted = quoted_packet(frame, is_own=True)
     if quoted is None:
         return None
@@ -246,9 +248,9 @@ def _is_too_big(seen: Selectors, is_ipv4: bool) -> bool:
 def packet_identity(frame: bytes) -> bytes | None:
     """Returns bytes that identify a packet, or None for a later fragment.
 
-    They are equal in a packet, in its datagram's first fragment, and in an ICMP error's quote:
-    addresses, protocol, IPv4's identification, and the first eight bytes after all IP headers.
-    Later fragments lack these eight bytes. Raises WireError.
+    These bytes are equal in a packet, in its datagram's first fragment, and in an ICMP error's
+    quote. They are addresses, protocol, IPv4's identification, and the first eight bytes after all
+    IP headers. Later fragments lack these eight bytes. Raises WireError.
     """
     packet = ip_payload(frame)
     return _identity(packet, *_see(packet, False))
@@ -316,7 +318,9 @@ def _see(packet: bytes, is_own: bool) -> _Walk:
         identification, start, more = upper.fragment
         end = start + len(packet) - upper.headers
         if upper.protocol == TCP and start == _FRAGMENT_UNIT and len(source) == 4:
-            raise WireError("fragment_overlap", upper.offset, "it starts inside the TCP header")
+            raise WireError(
+                "fragment_overlap", upper.offset, "the fragment starts inside the TCP header"
+            )
         fragment_protocol = upper.protocol if len(source) == 4 else 0
         fragment = Fragment(identification, fragment_protocol, start, end, more)
     seen = Selectors(source, destination, protocol, source_port, destination_port, icmp, is_own)
@@ -326,7 +330,7 @@ def _see(packet: bytes, is_own: bool) -> _Walk:
 def _ipv4_upper(packet: bytes) -> _Upper:
     header = (packet[0] & 0xF) * 4
     if not IPV4_HEADER <= header <= len(packet):
-        raise WireError("ipv4_header_length", 0, f"header {header}, here are {len(packet)} bytes")
+        raise WireError("ipv4_header_length", 0, f"header {header}, packet {len(packet)} bytes")
     is_parsed = header == IPV4_HEADER or _walk_options(packet[IPV4_HEADER:header])
     identification, flags = _PORTS.unpack_from(packet, 4)
     start, more = (flags & IPV4_OFFSET_MASK) * _FRAGMENT_UNIT, bool(flags & _IPV4_MORE)

@@ -3,7 +3,7 @@
 
 Structures have the layout of 64-bit kernels, that is C structures with natural alignment. A message
 decodes to an event of `xfrm_model`, or to None if it is irrelevant to a mirror. The caller counts
-these messages. An inconsistent message raises WireError.
+irrelevant messages. An inconsistent message raises WireError.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ SELECTOR_REST = Struct("=HBBB3xiI")
 SELECTOR_SIZE = SELECTOR_PORTS.size + SELECTOR_REST.size
 # destination, SPI, protocol
 ID = Struct("!16sIB3x")
-# soft and hard limit of each: bytes, packets, seconds since added, seconds since first use
+# soft limit and hard limit each of: bytes, packets, seconds since added, seconds since first use
 LIFETIMES = Struct("=8Q")
 # bytes, packets, added, first used
 USAGE = Struct("=4Q")
@@ -261,7 +261,7 @@ def _policy_changed(body: bytes, base: int) -> PolicyChanged | None:
 def _policy_gone(body: bytes, base: int) -> PolicyGone | None:
     """Decodes a deletion by XFRMA_POLICY, which has the whole policy.
 
-    The fixed part before it lacks index or selector.
+    The fixed part before this attribute lacks either the index or the selector.
     """
     _require(body, POLICY_ID_SIZE, "policy_id", base)
     attrs = attributes(body, POLICY_ID_SIZE, base)
@@ -428,11 +428,11 @@ def get_defaults(sequence: int) -> bytes:
 
 
 def acquire(sequence: int, policy: KernelPolicy, flow: KernelSelector) -> bytes:
-    """Encodes a request to the kernel to request an SA from its key managers.
+    """Encodes a message that makes the kernel request an SA from its key managers.
 
     The kernel forwards XFRM_MSG_ACQUIRE from user space to all listeners (xfrm_add_acquire), such
-    as IKE daemons, as it does for a packet of its own that matches the policy. It changes nothing
-    else.
+    as IKE daemons. It does the same for its own packets that match the policy. The message changes
+    no state in the kernel.
     """
     (template, *_) = policy.templates
     body = ID.pack(_union(template.destination), 0, template.protocol)
@@ -454,7 +454,7 @@ def report_usage(sequence: int, state: KernelState, usage: Usage) -> bytes:
 
 
 def expire(sequence: int, state: KernelState, *, hard: bool) -> bytes:
-    """Encodes a request to the kernel to notify its key managers of a reached lifetime.
+    """Encodes a message that makes the kernel notify its key managers of a reached lifetime.
 
     A hard lifetime ends the state.
     """

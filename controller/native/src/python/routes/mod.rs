@@ -22,7 +22,7 @@ pub(super) use writes::RouteBatch;
 
 use crate::routes::slot::Slot;
 
-/// Prefixes, each with its target.
+/// List of prefixes, each with its target.
 type Pairs<'py> = Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>;
 
 /// Converts a key to a prefix. Returns `None` if the key has another type.

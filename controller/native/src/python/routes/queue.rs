@@ -46,7 +46,7 @@ impl RouteQueue {
 
     fn popitem<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Option<bool>)> {
         let slot = self.shared.table().pop(self.waiting);
-        let slot = slot.ok_or_else(|| PyKeyError::new_err("nothing waits"))?;
+        let slot = slot.ok_or_else(|| PyKeyError::new_err("the queue is empty"))?;
         Ok((self.shared.maker.slot(py, &slot)?, None))
     }
 

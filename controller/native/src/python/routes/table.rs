@@ -88,7 +88,7 @@ type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// Converts an argument to a prefix. Raises ValueError for any other object.
 fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Slot> {
-    slot_of(key).ok_or_else(|| PyValueError::new_err(format!("{key:?} is no prefix of a VRF")))
+    slot_of(key).ok_or_else(|| PyValueError::new_err(format!("{key:?} is not a prefix of a VRF")))
 }
 
 fn bits(addresses: Vec<Bound<'_, PyBytes>>) -> PyResult<Vec<u128>> {
@@ -97,7 +97,7 @@ fn bits(addresses: Vec<Bound<'_, PyBytes>>) -> PyResult<Vec<u128>> {
         .map(|address| {
             let slot = Slot::new(0, address.as_bytes(), 0);
             slot.map(|slot| slot.bits())
-                .ok_or_else(|| PyValueError::new_err(format!("{address:?} is no address")))
+                .ok_or_else(|| PyValueError::new_err(format!("{address:?} is not an address")))
         })
         .collect::<PyResult<Vec<u128>>>()?;
     bits.sort_unstable();
@@ -349,7 +349,8 @@ impl RouteTable {
 
     fn apply(&self, run: &RouteRun) -> PyResult<(RouteBlock, Vec<u32>, bool)> {
         let applied = self.0.table().apply(&run.run);
-        let applied = applied.ok_or_else(|| PyValueError::new_err("a text is not known"))?;
+        let applied =
+            applied.ok_or_else(|| PyValueError::new_err("a text of the run has no meaning yet"))?;
         let block = RouteBlock {
             shared: Arc::clone(&self.0),
             length: applied.changes.len(),
@@ -360,7 +361,7 @@ impl RouteTable {
 
     fn take_in(&self, block: &RouteBlock) -> PyResult<()> {
         if !Arc::ptr_eq(&self.0, &block.shared) {
-            return Err(PyValueError::new_err("the block is of another table"));
+            return Err(PyValueError::new_err("the block belongs to another table"));
         }
         let changes = std::mem::take(&mut *lock(&block.changes));
         self.0.table().take_in(&changes);
