@@ -386,7 +386,7 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
             assert "more" not in {one.name for one in world.sas.table.wanted}
 
         await world.running(added)
-        assert "SA more (SPI 0x500) is left out" in caplog.text
+        assert "SA more (SPI 0x500) is not used" in caplog.text
         world.make(world.config(spi=0x200, key="second", digit="7"))
         assert "more" not in {one.name for one in world.sas.table.wanted}
 

@@ -67,7 +67,7 @@ def test_a_full_disk_is_said_once_and_leaves_no_part_of_a_line(
     assert "No space left on device" in caplog.text
     assert file.append("four")
     assert path.read_text() == "one\nfour\n"
-    assert "written again; 2 events lost" in caplog.text
+    assert "written again; 2 events were lost" in caplog.text
 
 
 def test_no_directory_no_link_and_no_fifo(tmp_path: Path) -> None:

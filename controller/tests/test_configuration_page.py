@@ -80,7 +80,7 @@ def test_a_stale_page_is_named_and_renewed(
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text(text.replace("| 0 to 4094 | 0 |", "| 0 to 4095 | 1 |"))
     assert main(["--check", str(tmp_path)]) == 1
-    assert f"{PAGES[0]} is not what the schema says" in capsys.readouterr().err
+    assert f"{PAGES[0]} does not match the schema" in capsys.readouterr().err
     assert main([str(tmp_path)]) == 0
     assert main(["--check", str(tmp_path)]) == 0
     assert (tmp_path / PAGES[0]).read_bytes() == (ROOT / PAGES[0]).read_bytes()

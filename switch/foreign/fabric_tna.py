@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run fabric-tna's PTF suite (stratum/fabric-tna) for its v1model program, without its containers.
+"""Runs fabric-tna's PTF suite (stratum/fabric-tna) for v1model, without its containers.
 
     fabric_tna.py FABRIC_TNA PROFILE DIRECTORY
 
 Compiles the profile, starts simple_switch_grpc on veth0, veth2, ... and runs ptf_runner.py as
-ptf/run/bmv2 does. Modules that are only in its container and only used for other targets (test
-vectors, TRex) are replaced by empty ones.
+ptf/run/bmv2 does. Some modules are only in the containers, and only other targets use them (test
+vectors, TRex). Empty modules replace them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLAGS = {
     "fabric-upf": ["-DWITH_UPF"],
     "fabric-upf-int": ["-DWITH_UPF", "-DWITH_INT"],
 }
-# As ptf/tests/common/Makefile.profiles has it.
+# PTF groups of each profile, from ptf/tests/common/Makefile.profiles.
 GROUPS = {
     "fabric": "all ^upf ^int ^bng ^dth ^xconnect ^p4rt ^int-dod",
     "fabric-int": "all ^upf ^bng ^dth ^p4rt ^int-dod",
@@ -49,7 +49,7 @@ ADDRESS = ("127.0.0.1", 28000)
 
 
 def absent_modules(directory: Path) -> None:
-    """Write empty modules in place of those that other targets need."""
+    """Writes empty modules that replace the modules for other targets."""
     for name, text in ABSENT.items():
         file = directory / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def absent_modules(directory: Path) -> None:
 
 
 def main(root: Path, profile: str, directory: Path) -> int:
-    """Compile, start, test."""
+    """Compiles the profile, starts the switch and runs the suite."""
     copy = directory / "fabric-tna"
     shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
     absent_modules(directory / "modules")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run what others wrote for BMv2, on sluice-switch or BMv2, and print a table.
+"""Runs programs and tests of other projects for BMv2, on sluice-switch or BMv2. Prints a table.
 
     run.py [--target sluice-switch|bmv2] [--only NAME] TREE
 
-TREE holds unmodified copies of public repositories, whichever are wanted: tutorials (p4lang),
-p4-guide (jafingerhut), fabric-tna (stratum). Each item runs in network, process and mount
-namespaces of its own, so nothing of it remains. README.md says what has to be installed.
+TREE holds unmodified copies of one or more public repositories: tutorials (p4lang), p4-guide
+(jafingerhut), fabric-tna (stratum). Each item runs in separate network, process and mount
+namespaces, so it leaves nothing behind. README.md lists the software that must be installed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tutorial import CHECKS
 
 HERE = Path(__file__).resolve().parent
 
-# What a user of BMv2 puts on PATH in a closed laboratory: scripts serve P4Runtime everywhere.
+# A simple_switch_grpc for isolated laboratories. Scripts serve P4Runtime on all addresses.
 STAND_IN = """#!/bin/sh
 exec '{switch}' "$@" --grpc-insecure-any-address --writes-from-any-connection
 """
-# The scripts call these two; here they have root, and one compiler.
+# Replacements for sudo and p4c, which scripts call: the run has root, and only p4c-bm2-ss.
 SUDO = """#!/bin/sh
 while case "$1" in -*|*=*) true ;; *) false ;; esac; do
     case "$1" in *=*) export "$1" ;; esac
@@ -58,7 +58,7 @@ exec p4c-bm2-ss "$@"
 
 
 LOOPBACK = 'ip link set lo up; mount -t tmpfs none /run; exec "$@"'
-# What p4-guide's bin/veth_setup.sh makes: even numbers for the switch, odd ones for ptf.
+# The links that p4-guide's bin/veth_setup.sh creates: even numbers are for the switch, odd for ptf.
 LINKS = (
     """for n in 0 2 4 6 8 10 12 14; do
     ip link add veth$n mtu 9500 type veth peer name veth$((n + 1)) mtu 9500
@@ -74,7 +74,7 @@ done
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to run."""
+    """A program or test to run, with its command."""
 
     suite: str
     name: str
@@ -84,7 +84,7 @@ class Item:
 
 
 def tutorials(tree: Path, scratch: Path) -> list[Item]:
-    """p4lang's tutorials, each with its solution."""
+    """Returns p4lang's tutorials, each with its solution."""
     root = tree / "tutorials"
     if not (root / "exercises").is_dir():
         return []
@@ -98,7 +98,7 @@ def tutorials(tree: Path, scratch: Path) -> list[Item]:
 
 
 def scripts(tree: Path, suite: str, scratch: Path) -> list[Item]:
-    """PTF suites that come with a script: runptf.sh starts a switch and runs ptf."""
+    """Returns PTF suites with a script runptf.sh, which starts a switch and runs ptf."""
     all_scripts = sorted((tree / suite).glob("**/runptf.sh"))
     found = [script for script in all_scripts if "simple_switch_grpc" in script.read_text()]
     items = []
@@ -112,7 +112,7 @@ def scripts(tree: Path, suite: str, scratch: Path) -> list[Item]:
 
 
 def fabric(tree: Path, scratch: Path) -> list[Item]:
-    """fabric-tna's PTF suite, by profile."""
+    """Returns fabric-tna's PTF suite, once for each profile."""
     root = tree / "fabric-tna"
     if not (root / "ptf").is_dir():
         return []
@@ -126,7 +126,7 @@ def fabric(tree: Path, scratch: Path) -> list[Item]:
 
 
 def place(item: Item, tree: Path) -> Path:
-    """Make the folder that an item runs in; a script runs in a copy of its repository."""
+    """Creates the folder in which an item runs. A script runs in a copy of its repository."""
     item.folder.mkdir(parents=True)
     if not item.needs:
         return item.folder
@@ -135,13 +135,13 @@ def place(item: Item, tree: Path) -> Path:
     copy = item.folder / root.name
     shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
     folder = copy / script.relative_to(root)
-    # As `make test` of the tutorials does.
+    # `make test` of the tutorials also creates this folder.
     (folder / "logs").mkdir(exist_ok=True)
     return folder
 
 
 def passed(item: Item, status: int, output: str) -> tuple[bool, str]:
-    """Judge an item by its exit status and, for scripts, by what ptf says in the end."""
+    """Returns whether an item passed: by its exit status, or by the output of ptf for scripts."""
     if item.suite == "tutorials":
         last = [line for line in output.splitlines() if line.startswith(f"{item.name}: ")]
         return status == 0, last[-1].partition(": ")[2] if last else ""
@@ -157,7 +157,7 @@ def passed(item: Item, status: int, output: str) -> tuple[bool, str]:
 
 
 def run(item: Item, tree: Path, path: str, timeout: float) -> tuple[bool, str]:
-    """Run an item; its output is kept in its folder."""
+    """Runs an item. Writes its output to a log beside its folder."""
     where = place(item, tree)
     environment = os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1", "P4_EXTRA_SUDO_OPTS": ""}
     inside = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -190,7 +190,7 @@ def run(item: Item, tree: Path, path: str, timeout: float) -> tuple[bool, str]:
 
 
 def shims(scratch: Path, target: str) -> str:
-    """Make the programs that scripts call; return PATH with them."""
+    """Creates the programs that scripts call. Returns a PATH that includes them."""
     folder = scratch / "bin"
     folder.mkdir()
     programs = {}
@@ -207,7 +207,7 @@ def shims(scratch: Path, target: str) -> str:
 
 
 def main() -> int:
-    """Run everything and print the table."""
+    """Runs all items and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tree", type=Path)
     parser.add_argument("--target", choices=["sluice-switch", "bmv2"], default="sluice-switch")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one exercise of p4lang/tutorials and check what its README says a solution does.
+"""Runs one exercise of p4lang/tutorials, and checks the results that its README describes.
 
     tutorial.py TUTORIALS EXERCISE DIRECTORY
 
-Uses the tutorials' own runner (utils/run_exercise.py) in a copy of the exercise with its
-solution in place; instead of mininet's command line, the check runs. Exits with 0 if it holds.
-Needs root, mininet, p4c-bm2-ss and simple_switch_grpc on PATH, and a network namespace of its own.
+Uses the tutorials' own runner (utils/run_exercise.py) in a copy of the exercise that has its
+solution. Runs the check instead of mininet's command line. Exits with 0 if the check passes.
+Needs root, mininet, p4c-bm2-ss and simple_switch_grpc on PATH, and a separate network namespace.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DEADLINE = 60.0
 
 
 class Failed(Exception):
-    """What the README promises did not come to pass."""
+    """A result that the README describes did not occur."""
 
 
 def until(what: str, condition: Callable[[], object], deadline: float = DEADLINE) -> None:
-    """Wait until the condition holds."""
+    """Waits until the condition holds. Raises Failed after the deadline."""
     end = time.monotonic() + deadline
     while not condition():
         if time.monotonic() > end:
@@ -45,11 +45,11 @@ class Network:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def ip(self, host: str) -> str:
-        """Return a host's address."""
+        """Returns a host's address."""
         return str(self.net.get(host).IP())
 
     def start(self, host: str | None, command: str) -> Callable[[], str]:
-        """Start a command on a host, or beside all hosts; return what reads its output."""
+        """Starts a command, on a host or outside of all hosts. Returns a reader of its output."""
         log = self.directory / f"{host or 'controller'}-{len(self.started)}.log"
         both = subprocess.STDOUT
         with log.open("wb") as output:
@@ -66,25 +66,25 @@ class Network:
         return lambda: log.read_text(errors="replace")
 
     def run(self, host: str, command: str) -> str:
-        """Run a command on a host; return its output."""
+        """Runs a command on a host. Returns its output."""
         return str(self.net.get(host).cmd(command))
 
     def stop(self) -> None:
-        """End what was started."""
+        """Ends all started commands."""
         for process in self.started:
             process.kill()
             process.wait()
 
 
 def pings(network: Network) -> None:
-    """Every host reaches every other."""
+    """Checks that every host reaches every other host."""
     until("pingall loses packets", lambda: network.net.pingAll(timeout=2) == 0)
 
 
 def sent_until(
     network: Network, host: str, command: str, what: str, seen: Callable[[], object]
 ) -> None:
-    """Send again and again until it has been seen: a receiver needs its time to listen."""
+    """Sends repeatedly until the packet is received, because a receiver takes time to start."""
 
     def attempt() -> object:
         network.run(host, command)
@@ -94,18 +94,18 @@ def sent_until(
 
 
 def basic_tunnel(network: Network) -> None:
-    """Packets are forwarded by address, and tunneled ones by the tunnel's id."""
+    """Checks that packets are forwarded by address, and tunneled packets by the tunnel's id."""
     received = network.start("h2", "./receive.py")
     until("no receiver", lambda: "sniffing" in received())
     plain = f"./send.py {network.ip('h2')} plainly"
     sent_until(network, "h1", plain, "no plain packet", lambda: "plainly" in received())
-    # The tunnel's id counts, not the address.
+    # The tunnel's id selects the path, not the address.
     tunnel = f"./send.py {network.ip('h3')} tunneled --dst_id 2"
     sent_until(network, "h1", tunnel, "no tunneled packet", lambda: "tunneled" in received())
 
 
 def calc(network: Network) -> None:
-    """The switch calculates."""
+    """Checks the results that the switch calculates."""
     asked = "printf '1+1\\n7-3\\n6&3\\n6|1\\n6^3\\nquit\\n' | python3 calc.py"
     answers = ["2", "4", "2", "7", "5"]
     output = ""
@@ -119,7 +119,7 @@ def calc(network: Network) -> None:
 
 
 def marks(pattern: str) -> Callable[[Network], None]:
-    """Return a check that a shaped link's full queue shows in packets of h1 to h2."""
+    """Returns a check that packets from h1 to h2 show the full queue of a shaped link."""
 
     def check(network: Network) -> None:
         received = network.start("h2", "./receive.py")
@@ -134,7 +134,7 @@ def marks(pattern: str) -> Callable[[Network], None]:
 
 
 def firewall(network: Network) -> None:
-    """Connections are opened from inside only."""
+    """Checks that connections are opened from inside only."""
     pings(network)
     network.start("h3", "iperf -s")
     network.start("h1", "iperf -s")
@@ -145,14 +145,14 @@ def firewall(network: Network) -> None:
 
 
 def controlled(network: Network) -> None:
-    """The exercise's controller makes hosts reach each other."""
+    """Checks that hosts reach each other with the exercise's controller."""
     network.start(None, f"{sys.executable} ./mycontroller.py")
     reached = f"ping -c 1 -W 2 {network.ip('h2')}"
     until("h1 does not reach h2", lambda: " 0% packet loss" in network.run("h1", reached))
 
 
 def link_monitor(network: Network) -> None:
-    """Probes tell the load of the links."""
+    """Checks that probes report the load of the links."""
     seen = network.start("h1", "./receive.py")
     network.start("h1", "./send.py")
     until("no probe comes back", lambda: "Switch 1 - Port" in seen())
@@ -162,7 +162,7 @@ def link_monitor(network: Network) -> None:
 
 
 def load_balance(network: Network) -> None:
-    """Flows go to both servers."""
+    """Checks that flows go to both servers."""
     logs = [network.start(host, "./receive.py") for host in ("h2", "h3")]
     until("no receiver", lambda: all("sniffing" in log() for log in logs))
     both = lambda: all("got a packet" in log() for log in logs)  # noqa: E731
@@ -170,7 +170,7 @@ def load_balance(network: Network) -> None:
 
 
 def qos(network: Network) -> None:
-    """Packets are marked by their protocol."""
+    """Checks that packets are marked by their protocol."""
     received = network.start("h2", "./receive.py")
     until("no receiver", lambda: "sniffing" in received())
     for protocol, tos in (("UDP", "0xb9"), ("TCP", "0xb1")):
@@ -180,11 +180,11 @@ def qos(network: Network) -> None:
 
 
 def source_routing(network: Network) -> None:
-    """Packets take the way that they carry."""
+    """Checks that packets take the path in their header."""
     received = network.start("h2", "./receive.py")
     until("no receiver", lambda: "sniffing" in received())
     command = f"printf '2 3 2 2 1\\nq\\n' | ./send.py {network.ip('h2')}"
-    # Five hops, of which each takes one from the TTL of 64.
+    # Each of five hops decrements the TTL of 64.
     arrived = lambda: re.search(r"ttl\s*= 59", received())  # noqa: E731
     sent_until(network, "h1", command, "nothing arrives", arrived)
 
@@ -207,7 +207,7 @@ CHECKS: dict[str, Callable[[Network], None]] = {
 
 
 def prepare(tutorials: Path, exercise: str, directory: Path) -> tuple[Path, Path]:
-    """Copy the exercise with its solution, compile it; return its topology and JSON."""
+    """Copies the exercise with its solution, and compiles it. Returns its topology and JSON."""
     work = directory / "exercises" / exercise
     shutil.copytree(tutorials / "exercises" / exercise, work, symlinks=True)
     (directory / "utils").symlink_to(tutorials / "utils")
@@ -233,7 +233,7 @@ def prepare(tutorials: Path, exercise: str, directory: Path) -> tuple[Path, Path
 
 
 def main(tutorials: Path, exercise: str, directory: Path) -> int:
-    """Run the exercise."""
+    """Runs the exercise."""
     topology, json = prepare(tutorials.resolve(), exercise, directory.resolve())
     sys.path.insert(0, str(tutorials.resolve() / "utils"))
     import run_exercise  # type: ignore[import-not-found]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An action selector and an action profile: members, weighted groups, watch ports, one-shot groups.
+// Tests action selectors and action profiles: members, weighted groups, watch ports and one-shot groups.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resubmit and recirculate, with preserved fields, and what each pass sees.
+// Tests resubmit and recirculate: preserved fields, and the metadata and headers that each pass sees.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -57,7 +57,7 @@ control ingress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_
         meta.kept = meta.kept + 1;
         meta.lost = meta.lost + 1;
         if (hdr.h.op == 1 && meta.kept < 3) {
-            // A drop does not matter: the packet starts over.
+            // The drop has no effect, because the packet is resubmitted.
             mark_to_drop(std);
             resubmit_preserving_field_list(1);
         } else if (hdr.h.op == 3) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// int<32>: two's complement, saturation, comparison and shifts with sign.
+// Tests int<32>: two's complement, saturation, signed comparison and signed shifts.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bit<32>: wrap-around and saturating arithmetic, division by constants.
+// Tests bit<32>: wrap-around and saturating arithmetic, and division by constants.
 
 #include <core.p4>
 #include <v1model.p4>

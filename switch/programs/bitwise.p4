@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bit<16>: and, or, xor, complement, shifts by constants and by fields, concatenation, slices.
+// Tests bit<16>: and, or, xor, complement, shifts by constants and by fields, concatenation, slices.
 
 #include <core.p4>
 #include <v1model.p4>

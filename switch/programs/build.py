@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the switch's own P4 programs, one for each feature of the language.
+"""Compiles the switch's own P4 programs, one for each feature of the language.
 
-With p4c on PATH this writes build/NAME.json, build/NAME.p4info.txtpb and the manifest;
-with --check it compiles nothing and fails if anything committed is stale.
+Needs p4c on PATH. Writes build/NAME.json, build/NAME.p4info.txtpb and the manifest. With --check,
+compiles nothing, and fails if a committed file is stale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import build  # noqa: E402  (the tool lives beside the router's sources)
 
 
 def programs() -> list[build.Program]:
-    """Every program in this folder."""
+    """Returns every program of this folder."""
     shared = Path(HERE / "frame.p4")
     mains = sorted(path for path in HERE.glob("*.p4") if path != shared)
     return [

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// verify_checksum and update_checksum, with and without payload, under a condition, over a header
-// that may be absent.
+// Tests verify_checksum and update_checksum, with and without payload, under a condition, and over a header that may
+// be invalid.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// return, exit from controls and from actions, nested controls, direct action calls, if in actions,
-// loops.
+// Tests control flow: return, exit from controls and from actions, nested controls, direct calls of actions, if in
+// actions, loops.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -85,7 +85,7 @@ control ingress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_
     }
 }
 
-// exit ends the pipeline it is in, not the other one.
+// exit ends only the pipeline in which it is executed.
 control egress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t std) {
     apply {
         hdr.h.op = 0xff;

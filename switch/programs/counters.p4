@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Direct and indirect counters.
+// Tests direct and indirect counters.
 
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// digest(), truncate(), random(), log_msg(), assert().
+// Tests digest(), truncate(), random(), log_msg() and assert().
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mark_to_drop on an inout parameter: p4c copies the standard metadata in and out.
+// Tests mark_to_drop on an inout parameter: p4c copies the standard metadata in and out.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What most of these programs leave empty. Include it after headers_t and meta_t.
+// Defines the controls that are empty in most of these programs. Include this file after headers_t and meta_t.
 
 control no_verify(inout headers_t hdr, inout meta_t meta) {
     apply { }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hash() with every algorithm; base and maximum; fields that are not whole bytes.
+// Tests hash() with every algorithm, with base and maximum, and over fields that are not whole bytes.
 
 #include <core.p4>
 #include <v1model.p4>

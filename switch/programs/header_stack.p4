@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Header stacks in controls: push_front, pop_front, elements by constant and by run-time index,
-// assignment of whole stacks and of elements.
+// Tests header stacks in controls: push_front, pop_front, elements by constant and by run-time index, and assignment
+// of whole stacks and of elements.
 
 #include <core.p4>
 #include <v1model.p4>

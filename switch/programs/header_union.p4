@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Header unions: at most one member is valid.
+// Tests header unions: at most one member is valid.
 
 #include <core.p4>
 #include <v1model.p4>

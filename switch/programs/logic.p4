@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Comparisons, boolean operators, the conditional operator, booleans as values.
+// Tests comparisons, boolean operators, the conditional operator, and booleans as values.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two-rate three-colour meters: indirect (packets, bytes) and direct.
+// Tests two-rate three-colour meters: indirect meters of packets and of bytes, and a direct meter.
 
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a parser may do besides extracting: verify, log_msg, setInvalid, sub-parsers; assert and assume
-// in the control, since p4c wants them there.
+// Tests parser operations other than extract: verify, log_msg, setInvalid and sub-parsers. Tests assert and assume in
+// a control, because p4c accepts them only there.
 
 #include <core.p4>
 #include <v1model.p4>

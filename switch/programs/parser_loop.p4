@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A loop over a header stack, verify with an error of its own, and what each error leaves behind.
+// Tests a parser loop over a header stack, verify with an error of the program, and the headers after each error.
 
 #include <core.p4>
 #include <v1model.p4>

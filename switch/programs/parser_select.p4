@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transitions: several fields, values, masks, ranges, lookahead, advance; no match.
+// Tests parser transitions: several fields, values, masks, ranges, lookahead, advance, and no matching case.
 
 #include <core.p4>
 #include <v1model.p4>

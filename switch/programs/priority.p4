@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets select a queue of their port by priority, and record the metadata of that queue.
+// Tests priorities: a packet selects a queue of its port by priority, and records the metadata of this queue.
 
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a packet knows in egress of the queue that it came through.
+// Tests the queueing metadata that a packet can read in egress.
 
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

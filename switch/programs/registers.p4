@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registers: read, write, read-modify-write, cells wider than a machine word.
+// Tests registers: read, write, read-modify-write, and cells wider than a machine word.
 
 #define V1MODEL_VERSION 20200408
 #include <core.p4>

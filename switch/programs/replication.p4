@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clones (ingress to egress, egress to egress, with preserved fields), multicast, drops, and the
-// order of these decisions. Each packet that leaves says how it came to be.
+// Tests clones (ingress to egress, egress to egress, with preserved fields), multicast, drops, and the order of these
+// decisions. Each output packet records how it was made.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -55,11 +55,11 @@ control ingress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_
         } else if (hdr.h.op == 4) {
             mark_to_drop(std);
         } else if (hdr.h.op == 5) {
-            // A clone of a packet that is dropped still leaves.
+            // A clone of a dropped packet is still sent.
             clone(CloneType.I2E, 7);
             mark_to_drop(std);
         } else if (hdr.h.op == 6) {
-            // mark_to_drop after a group: dropped; before it: multicast.
+            // mark_to_drop after a group is set drops the packet. Before, it has no effect.
             std.mcast_grp = 5;
             mark_to_drop(std);
         } else if (hdr.h.op == 7) {
@@ -93,7 +93,7 @@ control egress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t
         } else if (hdr.h.op == 12) {
             mark_to_drop(std);
         } else if (hdr.h.op == 13) {
-            // For ever, were it not bounded.
+            // Without the limit of passes, this would never end.
             clone(CloneType.E2E, 7);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One action profile for two tables. Each table has its own control flow after a member's action.
+// Tests one action profile with two tables. Each table has its own control flow after the action of a member.
 
 #include <core.p4>
 #include <v1model.p4>

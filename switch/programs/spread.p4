@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HashAlgorithm.random: a hash that does not look at its input, and a selector that spreads packet by packet.
+// Tests HashAlgorithm.random: a hash that ignores its input, and a selector that chooses a member for each packet.
 
 #include <core.p4>
 #include <v1model.p4>

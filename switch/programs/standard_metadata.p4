@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What standard_metadata says in both pipelines, and where an undecided packet goes.
+// Tests standard_metadata in both pipelines, and the egress port of a packet for which the program sets none.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every match kind, constant entries with priorities, hit and miss, switch on the action run.
+// Tests every match kind, constant entries with priorities, hit and miss, and switch on the action that ran.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads headers that are not valid, and writes headers in many combinations. A header that a packet does not carry reads
-// as 0, whatever the previous packet carried. A removed header keeps its bytes until setValid().
+// Tests reads of invalid headers, and writes of headers in many combinations. A header that a packet does not have
+// reads as 0, for any previous packet. A removed header keeps its bytes until setValid().
 
 #include <core.p4>
 #include <v1model.p4>
@@ -16,7 +16,7 @@ header item_t {
     bit<8> more;
 }
 
-// Never valid. It separates the other headers from fields that every packet writes.
+// Never valid. This header separates the other headers from fields that every packet writes.
 header far_t {
     bit<1024> bytes;
 }

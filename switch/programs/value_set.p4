@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A parser value set that the control plane fills.
+// Tests a parser value set that the control plane fills.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A varbit field between other fields: extract with a length, emit, copy, compare; its errors.
+// Tests a varbit field between other fields: extract with a length, emit, copy, compare, and errors.
 
 #include <core.p4>
 #include <v1model.p4>

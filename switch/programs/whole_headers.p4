@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers as values: copied in the parser and in controls, `last` of a stack, compared.
+// Tests headers as values: copies in the parser and in controls, `last` of a stack, and comparisons.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies standard metadata as a whole, so that all of its fields are used.
+// Copies standard metadata as a whole, so that the program uses all of its fields.
 
 #include <core.p4>
 #include <v1model.p4>

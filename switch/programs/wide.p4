@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bit<128> and bit<512>: arithmetic wider than any machine word.
+// Tests bit<128> and bit<512>: arithmetic wider than any machine word.
 
 #include <core.p4>
 #include <v1model.p4>

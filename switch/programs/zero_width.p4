@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// bit<0>: fields, parameters and metadata with nothing in them.
+// Tests bit<0>: fields, parameters and metadata without bits.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -54,7 +54,7 @@ def _commit() -> str:
 
 def _commit_of_checkout() -> str | None:
     try:
-        done = subprocess.run(  # noqa: S603 - no part of it comes from outside
+        done = subprocess.run(  # noqa: S603 - no argument comes from outside
             ["git", "-C", str(PACKAGE), "rev-parse", f"--short={SHOWN}", "HEAD"],  # noqa: S607
             capture_output=True,
             text=True,

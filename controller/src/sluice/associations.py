@@ -67,18 +67,18 @@ from sluice.state.sa_table import (
 log = logging.getLogger(__name__)
 
 POLL = 1.0
-"""Minimum pause between two polls of an engine, in seconds. It is also at least ten times the
-duration of a poll."""
+"""Minimum pause between two polls of an engine, in seconds. The pause is also at least ten times as
+long as the poll."""
 RECONNECT = 0.5
 """Pause between attempts to reach an engine that does not answer, in seconds."""
 ENGINES_TIMEOUT = 2.0
-"""Time that a start waits for the engines, in seconds, so that it need not close the SAs in
-them."""
+"""Longest time that a start waits for the engines, in seconds. If an engine answers in time, the
+switch's SAs of this engine need not be closed."""
 SETTLE = 5.0
 """Time that a command waits for its change to take effect, in seconds."""
 OVERLAP = 1.0
-"""Time that an outbound SA may serve after the kernel deleted it, in seconds, until its successor
-serves."""
+"""Longest time, in seconds, that an outbound SA serves after the kernel has deleted it. The SA ends
+earlier if its successor serves."""
 SHOWN = 3
 """Maximum number of SAs that `problems` names for each kind of problem."""
 
@@ -91,7 +91,7 @@ class Associations:
     """Manages all SAs.
 
     `engines` are the engines with an admin socket, by number. `path_mtus` gives the path MTUs to
-    their peers. `on_changed` receives the changes of the desired switch state. `on_engine` is
+    the SAs' peers. `on_changed` receives the changes of the desired switch state. `on_engine` is
     called when an engine starts or stops answering. Raises SaStoreError.
     """
 
@@ -129,7 +129,7 @@ class Associations:
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
         self._leaving: dict[SaId, SecurityAssociation] = {}
-        """Outbound SAs deleted by the kernel that serve until their successors do."""
+        """Outbound SAs that the kernel has deleted, and that serve until their successors do."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
@@ -141,9 +141,10 @@ class Associations:
         self._refusals: dict[str, str] = {}
         """The last logged reason why an engine refused an SA, by the SA's name."""
         self.unreachable: dict[int, str] = {}
-        """Why an engine does not answer, by engine number."""
+        """Errors of the engines that do not answer, by engine number."""
         self.disk_problem: str | None = None
-        """Why the last record could not be written. SAs wait until it can be written."""
+        """Error of the last write of the record, or None. New SAs wait until the record can be
+        written."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
@@ -203,12 +204,12 @@ class Associations:
         used_up, outlived, restored = self.table.review_lifetimes()
         for sa in used_up + outlived:
             log.warning(
-                "SA %s has expired (%s): traffic that only it protects is dropped",
+                "SA %s has expired (%s): traffic that only this SA protects is dropped",
                 _name(sa),
                 self.table.why_expired(sa),
             )
         for sa in restored:
-            log.warning("SA %s has not expired: the clock was set", _name(sa))
+            log.warning("SA %s has not expired after all: the clock was set", _name(sa))
         self.counters["SAs expired"] += len(used_up) + len(outlived)
         try:
             if used_up or self._uses.has_unwritten:
@@ -274,7 +275,7 @@ class Associations:
     async def _read_status(self, number: int, engine: EngineInput) -> None:
         """Reads the SAs that an engine holds.
 
-        Wanted SAs without a record are recorded first, since the switch may come to use them.
+        Wanted SAs without a record are recorded first, since the switch may use them from then on.
         """
         held = await engine.status()
         wanted = {one.settings for one in self.table.wanted}
@@ -338,7 +339,7 @@ class Associations:
             try:
                 if keys.fingerprint() != settings.fingerprint:
                     raise KeyUnavailableError(
-                        "its key file has changed since it was read: rekey by another file, or"
+                        "its key file has changed since it was read: rekey with another file, or"
                         " reload the configuration"
                     )
                 await engine.add(settings, number, keys, resume=command.resume)
@@ -353,7 +354,7 @@ class Associations:
             return None
         self._refusals.pop(_name(sa), None)
         self.counters["SAs given to engines"] += 1
-        log.info("SA %s: the engine has it as %d", _name(sa), number)
+        log.info("SA %s: installed in the engine as number %d", _name(sa), number)
         return number
 
     async def _delete(self, number: int, engine: EngineInput, held: HeldSa) -> None:
@@ -397,7 +398,7 @@ class Associations:
         self._progress.set()
 
     def progressed(self) -> None:
-        """Called when the switch has applied updates."""
+        """Wakes waiting commands after the switch has applied updates."""
         self._progress.set()
 
     # -- path MTUs
@@ -411,7 +412,7 @@ class Associations:
     def path_mtu_of(self, sa: SecurityAssociation) -> PathMtu | None:
         """Returns the path MTU enforced for packets of an outbound SA.
 
-        None if packets are fragmented after encryption.
+        Returns None if packets are fragmented after encryption.
         """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None or sa.fragmentation is Fragmentation.AFTER:
@@ -488,7 +489,7 @@ class Associations:
     ) -> None:
         """Keeps outbound SAs that the kernel has deleted while engines install their successors.
 
-        A daemon may delete an SA at the moment in which it creates the next one.
+        An IKE daemon may delete an SA at the moment in which it creates the successor.
         """
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
@@ -518,9 +519,9 @@ class Associations:
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
         """Returns the stored SAs that still apply, and warns of conflicting ones.
 
-        A replacement of a configured SA applies while that configuration is unchanged. An SA of a
-        command applies while no configured SA has its name. No stored SA applies once the
-        configuration has given its key or inbound SPI to another SA.
+        A replacement of a configured SA applies while the SA's configuration is unchanged. An SA
+        that a command added applies while no configured SA has its name. A stored SA stops applying
+        when the configuration gives its key or inbound SPI to another SA.
         """
         document = {one.name: self._store.document(one) for one in self._configured}
         taken = ValuesInUse.by(self._configured)
@@ -531,8 +532,8 @@ class Associations:
             others = taken.holders(one.sa) - {one.sa.name}
             if others:
                 log.warning(
-                    "SA %s is left out: its key or inbound SPI is now that of %s in the"
-                    " configuration",
+                    "SA %s is not used: in the configuration, its key or inbound SPI now belongs"
+                    " to %s",
                     _name(one.sa),
                     ", ".join(sorted(others)),
                 )
@@ -584,7 +585,7 @@ class Associations:
         return ValuesInUse.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Adds SAs of a command. Returns their reports once they are in force or wait for an
+        """Adds SAs of a command. Returns the SAs' reports once the SAs are in force or wait for an
         engine.
 
         Raises AssociationError and SaStoreError; then no SA is added.
@@ -592,13 +593,13 @@ class Associations:
         async with self._lock:
             for sa in filter(self.table.is_expired, sas):
                 raise AssociationError(
-                    f"SA {sa.name!r}: its key has reached a hard limit before; give it a new one"
+                    f"SA {sa.name!r}: its key has reached a hard limit before; give it a new key"
                 )
             added = [StoredSa(sa) for sa in sas]
             return await self._try([*self._stored, *added], sas)
 
     async def rekey(self, name: str, spi: int, key_file: KeyFiles) -> list[SaReport]:
-        """Replaces an SA by a successor of another SPI and key (make-before-break).
+        """Replaces an SA with a successor that has another SPI and key (make-before-break).
 
         Raises AssociationError and SaStoreError; then the SA stays as it was.
         """
@@ -615,17 +616,19 @@ class Associations:
     def serving_sa(self, name: str) -> SecurityAssociation:
         """Returns the SA of a name that is not retiring.
 
-        Raises AssociationError if there is none, or if it is the kernel's.
+        Raises AssociationError if there is no such SA, or if it is an SA of the kernel.
         """
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
         if not found:
             raise AssociationError(self._no_such_sa(name))
         if found[0].origin is Origin.KERNEL:
-            raise AssociationError(f"SA {name!r} is of the kernel's IKE daemon: rekey it there")
+            raise AssociationError(
+                f"SA {name!r} belongs to the kernel's IKE daemon: rekey it there"
+            )
         return found[0]
 
     def _no_such_sa(self, name: str, spi: int | None = None) -> str:
-        """Returns the text of an error about an unknown SA. It names the existing SAs."""
+        """Returns the text of an error about an unknown SA. The text names the existing SAs."""
         wanted = self._wanted()
         spis = [f"{one.settings.spi:#x}" for one in wanted if one.name == name]
         if spis and spi is not None:
@@ -642,7 +645,7 @@ class Associations:
         if of_key in taken.keys:
             raise AssociationError(
                 f"SA {taken.keys[of_key]!r} has this key, and a nonce could be used twice: a rekey"
-                " takes a new key"
+                " needs a new key"
             )
         if of_key in self._uses.uses:
             raise AssociationError("this key has been used before: a rekey needs a new key")
@@ -650,7 +653,9 @@ class Associations:
         if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
             raise AssociationError(f"SPI {spi:#x} is in use: a rekey needs a new SPI")
         if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
-            raise AssociationError(f"SPI {spi:#x} was used by {old.name!r} before: give another")
+            raise AssociationError(
+                f"SPI {spi:#x} was used by {old.name!r} before: give another SPI"
+            )
         settings = old.settings._replace(spi=spi, fingerprint=of_key)
         return replace(old, settings=settings, keys=keys)
 
@@ -670,7 +675,7 @@ class Associations:
             for one in found:
                 if one.origin is Origin.KERNEL:
                     raise AssociationError(
-                        f"SA {name!r} is of the kernel's IKE daemon: delete it there"
+                        f"SA {name!r} belongs to the kernel's IKE daemon: delete it there"
                     )
                 if one.origin is Origin.CONFIGURATION and not one.is_retiring:
                     raise AssociationError(
@@ -743,7 +748,7 @@ class Associations:
                 " are dropped as NO_ENGINE"
             )
         if self.disk_problem is not None:
-            yield f"{self.disk_problem}: SAs wait until it can be written"
+            yield f"{self.disk_problem}: SAs wait until the file can be written"
         found: dict[str, list[str]] = {}
         for one in self.table.reports():
             if (problem := self._problem_of(one)) is not None:

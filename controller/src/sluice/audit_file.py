@@ -3,7 +3,7 @@
 
 The file is reopened when its path names another file, so that `logrotate` needs no signal. A line
 is written whole or not at all. Lines that cannot be written are counted. The program's own log
-reports the first of them, and reports when writing works again. Symbolic links are not followed.
+reports the first lost line, and reports when writing works again. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class AuditFile:
             self._lost_since += 1
             if self._lost_since == 1:
                 reason = error.strerror or str(error)
-                log.error("audit log %s: %s: events are lost until it can be written: free space,"
-                          " or set audit.file", self.path, reason)  # fmt: skip
+                log.error("audit log %s: %s: events are lost until the file can be written: free"
+                          " disk space, or set audit.file", self.path, reason)  # fmt: skip
             self.close()
             return False
         if self._lost_since:
-            log.warning("audit log %s: written again; %d events lost", self.path, self._lost_since)
+            log.warning(
+                "audit log %s: written again; %d events were lost", self.path, self._lost_since
+            )
             self._lost_since = 0
         return True
 

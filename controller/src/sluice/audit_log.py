@@ -3,8 +3,8 @@
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
 discard by a rule with `audit: true`). Logs each change of policy with its requester. Each kind of
-event has a token bucket. Suppressed events are counted, and the next event of their kind has their
-number. No function here raises, whatever bytes come from the wire, and even if the disk is full.
+event has a token bucket. Suppressed events are counted, and the next event of the same kind has
+their number. No function here raises an exception, not even for a malformed packet or a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -97,8 +97,8 @@ class AuditLog:
     def discarded(self, packet: PuntedPacket, state: PolicyList, rule_id: int, now: float) -> None:
         """Logs a packet that the controller discarded by a rule of this list.
 
-        The flow cache discards the flow's later packets, which are not logged. Rules without
-        `audit` write nothing.
+        The flow cache discards the flow's later packets, which are not logged. Packets of rules
+        without `audit` are not logged.
         """
         if rule_id in self._audited_ids(state) and self._may_write(DISCARDED, now):
             fields = self._list_fields(state, rule_id)

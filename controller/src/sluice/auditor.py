@@ -6,10 +6,10 @@ during a session the auditor reads everything back, in parts and at a bounded ra
   - policy, interfaces and flows in frequent rounds, since a wrong entry there lets packets pass;
   - routes, which may be many, in rounds of their own.
 
-An entry that differs is read once more on its own, to rule out an update under way. Then it is
-repaired, counted and logged. Flows found at the start of a session are checked once against the
-rules, since no record says who wrote them. Packets may pass between a foreign write and its repair;
-the report's `seconds` bound that time.
+An entry that differs is read once more on its own, to rule out an update under way. An entry that
+still differs is repaired, counted and logged. Flows found at the start of a session are checked
+once against the rules, since no record says who wrote them. Packets may pass between a foreign
+write and its repair; the report's `seconds` bound that time.
 
 The reconciler and the flow tables write the repairs. If another client changed a list, a commit
 gives the list new numbers. If another client replaced the pipeline, the session restarts.
@@ -84,7 +84,7 @@ class Auditor:
     """Audits one router.
 
     `routes` walks all prefixes. `rate` is in entries a second. `interval` is in seconds from the
-    start of one round to the start of the next. After a round that takes longer, the next one
+    start of one round to the start of the next. After a round that takes longer, the next round
     starts at once.
     """
 
@@ -163,7 +163,7 @@ class Auditor:
                 now = self._clock()
                 report.completed(audited.comparison.compared, now - began, now)
             if audited.unsaid:
-                log.warning("repaired: %d more of the same round", audited.unsaid)
+                log.warning("repaired: %d more entries in the same round", audited.unsaid)
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: AuditedSwitch) -> None:
@@ -177,7 +177,7 @@ class Auditor:
         except P4RuntimeError as error:
             if session.closed.done():
                 raise
-            self.reports["policy"].problem = f"the pipeline: {error}"
+            self.reports["policy"].problem = f"the pipeline cannot be read: {error}"
             return
         repair = Repair(self._clock(), "pipeline", f"cookie {found}", f"cookie {ours}")
         self.reports["policy"].repaired("pipeline", repair)
@@ -238,7 +238,8 @@ class Auditor:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            for some in _slices(slots, SLICE):  # empty slices too
+            # Yields empty slices too: the caller yields to the loop after each slice.
+            for some in _slices(slots, SLICE):
                 yield [slot for slot in some if slot in held]
 
     async def _audit_flows(self, session: AuditedSwitch, audited: _Round) -> None:

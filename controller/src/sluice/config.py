@@ -94,11 +94,11 @@ STATE_DIRECTORY = "/var/lib/sluice"
 
 @dataclass(frozen=True, slots=True)
 class InterfaceConfig:
-    """Describes a layer-3 interface: a switch port, or one VLAN of it, and the TAP of this `name`.
+    """Describes a layer-3 interface: a switch port or one of its VLANs, and the TAP called `name`.
 
     `l3_if` is the interface's number in the pipeline (position in the file, from 1). `device` is
-    the port's own network device, if this host can see it; the TAP's carrier follows the device's.
-    `spd` is the SPD that guards the interface, or None for `none`.
+    the port's own network device, if this host can see it. The TAP's carrier follows the carrier of
+    this device. `spd` is the SPD that guards the interface, or None for `none`.
     """
 
     name: str
@@ -314,8 +314,10 @@ def _read_config(root: YamlMapping, directory: Path) -> Config | None:
 
 
 def _check_kernel_spds(root: YamlMapping, config: Config) -> None:
-    """Checks that a mirrored SPD has exactly one VRF, and is the only mirror of that VRF's
-    kernel."""
+    """Checks that each mirrored SPD guards interfaces of exactly one VRF.
+
+    Also checks that no other SPD mirrors the kernel's policies in this VRF.
+    """
     owners: dict[str, str] = {}
     for value, spd in zip(root.sequence(RouterKeys.spds), config.policy.spds, strict=False):
         if not spd.is_mirrored:
@@ -324,11 +326,15 @@ def _check_kernel_spds(root: YamlMapping, config: Config) -> None:
         if len(vrfs) != 1:
             count = " and ".join(sorted(vrfs)) or "none"
             value.problem(
-                f"an SPD of the kernel guards interfaces of one VRF; these are of {count}"
+                "an SPD with `source: kernel` must guard interfaces of one VRF; its interfaces are"
+                f" in: {count}"
             )
         for vrf in vrfs.values():
             if owners.setdefault(vrf.name, spd.name) != spd.name:
-                value.problem(f"{owners[vrf.name]!r} mirrors the kernel in that VRF already")
+                value.problem(
+                    f"{owners[vrf.name]!r} mirrors the kernel's policies in that VRF already;"
+                    " remove one of the two SPDs"
+                )
 
 
 def _read_audit(section: YamlMapping, state_dir: Path) -> AuditConfig:
@@ -346,7 +352,7 @@ def _read_interfaces(root: YamlMapping, vrfs: dict[str, VrfConfig]) -> tuple[Int
         root.problem(RouterKeys.interfaces, "a router needs at least one entry under `interfaces:`")
     if len(values) > MAX_INTERFACES:
         root.problem(
-            RouterKeys.interfaces, f"the pipeline has room for {MAX_INTERFACES} interfaces"
+            RouterKeys.interfaces, f"the pipeline has room for only {MAX_INTERFACES} interfaces"
         )
     interfaces: list[InterfaceConfig] = []
     seen = _Uniqueness()
@@ -415,7 +421,7 @@ class _Uniqueness:
         elif (owner := self._ports.get((new.port, new.vlan))) is not None:
             value.problem(f"port {new.port} vlan {new.vlan} belongs to {owner!r}; use another VLAN")
         elif (owner := self._macs.get((new.vlan, new.mac))) is not None:
-            value.problem(f"MAC {format_mac(new.mac)} belongs to {owner!r}; give each its own")
+            value.problem(f"MAC {format_mac(new.mac)} belongs to {owner!r}; use another MAC")
         self._names.add(new.name)
         self._ports[new.port, new.vlan] = new.name
         self._macs[new.vlan, new.mac] = new.name

@@ -38,7 +38,7 @@ class ConfigKey:
 
     @property
     def missing(self) -> str:
-        """Returns the first sentence of `meaning`, in a form that ends another sentence."""
+        """Returns the first sentence of `meaning`, in a form that can follow a colon."""
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", self.meaning)
         first = re.split(r"[.;](?: |$)", plain)[0]
         return first if first[:2].isupper() else first[:1].lower() + first[1:]
@@ -110,7 +110,7 @@ def required(kind: Scalar[T], meaning: str, when: str = REQUIRED) -> ScalarKey[T
 
 
 def optional(kind: Scalar[T], meaning: str, default: str = "none") -> ScalarKey[T]:
-    """Returns a key without a default, or whose default follows from the rest of the file."""
+    """Returns a key without a default, or with one that follows from the rest of the file."""
     return ScalarKey(kind, meaning, default)
 
 

@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
             continue
         stale += 1
         if is_check:
-            print(f"{page} is not what the schema says: make reference", file=sys.stderr)
+            print(f"{page} does not match the schema: run `make reference`", file=sys.stderr)
         else:
             (root / page).write_text(text, encoding="utf-8")
             print(page)

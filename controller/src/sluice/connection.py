@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maintains the connection to the switch: one session after another.
 
-A session has these steps: become primary, install the pipeline if the switch runs another, read the
-entities back, close entities whose meaning has changed, compare, then write until the session ends.
-The switch continues to forward in all steps. Depends on p4runtime and reconciler.
+A session has these steps. The switch continues to forward in all of them:
+
+1. Become primary.
+2. Install the pipeline, if the switch runs another pipeline.
+3. Read the entities back.
+4. Close entities whose meaning has changed.
+5. Compare the entities with the desired ones, and write until the session ends.
+
+Depends on p4runtime and reconciler.
 """
 
 from __future__ import annotations
@@ -95,7 +101,7 @@ class SwitchConnection:
 
     @property
     def last_error(self) -> str | None:
-        """Why the last session failed or ended. None while a session works."""
+        """Error that ended the last session, or None while a session works."""
         return self._primacy.last_error
 
     @property
@@ -171,17 +177,17 @@ class SwitchConnection:
             self._stand_ins.set_passing(primary)
 
     def _close(self, session: Session, installed: EntitiesByKind) -> ClosingPlan:
-        """Returns the entities to close. If there are none, packets pass at once.
+        """Returns the entities to close. Without such entities, lets packets pass at once.
 
-        Otherwise packets wait until the routes are read. By then no packet is left that the switch
-        punted before the closing.
+        If entities are closed, packets wait until the routes are read. By then no packet is left
+        that the switch punted before the closing.
         """
         closed = self._closing(installed)
         if not closed:
             self._let_pass(session)
         else:
             log.info(
-                "packets of these are dropped until the new configuration is written: %s",
+                "packets of these entries are dropped until the new configuration is written: %s",
                 ", ".join(
                     f"{kind.name.lower()} ({text_of(key)})"
                     for kind, key in closed.withdrawn[:SHOWN]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the configuration sections `switch`, `fpm`, `ike` and `metrics`.
 
-They have the addresses of the switch and of the metrics, and the peers and local users that may
-connect. Refuses peers that cannot be authenticated: P4Runtime over a network without mutual TLS,
-FPM from another host. Depends on yamlreader, config_keys and scalars.
+These sections have the addresses of the switch and of the metrics, and the peers and local users
+that may connect. The module refuses peers that cannot be authenticated: P4Runtime over a network
+without mutual TLS, FPM from another host. Depends on yamlreader, config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Returns whether only local processes can connect. Of all names, only localhost counts."""
+        """Returns whether only local processes can connect.
+
+        Of all host names, only localhost counts as local.
+        """
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -123,7 +126,8 @@ class IkeConfig:
 
 
 def default_address(router: str, target: str) -> SwitchAddress:
-    """Returns a Unix socket next to the API's, or a TCP address for BMv2, which has TCP only."""
+    """Returns a Unix socket in the API socket's directory. BMv2 supports TCP only: then returns a
+    TCP address."""
     if target == BMV2:
         return HostPort("127.0.0.1", 9559)
     return UnixAddress(RUN_DIRECTORY / f"{router}{P4RUNTIME_SOCKET_END}")
@@ -155,8 +159,8 @@ def _fpm_listen(value: object) -> HostPort:
     listen = _host_port(value)
     if not listen.is_loopback:
         raise ValueError(
-            f"{listen} is not a loopback address: FPM has no authentication, and only of a process"
-            " on this host the user can be checked; use 127.0.0.1 or [::1]"
+            f"{listen} is not a loopback address: FPM has no authentication, and the controller can"
+            " check the user only for processes on this host; use 127.0.0.1 or [::1]"
         )
     if listen.port < 1024:
         raise ValueError(
@@ -171,7 +175,7 @@ def _metrics_listen(value: object) -> SwitchAddress:
     if isinstance(listen, HostPort) and not listen.is_loopback:
         raise ValueError(
             f"{listen} is not a loopback address: metrics have no authentication; use"
-            " 127.0.0.1:PORT or unix:PATH, and a proxy that has some"
+            " 127.0.0.1:PORT or unix:PATH, and a proxy that authenticates clients"
         )
     return listen
 
@@ -182,7 +186,7 @@ def _host_port(value: object) -> HostPort:
     if not colon or not host or not port.isascii() or not port.isdigit():
         raise ValueError(f"{text!r} is not HOST:PORT (like 127.0.0.1:9559)")
     if int(port) > LAST_PORT:
-        raise ValueError(f"{text!r}: there is no port {port}, the last is {LAST_PORT}")
+        raise ValueError(f"{text!r}: there is no port {port}; the last port is {LAST_PORT}")
     return HostPort(host.strip("[]"), int(port))
 
 
@@ -310,13 +314,13 @@ def _check_transport(section: YamlMapping, switch: SwitchConfig) -> None:
     if isinstance(switch.address, UnixAddress):
         if wants_tls:
             section.problem(
-                SwitchKeys.tls, "a Unix socket has permissions and needs no TLS; remove this"
+                SwitchKeys.tls, "a Unix socket has permissions and needs no TLS; remove `tls`"
             )
     elif not wants_tls and not switch.address.is_loopback:
         section.problem(
             SwitchKeys.address,
-            f"{switch.address} is not a loopback address: whoever reaches it could write to the"
-            " switch; give `tls:` with ca, certificate and key, or use unix:PATH",
+            f"{switch.address} is not a loopback address: any client that reaches it could write to"
+            " the switch; give `tls:` with ca, certificate and key, or use unix:PATH",
         )
 
 

@@ -19,8 +19,8 @@ the switch at once. Routes are not read while the reconciler is far behind; FPM'
 passes this backpressure on to zebra.
 
 No event is applied before the first read of the switch, since the ids in use there are not known
-yet. A large route table is read concurrently. Until it is known, no route is accepted. Depends on
-state, reconciler, punts; sources come as arguments (`Sources`).
+yet. A large route table is read concurrently. Until the table is read, no route is accepted.
+Depends on state, reconciler, punts; sources come as arguments (`Sources`).
 """
 
 from __future__ import annotations
@@ -332,7 +332,10 @@ class Controller:
         self.reconciler.on_table_read = self._table_read
 
     def _settings(self) -> EntityChanges:
-        """Returns what only the configuration sets: punt meters, hash seed, audited drops."""
+        """Returns the entities that only the configuration sets.
+
+        These are the punt meters, the hash seed and the audited drops.
+        """
         changes = EntityChanges()
         for drop_reason in DROPS:
             changes.set(EntityKind.AUDITED_DROP, drop_reason, AUDITED)
@@ -345,7 +348,7 @@ class Controller:
         return changes
 
     def set_limits(self, config: Config) -> None:
-        """Applies the settings of another configuration (`reload.SETTINGS`), and nothing else."""
+        """Applies the settings that a reload may change (`reload.SETTINGS`) from `config`."""
         self.config, limits = (
             replace(
                 self.config,
@@ -513,7 +516,11 @@ class Controller:
         self.audit.policy_changed(change, spds, lists, self._clock())
 
     def _progress(self) -> None:
-        """Called when the reconciler or the policy has made progress."""
+        """Handles progress of the reconciler or the policy.
+
+        Resumes reading routes once the reconciler has caught up. Sets `ready` and calls `on_ready`
+        once the switch forwards under the policy.
+        """
         self.associations.progressed()
         pending = self.reconciler.pending
         if not self.daemons.enabled and self._table_adopted and pending <= ROUTES_CAUGHT_UP:
@@ -576,7 +583,7 @@ class Controller:
 
     def _drain_host(self) -> bool:
         frames = self.sources.host.poll(HOST_SLICE)
-        self._drain_delivered()  # first the packets that host errors may quote
+        self._drain_delivered()  # first records the packets that errors among `frames` may quote
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
@@ -589,7 +596,7 @@ class Controller:
             if carrier.bundle == IN_CLEAR:
                 vrf = self.fib.interfaces.vrf_of(l3_if)
                 metadata = self.packets.local_origin(l3_if, vrf)
-            else:  # the pipeline routes it, so that it uses the bundle
+            else:  # the pipeline routes the error, so that the bundle protects it
                 metadata = self.packets.local_origin(0, carrier.vrf, carrier.bundle)
             if self.mirrors and is_ike(frame[ETHERNET_HEADER:]):
                 self.ike_order.submit(frame, metadata)
@@ -646,7 +653,7 @@ class Controller:
     def _settle(self) -> None:
         """Releases left-over routes for deletion.
 
-        Waits until the daemons have replayed all routes, and no kernel holds a left-over route.
+        Does so once the daemons have replayed all routes, and no kernel holds a left-over route.
         """
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
@@ -685,7 +692,7 @@ class Controller:
         self.scheduler.serve(self._punts)
 
     def _delivering(self, packet: PuntedPacket) -> None:
-        """Called when an IP packet is delivered to the host."""
+        """Handles the delivery of an IP packet to the host, which may be or cause an ICMP error."""
         self.host_errors.delivered(packet)
         self.path_mtu_errors.delivered(packet)
 
@@ -725,6 +732,6 @@ class Controller:
 
 
 def _icmp_rates(limits: ControllerLimits) -> tuple[float, float, float, float]:
-    """Returns rate and burst of all ICMP errors, then rate and burst of those to one host."""
+    """Returns rate and burst of all ICMP errors, then rate and burst of ICMP errors to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

@@ -19,8 +19,10 @@ from sluice.state.fib import Fib
 from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 
 WAITED_FOR = 30.0
-"""Time to wait for the other daemons after the first daemon's routes are complete, in seconds. Then
-the kernel's routes replace those of a daemon without a session. zebra tries to connect every 3 s.
+"""Time to wait for the other daemons after the first daemon's routes are complete, in seconds.
+
+After that time, the kernel's routes replace the routes of a daemon without a session. zebra tries
+to connect every 3 s.
 """
 
 
@@ -58,7 +60,8 @@ class RoutingDaemons:
         drain: Callable[[Daemon], bool],
         compare: Callable[[Daemon], bool],
     ) -> None:
-        """Adds two inlets for each daemon: its routes, and their comparison with its kernel's."""
+        """Adds two inlets for each daemon: `routes` reads its routes, `comparing` compares them
+        with its kernel's routes."""
         self._scheduler = scheduler
         for daemon in self._daemons:
             feed = daemon.feed

@@ -19,9 +19,9 @@ def replace_json(
 ) -> None:
     """Replaces a file by a JSON document with mode 0600. The document is durable on return.
 
-    `replacing` is called after the new file is written and before it replaces the old one. From
-    then on, a restart may find either of the two. Raises OSError. If that happens before
-    `replacing`, the old file stays.
+    `replacing` is called after the new file is written and before it replaces the old file. From
+    then on, a restart may find the old or the new file. Raises OSError. If it is raised before the
+    call of `replacing`, the old file stays.
     """
     beside = path.with_suffix(".new")
     try:

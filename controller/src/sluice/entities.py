@@ -33,14 +33,14 @@ class EntityKind(IntEnum):
     OUTBOUND_SA = 6  # BundleInVrf -> Encrypt
     INBOUND_LIST = 7  # list id -> ListState; written by commits only
     OUTBOUND_LIST = 8  # list id -> ListState; written by commits only
-    BUNDLE_BINDING = 9  # BundleInVrf -> Binding to an inbound list
-    INBOUND_SA = 10  # Spi -> Decrypt
-    INBOUND_BINDING = 11  # l3_if -> Binding
-    OUTBOUND_BINDING = 12  # l3_if -> Binding
+    BUNDLE_BINDING = 9  # BundleInVrf -> ListBinding to an inbound list
+    INBOUND_SA = 10  # InboundSpi -> Decrypt
+    INBOUND_BINDING = 11  # l3_if -> ListBinding
+    OUTBOUND_BINDING = 12  # l3_if -> ListBinding
     EGRESS_INTERFACE = 13  # l3_if -> Egress
     NEXTHOP = 14  # nexthop id -> Nexthop
     GROUP_MEMBER = 15  # nexthop id -> MEMBER
-    GROUP = 16  # group id -> Group
+    GROUP = 16  # group id -> NexthopGroup
     GROUP_ENTRY = 17  # group id -> GROUP_OF_SAME_ID
     OWN_SOURCE = 18  # OwnAddress -> MARTIAN
     LOCAL_PREFIX = 19  # RouteSlot -> LOCAL
@@ -52,13 +52,13 @@ class EntityKind(IntEnum):
 
 
 MODIFY_ONLY = frozenset({EntityKind.PUNT_METER, EntityKind.HASH_SEED})
-"""Kinds whose entities always exist in the pipeline. They are modified, never inserted or
+"""Kinds whose entities always exist in the pipeline, and are modified, never inserted or
 deleted."""
 COMMITTED = frozenset({EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST})
 """Kinds written by policy commits (`Reconciler.commit`). The reconciler itself never corrects them.
-Order: their state must be on disk before it is written to the switch."""
+Order: a list's state must be on disk before it is written to the switch."""
 OPENING = frozenset({EntityKind.EGRESS_INTERFACE, EntityKind.ROUTER_MAC, EntityKind.L3_INTERFACE})
-"""Kinds without which no packet enters or leaves, under any policy."""
+"""Kinds of entities without which no packet enters or leaves, under any policy."""
 DROPS_WITHOUT = OPENING | {
     *(
         EntityKind.ENGINE,
@@ -166,7 +166,7 @@ class RouteTargetKind(IntEnum):
 
 
 class RouteTarget(NamedTuple):
-    """Holds a route's action. `id` is that of the next hop or group, else 0."""
+    """Holds a route's action. `id` is the id of the next hop or group; 0 for other actions."""
 
     kind: RouteTargetKind
     id: int = 0
@@ -180,7 +180,7 @@ class PuntLimit(NamedTuple):
 
 
 class HashSeed(NamedTuple):
-    """Holds the ECMP hash seed. It makes this router's choices differ from its neighbours'."""
+    """Holds the ECMP hash seed. Routers with different seeds hash the same flows differently."""
 
     seed: int
 
@@ -198,7 +198,7 @@ class ReassemblyEngine(NamedTuple):
 
 
 class BundleInVrf(NamedTuple):
-    """Identifies a bundle. It serves packets of its own VRF only."""
+    """Identifies a bundle. A bundle serves packets of its own VRF only."""
 
     vrf: int
     bundle: int
@@ -245,13 +245,13 @@ class ListState(NamedTuple):
 
 
 class ListBinding(NamedTuple):
-    """Names the list that is looked up. 0 states explicitly that there is none (NO_POLICY)."""
+    """Names the list that is looked up. List id 0 states that no policy applies (NO_POLICY)."""
 
     list_id: int
 
 
 class Presence(NamedTuple):
-    """Is the value of an entity that carries no information but its presence."""
+    """Value of an entity whose presence is its only information."""
 
     name: str
 
@@ -269,8 +269,8 @@ UNKNOWN = Presence("unknown")
 
 NO_POLICY = ListBinding(0)
 RETIRED = Nexthop(0, None, None, up=False)
-"""Value of a next hop of an earlier configuration. It drops packets, refers to no interface, and
-keeps its number."""
+"""Value of a next hop of an earlier configuration. The next hop drops packets, refers to no
+interface, and keeps its number."""
 
 HASH_SEED_KEY = "hash_seed"
 
@@ -334,7 +334,7 @@ _SAME_NUMBER = {
     EntityKind.GROUP_MEMBER: EntityKind.NEXTHOP,
     EntityKind.GROUP_ENTRY: EntityKind.GROUP,
 }
-"""Kinds whose entities refer to the entity of the same number of another kind."""
+"""Maps a kind to the kind of the entity that it refers to. Both entities have the same number."""
 _LISTS_OF = {
     EntityKind.INBOUND_BINDING: EntityKind.INBOUND_LIST,
     EntityKind.BUNDLE_BINDING: EntityKind.INBOUND_LIST,
@@ -361,7 +361,7 @@ def _policy_references(
 class EntityChanges:
     """Holds entities to set (value) or to remove (None), by kind. A key's last change counts.
 
-    `blocks` are route changes that precede those in `by_kind`, in order. `resolve` has the
+    `blocks` are route changes that precede the changes in `by_kind`, in order. `resolve` has the
     neighbours (l3_if, address) to resolve now.
     """
 

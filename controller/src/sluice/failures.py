@@ -24,7 +24,7 @@ WAITING = -1
 """Code of an update that was not sent, since an entity that it refers to is not installed."""
 
 DUE_AT_ONCE = 2000
-"""Number of failures examined in one call of `due`."""
+"""Largest number of failures examined in one call of `due`."""
 
 FailedEntity = tuple[EntityKind, EntityKey]
 
@@ -46,22 +46,22 @@ class Failure(NamedTuple):
 class Failures:
     """Holds all entities whose last update failed.
 
-    There may be as many as routes, so no method examines all of them in one call.
+    There may be as many as there are routes, so no method examines all failures in one call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[FailedEntity, Failure] = {}
         self._of_kind: Counter[EntityKind] = Counter()
-        # Heap of retries by time. An entity may have several items. Only its earliest item counts,
-        # whose time is in `_queued`. When that item is popped, the failure's `retry_at` decides
-        # whether the entity is due or is enqueued again.
+        # Heap of retries by time. An entity may have several items. Only the earliest item counts;
+        # `_queued` has its time. When that item is popped, the failure's `retry_at` decides whether
+        # the entity is due or is enqueued again.
         self._queue: list[tuple[float, int, FailedEntity]] = []
         self._queued: dict[FailedEntity, float] = {}
         self._pushed = 0
         self._waiting: dict[FailedEntity, None] = {}
         self._released: deque[dict[FailedEntity, None]] = deque()
-        """Entities that waited when another entity was installed. They are due at once."""
+        """Entities that waited when another entity was installed, and are now due at once."""
 
     def __len__(self) -> int:
         return len(self._failures)

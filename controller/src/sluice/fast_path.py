@@ -2,14 +2,17 @@
 """Writes the tables of the native fast path, which passes packets between host and switch.
 
 BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no per-packet decision.
-`sluice._native.FastPath` passes them in its own threads, by the tables that this module writes. The
-fast path drops no packet by a rule of its own: it leaves all other packets to Python. Invariant:
+`sluice._native.FastPath` passes these packets in its own threads, by the tables that this module
+writes. The fast path leaves all other packets to Python, and has no rule to drop one. Invariant:
 `sources.host.HostInterfaces` and `punts.PuntHandler` would pass each fast-path frame in the same
 way (tests/test_fast_path.py compares the two).
 
-Left to Python are ICMP errors, packets whose headers could hide an ICMP error, fragments, packets
-with options or extension headers, and neighbour probes. So are packets whose source address belongs
-to several VRFs or to none.
+These packets are left to Python:
+
+- ICMP errors, and packets whose headers could hide an ICMP error;
+- fragments, and packets with options or extension headers;
+- neighbour probes;
+- packets whose source address belongs to several VRFs or to none.
 
 While the fast path runs, each change of the tables also goes to the process that takes the
 interfaces over if the controller dies (`sources.handover`).
@@ -82,7 +85,7 @@ class FastPath:
       with an ICMP error, which must leave by the carrier of the packet (`host_errors`).
     - `withholds_ike`: IKE packets go to Python, since they must leave in order with the kernel's
       SAs (`ike_order`).
-    - `handover` takes the tables for a stand-in at the TAPs `names`.
+    - `handover` receives the tables for a stand-in process, which serves the TAPs `names`.
     """
 
     def __init__(
@@ -155,9 +158,9 @@ class FastPath:
     def set_passing(self, primary: tuple[int, int] | None) -> None:
         """Hands the tables to the stand-in, or withdraws them.
 
-        `primary` is the election id under which the controller is primary. Then all numbers in the
-        switch mean the same as in the tables. None: the controller is not primary, or numbers
-        differ in meaning.
+        `primary` is the election id under which the controller is primary. If `primary` is given,
+        all numbers in the switch must mean the same as in the tables. None: the controller is not
+        primary, or numbers differ in meaning.
         """
         self._primary = primary
         self._hand_over()

@@ -39,9 +39,9 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
     """Returns the fragments of `packet`, each of at most `mtu` bytes, or `packet` itself if it
     fits.
 
-    `packet` may itself be a fragment. The first fragment keeps all options; later ones have those
-    with the copied bit. Raises WireError for a packet that is malformed or forbids fragmentation
-    (`dont_fragment`), and for an MTU below 68 (`mtu_too_small`).
+    `packet` may itself be a fragment. The first fragment keeps all options. Later fragments keep
+    the options with the copied bit. Raises WireError for a packet that is malformed or forbids
+    fragmentation (`dont_fragment`), and for an MTU below 68 (`mtu_too_small`).
     """
     header = parse_ipv4(packet)
     if header.total_length <= mtu:
@@ -77,9 +77,10 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
 def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list[bytes]:
     """Returns the fragments of this router's own ESP or ESP-in-UDP packet over IPv6.
 
-    Each has at most `mtu` bytes. Returns `packet` itself if it fits. `identification` is the
-    datagram's, 32 unpredictable bits (RFC 7739). Raises WireError for a packet that is malformed or
-    has extension headers (`not_esp`), and for an MTU below 1,280 (`mtu_too_small`).
+    Each fragment has at most `mtu` bytes. Returns `packet` itself if it fits. `identification` is
+    the identification field of all fragments: 32 unpredictable bits (RFC 7739). Raises WireError
+    for a packet that is malformed or has extension headers (`not_esp`), and for an MTU below 1,280
+    (`mtu_too_small`).
     """
     header = parse_ipv6(packet)
     payload = packet[IPV6_HEADER : IPV6_HEADER + header.payload_length]
@@ -102,7 +103,7 @@ def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list
 def copied_options(options: bytes) -> bytes:
     """Returns the options with the copied bit, in order. Raises WireError (`ipv4_option_length`).
 
-    They are padded with End of Options to a multiple of 4 bytes.
+    The result is padded with End of Options to a multiple of 4 bytes.
     """
     kept = bytearray()
     start = 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses FRR's configuration for BGP and OSPF sessions that policy must allow.
 
-Reads the text of FRR's files or of `vtysh -c 'show running-config'`, only for the warnings of
-`sluice spd check`. Unknown lines are skipped: FRR itself validates them. Pure; depends on model.
+The input is the text of FRR's files or of `vtysh -c 'show running-config'`. The result serves only
+the warnings of `sluice spd check`. Unknown lines are skipped: FRR itself validates them. Pure;
+depends on model.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 A collection stops the process while it traverses all objects of its generation. For a million
 routes this takes more than a second. Routes are never cyclic garbage: reference counts free them.
 So surviving objects are frozen (excluded from collection) before they become many. A frozen object
-that later becomes part of a cycle leaks. These are only a few API connections, made while a table
-arrives.
+that later becomes part of a cycle leaks. Only a few objects leak, of API connections that are made
+while a table arrives.
 
 `made` is needed in addition to the collector's thresholds. The thresholds count objects allocated
 minus objects freed. This difference stays near zero while routes are replaced, even if many young
@@ -20,8 +20,8 @@ from typing import Any
 YOUNG = 5_000
 """Number of objects, allocated minus freed, that triggers a young collection."""
 GENERATIONS = 2, 10
-"""Number of young collections per collection of the middle generation, and of middle ones per full
-one."""
+"""Number of young collections per middle collection, and of middle collections per full
+collection."""
 ROUTES = 1024
 """Number of routes applied per collection of the young and middle generations: some 8,000
 objects."""
@@ -51,7 +51,7 @@ class GarbageCollection:
         gc.unfreeze()
 
     def made(self, routes: int) -> None:
-        """Counts applied routes, new or replaced; collects after every `ROUTES` of them."""
+        """Counts applied routes, new or replaced. Collects after every `ROUTES` routes."""
         self._made += routes
         if self._made >= ROUTES:
             self._made = 0

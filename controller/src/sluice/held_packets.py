@@ -44,7 +44,7 @@ class HeldPackets:
         return path in self._waiting
 
     def hold(self, path: Path, packet: PuntedPacket, now: float) -> bool:
-        """Holds a packet. Returns False if there is no room; packets held before stay."""
+        """Holds a packet. Returns False if there is no room; earlier packets stay."""
         waiting = self._waiting.get(path)
         if waiting is not None and len(waiting.packets) >= self._per_neighbor:
             self.counters["dropped: too many for one neighbour"] += 1

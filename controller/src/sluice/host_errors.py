@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the bundle for ICMP errors of this router's host stack about packets of a bundle.
+"""Finds the bundle that must protect an ICMP error of this router's host stack.
 
-These errors quote plaintext, so they leave by the bundle that carried the packet, or not at all
-(RFC 4301, section 6). The carrier of the quoted packet is determined in this order:
+If the error quotes plaintext of a packet that a bundle carried, the error leaves by that bundle, or
+not at all (RFC 4301, section 6). The carrier of the quoted packet is determined in this order:
 
-1. from the packets last delivered to the host (`REMEMBERED`), recorded with their carriers;
-2. unknown, for `LATEST_ERROR` seconds after a start and after a record was evicted for lack of
-   room: the error is dropped;
-3. from the inbound lists: a packet that a list requires to be protected came protected.
+1. The packets last delivered to the host are recorded with their carriers (`REMEMBERED`).
+2. Without a record, the carrier is unknown for `LATEST_ERROR` seconds after a start, and after a
+   record was evicted for lack of room. The error is dropped.
+3. After that time, the inbound lists decide: a packet that a list requires to be protected came
+   protected.
 
 An error is dropped if several carriers are possible, if the rules that a quoted fragment may match
 disagree, or if the quote cannot be parsed.
@@ -31,8 +32,8 @@ from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned
 REMEMBERED = 16_384
 """Maximum number of recorded packets delivered to the host."""
 LATEST_ERROR = 65.0
-"""Time in which the host may send an error about a packet, in seconds. The kernel gives up
-reassembly of an IPv6 packet after 60 s."""
+"""Longest time from a packet's delivery to the host's error about it, in seconds. The kernel gives
+up reassembly of an IPv6 packet after 60 s."""
 IN_CLEAR = 0
 """No bundle: the error is an ordinary packet of this router."""
 
@@ -83,7 +84,7 @@ class HostErrors:
         try:
             identity = packet_identity(packet.frame)
         except WireError:
-            return  # the host drops it, or answers about a packet that is not recorded
+            return  # the host drops the packet; an error about it finds no record
         if identity is None:
             return
         before = self._delivered.pop(identity, None)
@@ -98,8 +99,9 @@ class HostErrors:
         """Returns the carrier by which a frame of the host must leave. None: the frame must not
         leave.
 
-        The carrier is IN_CLEAR for all frames but errors about packets that a bundle carried. The
-        interface chosen by the host does not matter, since its route may be of another VRF.
+        The carrier is IN_CLEAR for all frames except errors about packets that a bundle carried.
+        The host's choice of interface does not matter, since the host may have used a route of
+        another VRF.
         """
         is_forgetful = self._clock() < self._forgetful_until
         if not (self._spds or is_forgetful) or not _may_be_icmp(frame):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens the controller's event sources: TAPs, netlink sockets, FPM servers.
 
-When they are opened, the host gets this router's interfaces and addresses. So only a primary opens
-them (`service`). `probe` checks beforehand whether opening would fail. Depends on sources and
-`sluice._native`.
+Opening the sources gives the host this router's interfaces and addresses. So only a primary opens
+the sources (`service`). `probe` checks beforehand whether opening would fail. Depends on sources
+and `sluice._native`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def with_context(what: str, error: OSError) -> OSError:
 
 
 class StartResources:
-    """Holds objects that need privileges which the daemon drops after its start."""
+    """Holds objects that use privileges at the start. The daemon then drops these privileges."""
 
     def __init__(self, state_dir: Path) -> None:
         self.vrf_devices = VrfDevices()
@@ -119,7 +119,7 @@ def open_sources(
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise with_context(f"interface {interface.name}", error) from error
-        if place not in keepers:  # its interpreter starts while the other TAPs are made
+        if place not in keepers:  # the keeper's interpreter starts while the other TAPs are made
             left = handover if place == OWN_NAMESPACE else None
             keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
             letting_go.callback(keepers[place].close)
@@ -128,7 +128,7 @@ def open_sources(
         try:
             keeper.hold({name: queues[name] for name in names_in(config, place)})
         except OSError as error:
-            raise with_context("the keeper of the host interfaces", error) from error
+            raise with_context("the process that keeps the host interfaces", error) from error
         keeper.watch(_log_keeper_end)
     feeds = [
         _make_feed(config, vrf, stacks[vrf.namespace_number], stack)
@@ -196,7 +196,7 @@ def _log_keeper_end() -> None:
 
 
 class _HostStack:
-    """Holds the sources of one network namespace. `inside` calls a function in it."""
+    """Holds the sources of one network namespace. `inside` calls a function in the namespace."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     """Checks at start, before this controller is primary, that FPM's address is available.
 
     Raises OSError with a complete sentence. Skips the check while another controller holds this
-    host's interfaces: it also holds FPM's address until it ends.
+    host's interfaces: the other controller also holds FPM's address until it ends.
     """
     for one in config.interfaces:
         devices = Devices()
@@ -299,7 +299,7 @@ def remove_taps(
 ) -> None:
     """Removes TAPs and their addresses, each given by name and network namespace number.
 
-    Otherwise their keeper would hold them for a while, as over a restart.
+    Without this, the TAP keeper would hold the TAPs for a while, as it does over a restart.
     """
     for name, place in taps:
         try:

@@ -66,8 +66,8 @@ def test_an_answer_in_pieces_with_another_page(tmp_path: Path) -> None:
     ("line", "said"),
     [
         (b'{"ok": false, "error": "there is no VRF red"}\n', "^there is no VRF red$"),
-        (b'{"ok": false}\n', "an answer that is none"),
-        (b"[1]\n", r"an answer that is none: \[1\]"),
+        (b'{"ok": false}\n', "the answer is invalid"),
+        (b"[1]\n", r"the answer is invalid: \[1\]"),
         (b"{\n", "r1.sock: "),
         (b"", "closed the connection without an answer"),
         (b'{"ok": true', "closed the connection without an answer"),

@@ -43,7 +43,7 @@ async def up() -> str:
         (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200 OK", "up 1\n"),
         (b"HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", ""),
         (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", "GET or HEAD\n"),
-        (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found", "there is /metrics"),
+        (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found", "this server has only /metrics"),
         (b"\x16\x03\x01\r\n\r\n", "400 Bad Request", "not HTTP"),
         (b"GET /" + b"x" * HEAD_BYTES + b" HTTP/1.1\r\n\r\n", "431 ", "too long"),
     ],

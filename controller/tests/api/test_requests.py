@@ -33,14 +33,14 @@ def test_an_unknown_command_is_refused_with_those_that_there_are(
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        ({}, "files: a list of {name, text}"),
-        ({"files": []}, "files: a list of {name, text}"),
-        ({"files": [{"name": "a"}]}, "each of the files"),
-        ({"files": [7]}, "each of the files"),
-        ({"files": [file("spd: corp\n")], "frr": [{"name": "frr.conf"}]}, "each of the files"),
-        ({"configured": []}, "configured: must be a list of names"),
-        ({"configured": "corp"}, "configured: must be a list of names"),
-        ({"configured": ["corp"], "files": [file(COMMIT)]}, "without files"),
+        ({}, "`files`: a list of {name, text}"),
+        ({"files": []}, "`files`: a list of {name, text}"),
+        ({"files": [{"name": "a"}]}, "each item of `files`"),
+        ({"files": [7]}, "each item of `files`"),
+        ({"files": [file("spd: corp\n")], "frr": [{"name": "frr.conf"}]}, "each item of `files`"),
+        ({"configured": []}, "`configured` must be a list of SPD names"),
+        ({"configured": "corp"}, "`configured` must be a list of SPD names"),
+        ({"configured": ["corp"], "files": [file(COMMIT)]}, "without `files`"),
         ({"configured": ["x"]}, "there is no SPD 'x'"),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(run_scenario: Callable[[Scenario], No
     ("flow", "said"),
     [
         ("x", "a flow must be an object"),
-        (FLOW | {"port": 1}, "no 'port'"),
+        (FLOW | {"port": 1}, "no field 'port'"),
         (FLOW | {"protocol": "tcp"}, "a whole number"),
         (FLOW | {"ports": [1]}, "two whole numbers"),
         (FLOW | {"ports": None}, "has ports"),

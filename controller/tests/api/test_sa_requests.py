@@ -181,7 +181,7 @@ def test_a_rekey_is_answered_with_the_successor(
         ),
         (
             {"name": "out", "spi": 0x101, "key_file": "/k", "integrity_key_file": "/i"},
-            "aes-128-gcm has no such key: leave out --integrity-key-file",
+            "aes-128-gcm has no key of this kind: leave out --integrity-key-file",
         ),
         (
             {"name": "out", "spi": 0x101, "key_file": "k"},

@@ -94,7 +94,7 @@ def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         answer = await answer_to(path, b"x" * (3 << 20))
-        assert answer["error"] == f"a request is at most {2 << 20} bytes"
+        assert answer["error"] == f"the request is longer than {2 << 20} bytes"
 
     with_server(path, scenario, ServerLimits(request_bytes=2 << 20))
 
@@ -108,7 +108,7 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
 
     # A server with another limit reports its limit, although the client gets a broken pipe.
     async def scenario() -> None:
-        with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
+        with pytest.raises(RequestError, match="the request is longer than 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
 
     with_server(path, scenario, ServerLimits(request_bytes=2_000_000))
@@ -157,7 +157,7 @@ def test_connections_are_bounded_and_a_freed_place_is_given_again(tmp_path: Path
         for reader, writer in open_ones:
             writer.write(b"{}\n")
             assert await reader.readline()
-        assert (await answer_to(path, b"{}\n"))["error"] == "2 connections are open"
+        assert (await answer_to(path, b"{}\n"))["error"] == "2 connections are open already"
         open_ones[0][1].close()
 
         async def served() -> None:

@@ -242,7 +242,7 @@ EXPECTED = {
     ],
     "nexthops": ["02:00:00:00:09:04", "weight 2"],
     "neighbors": ["reachable"],
-    "punts": ["ARP", "1,000", "icmp sent: NO_ROUTE", "1 are held"],
+    "punts": ["ARP", "1,000", "icmp sent: NO_ROUTE", "1 for a neighbour"],
     "counters": ["MARTIAN", "frames"],
 }
 
@@ -334,7 +334,7 @@ ANSWERS |= {
             "spd": "corp",
             "rules": {"inbound": 1, "outbound": 2},
             "warnings": ["no BGP"],
-            "sessions_unchecked": "name FRR's configuration by --frr",
+            "sessions_unchecked": "give FRR's configuration with --frr",
             "fragments": [
                 {
                     "direction": "outbound",

@@ -73,13 +73,13 @@ def _name(request: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ("check", ["1 inbound rule, 2 outbound rules: fine", "warning: no BGP", "by --frr"]),
+        ("check", ["1 inbound rule, 2 outbound rules: fine", "warning: no BGP", "with --frr"]),
         (
             "check",
             [
                 "outbound, IPv4 and IPv6 fragments of 'web', 'dns', 'site' and 2 more: by the"
                 " controller where 'web' could match too, else by the flow cache",
-                "punt_rates.FRAGMENT: 2,000 fragments a second",
+                "punt_rates.FRAGMENT (2,000 fragments a second)",
             ],
         ),
         (
@@ -223,7 +223,10 @@ def test_a_check_needs_no_controller(tmp_path: Path) -> None:
         assert found["sessions_unchecked"] is None
     frr.write_text("hostname r1\n")
     done = sluice("spd", "check", str(file), "--config", str(config), "--frr", str(frr))
-    assert "BGP and OSPF sessions are not checked: FRR's configuration has none" in done.stdout
+    assert (
+        "BGP and OSPF sessions are not checked: FRR's configuration has no such session"
+        in done.stdout
+    )
     frr.write_text("router bgp 1\n neighbor 10.0.0.2 remote-as 2\n")
     done = sluice("spd", "check", str(file), "--frr", str(frr))
     assert "not checked: no interface that corp guards is known" in done.stdout

@@ -45,7 +45,7 @@ def test_a_file_that_is_missing_is_named(tls: TlsConfig, name: str) -> None:
 
 def test_a_key_that_everybody_can_read_is_refused(tls: TlsConfig) -> None:
     tls.key.chmod(0o644)
-    with pytest.raises(P4RuntimeError, match=r"can be read by every user \(mode 0644\); chmod"):
+    with pytest.raises(P4RuntimeError, match=r"can be read by every user \(mode 0644\); set"):
         transport.prepare(SwitchConfig(FAR, tls=tls))
 
 

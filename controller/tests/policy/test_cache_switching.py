@@ -64,7 +64,7 @@ def test_off_that_the_switch_refused_is_off_neither_now_nor_later(
     async def refused(world: PolicyWorld) -> None:
         await world.began()
         world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
-        with pytest.raises(BadRequestError, match="the switch refused it"):
+        with pytest.raises(BadRequestError, match="the switch refused the change"):
             await world.ask("flow-cache off", spd="corp")
 
     async def later(world: PolicyWorld) -> None:

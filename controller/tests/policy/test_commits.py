@@ -107,7 +107,7 @@ def test_a_refused_commit_leaves_the_old_policy(run_scenario: RunScenario, targe
             next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
         both = COMMIT.replace("name: all-in, action: bypass", "name: all-in, action: discard")
-        with pytest.raises(BadRequestError, match="the switch refused it"):
+        with pytest.raises(BadRequestError, match="the switch refused the change"):
             await world.commit(both)
         for direction, kind in (
             (INBOUND, EntityKind.INBOUND_LIST),
@@ -192,13 +192,16 @@ def test_configured_rules_are_those_in_the_file_now(
         told = [(one["change"], one["name"]) for one in changes["lists"]["outbound"]]
         assert told == [("removed", "web"), ("added", "http")]
         for text, problem in (
-            (COMMIT.replace("spd: corp", "spd: edge"), "is the SPD 'edge', not 'corp'"),
+            (
+                COMMIT.replace("spd: corp", "spd: edge"),
+                "has rules of the SPD 'edge', not of 'corp'",
+            ),
             ("spd: corp\nno: rules\n", r"corp.yaml:2: no: unknown key"),
         ):
             file.write_text(text)
             with pytest.raises(BadRequestError, match=problem):
                 await world.ask("spd commit", configured=["corp"])
-        with pytest.raises(BadRequestError, match="without files"):
+        with pytest.raises(BadRequestError, match="without `files`"):
             await world.ask("spd commit", configured=["corp"], files=[{"name": "", "text": ""}])
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])
@@ -210,7 +213,7 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(run_scenario: RunScenario
     async def refused(world: PolicyWorld) -> None:
         await world.began()
         world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
-        with pytest.raises(BadRequestError, match="the switch refused it"):
+        with pytest.raises(BadRequestError, match="the switch refused the change"):
             await world.commit(COMMIT)
 
     async def later(world: PolicyWorld) -> None:
@@ -251,7 +254,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", sync)
             world.switch.refuse = refuse
-            with pytest.raises(BadRequestError, match=r"refused it.*a restart makes it"):
+            with pytest.raises(BadRequestError, match=r"refused the change.*a restart makes it"):
                 await world.commit(COMMIT)
             assert "a restart makes it" in caplog.text
             assert rules_in(path) == ["web"]
@@ -272,7 +275,7 @@ def test_across_spds_only_where_it_is_atomic(run_scenario: RunScenario, tmp_path
 
     async def one_by_one(world: PolicyWorld) -> None:
         await world.began()
-        with pytest.raises(BadRequestError, match="corp, edge: this target changes one SPD"):
+        with pytest.raises(BadRequestError, match="corp, edge: this target cannot change several"):
             await world.commit(COMMIT, edge)
         await world.commit(COMMIT)
         await world.commit(edge)
@@ -391,7 +394,7 @@ def test_check_warns_and_diff_tells(run_scenario: RunScenario) -> None:
         files = [{"name": "corp.yaml", "text": COMMIT}]
         (checked,) = await world.ask("spd check", files=files)
         assert checked["warnings"] == ["corp: the outbound list discards everything"]
-        assert checked["sessions_unchecked"] == "name FRR's configuration by --frr"
+        assert checked["sessions_unchecked"] == "give FRR's configuration with --frr"
         assert {one["direction"] for one in checked["fragments"]} == {"inbound", "outbound"}
         frr = [{"name": "frr.conf", "text": "router bgp 1\n neighbor 192.0.2.1 remote-as 2\n"}]
         (checked,) = await world.ask("spd check", files=files, frr=frr)

@@ -210,7 +210,7 @@ def test_a_refused_commit_leaves_flows_of_the_old_rules(
         world.switch.refuse = lambda _, kind, __: (
             next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
-        with pytest.raises(BadRequestError, match="the switch refused it"):
+        with pytest.raises(BadRequestError, match="the switch refused the change"):
             await world.commit(rules(discarded={8003}))
         assert world.state("corp", OUTBOUND).digest == before.digest
         assert live_ports(world) == set(PORTS) - {8003}

@@ -226,7 +226,7 @@ def test_commands_on_it_are_refused(mirror: Any, tmp_path: Any) -> None:
         await world.began()
         with pytest.raises((PolicyError, BadRequestError), match="the kernel's IPsec policies"):
             await world.commit(COMMIT.replace("bundle: branch, ", ""))
-        with pytest.raises(BadRequestError, match="in no file"):
+        with pytest.raises(BadRequestError, match="no file has them"):
             await world.ask("spd commit", configured=["corp"])
         assert (await world.ask("spd export", spd="corp"))["spd"] == "corp"
 

@@ -112,7 +112,7 @@ def test_a_mirrored_spd_has_a_path_mtu_and_no_other_has(tmp_path: Path) -> None:
     (spd,) = load(tmp_path, text).policy.spds
     assert (spd.is_mirrored, spd.path_mtu) == (True, 1400)
     found = problems(tmp_path, text.replace("source: kernel, ", ""))
-    assert "each bundle has its own" in found
+    assert "each bundle has this key" in found
     assert "1280 to 9216" in problems(tmp_path, text.replace("1400", "1279"))
 
 
@@ -130,7 +130,9 @@ def test_icmp_errors_are_off_or_checked(tmp_path: Path, written: str, is_checked
 
 def test_silence_is_an_error_once_there_is_an_spd(tmp_path: Path) -> None:
     text = INTERFACES.replace(", spd: none", "") + POLICY
-    assert "r1.yaml:5: interfaces[1].spd: is missing: corp, or none" in problems(tmp_path, text)
+    assert "r1.yaml:5: interfaces[1].spd: is missing: write corp, or none" in problems(
+        tmp_path, text
+    )
 
 
 def test_problems_of_the_spd_file_come_with_the_rest(tmp_path: Path) -> None:
@@ -180,6 +182,6 @@ def test_names_and_numbers_are_given_once(tmp_path: Path) -> None:
 
 def test_a_file_must_be_of_the_spd_that_names_it(tmp_path: Path) -> None:
     text = INTERFACES + POLICY
-    assert "corp.yaml is the SPD 'crop', not 'corp'" in problems(
+    assert "corp.yaml has rules of the SPD 'crop', not of 'corp'" in problems(
         tmp_path, text, RULES.replace("spd: corp", "spd: crop")
     )

@@ -157,11 +157,11 @@ def test_the_blocks_find_what_trying_all_finds(listed: list[Rule]) -> None:
 def test_a_rule_after_a_catch_all_is_warned_of() -> None:
     listed = read("protocol: tcp", "protocol: udp", "source: any", "protocol: icmp", "source: any")
     assert [*warn_of_unreached(listed, OUT)] == [
-        "the outbound rules 'r4' and 'r5' are never reached: 'r3' stands before and matches all of"
+        "the outbound rules 'r4' and 'r5' are never reached: the earlier rule 'r3' matches all of"
         " their packets"
     ]
     (warning,) = warn_of_unreached(read("protocol: tcp", "protocol: tcp, source: 10.0.0.1"), OUT)
-    assert warning.startswith("the outbound rule 'r2' is never reached: 'r1' stands before")
+    assert warning.startswith("the outbound rule 'r2' is never reached: the earlier rule 'r1'")
     assert [*warn_of_unreached(read("protocol: tcp", "protocol: udp"), OUT)] == []
 
 

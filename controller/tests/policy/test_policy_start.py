@@ -320,7 +320,7 @@ def test_committed_rules_without_their_bundle_end_the_start(
         "bundle: branch", "bundle: other"
     )
     with pytest.raises(
-        PolicyError, match="rule 'web' that was committed names the bundle 'branch'"
+        PolicyError, match="the committed outbound rule 'web' names the bundle 'branch'"
     ):
         run_scenario(never, text=renamed)
     SpdStore(tmp_path).forget_committed()

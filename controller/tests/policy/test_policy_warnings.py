@@ -80,13 +80,13 @@ def test_ospf_needs_its_hello_out_and_in() -> None:
     assert warned([OSPF_RULE, *bgp], [OSPF_RULE, *bgp], around) == []
     missing = warned([OSPF_RULE, *bgp], bgp, around)
     assert [one[:50] for one in missing] == [
-        "corp: no OSPF neighbour can come up by eth1 (frr.c",
-        "corp: no OSPFv3 neighbour can come up by eth1 (frr",
+        "corp: no OSPF neighbour can come up on eth1 (frr.c",
+        "corp: no OSPFv3 neighbour can come up on eth1 (frr",
     ]
     only_ipv4 = OSPF_RULE._replace(destination=(prefix_range(Prefix.parse("224.0.0.0/24")),))
     (ipv6,) = warned([*bgp, only_ipv4, REST], [*bgp, OSPF_RULE], around)[:1]
     assert "no OSPFv3 neighbour" in ipv6
-    assert "the outbound rule 'rest' discards it" in ipv6
+    assert "the outbound rule 'rest' discards its packets" in ipv6
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_what_frr_speaks_is_tried_and_nothing_else() -> None:
     one_peer = ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("10.0.0.9/32")),))
     found, _, _ = warned([one_peer], [ALL], peers)
     assert found.startswith("corp: the BGP session 10.0.0.1 - 10.0.0.2 (frr.conf:2) cannot come up")
-    assert "no outbound rule lets it pass" in found
+    assert "no outbound rule lets its packets pass" in found
     assert warned([ACTIVE_OUT], [ACTIVE_IN], peers) == []
     (found,) = warned([], [ALL], peers)[1:2]
     assert "10.0.0.1 - 192.0.2.1 (frr.conf:3)" in found
-    assert found.endswith("if it goes by an interface that this SPD guards")
+    assert found.endswith("if it uses an interface that this SPD guards")
     unnumbered = with_frr("router bgp 1\n neighbor eth1 interface remote-as 2\n")
     found, *_ = warned([one_peer], [ALL], unnumbered)
     assert "fe80::1 - fe80::2 (frr.conf:2)" in found
@@ -154,8 +154,8 @@ def test_a_peer_several_hops_away() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("router ospf\n network 10.0.0.0/8 area 0\n", "no OSPF neighbour can come up by eth1"),
-        ("interface eth1\n ip ospf area 0\n", "by eth1 (frr.conf:2)"),
+        ("router ospf\n network 10.0.0.0/8 area 0\n", "no OSPF neighbour can come up on eth1"),
+        ("interface eth1\n ip ospf area 0\n", "on eth1 (frr.conf:2)"),
         ("interface eth1\n ipv6 ospf6 area 0\n", "no OSPFv3 neighbour"),
         ("router ospf\n network 10.9.0.0/16 area 0\n", None),
         ("interface eth7\n ip ospf area 0\n", None),
@@ -220,10 +220,12 @@ def test_errors_that_no_rule_matches_are_let_in_if_the_spd_checks_them() -> None
     assert len(found) == 2
     assert found[0] == (
         "corp: no outbound rule lets ICMP fragmentation needed (3/4) pass, so that path MTU"
-        " discovery fails for what is bypassed: write a bypass rule for it"
+        " discovery fails for bypassed packets: write a bypass rule for this error"
     )
     (inbound, _) = warned([ALL], [WEB])
-    assert inbound.endswith("write a bypass rule for it, or `icmp_errors: checked` for the SPD")
+    assert inbound.endswith(
+        "write a bypass rule for this error, or `icmp_errors: checked` for the SPD"
+    )
 
 
 TIME_EXCEEDED = NumberRange(11 << 8, (11 << 8) + 255)

@@ -104,17 +104,21 @@ def test_prefixes_become_ranges() -> None:
 @pytest.mark.parametrize(
     ("rule", "key", "message"),
     [
-        ("name: a, action: allow", "action", "'allow' is no action: bypass, discard or protect"),
+        (
+            "name: a, action: allow",
+            "action",
+            "'allow' is no action: write bypass, discard or protect",
+        ),
         ("name: a", "action", "is missing"),
         ("action: bypass", "name", "is missing"),
         ("name: 'a:b', action: bypass", "name", "'a:b' is not a name"),
         ("name: a, action: protect", "bundle", "is missing: the SA bundle that"),
         ("name: a, action: protect, bundle: x", "bundle", "no bundle 'x'; it has: branch"),
-        ("name: a, action: bypass, bundle: branch", "bundle", "only a protect rule has one"),
+        ("name: a, action: bypass, bundle: branch", "bundle", "only a protect rule has a bundle"),
         ("name: a, action: bypass, sport: 1", "sport", "unknown key; known here: action, audit"),
         ("name: a, action: bypass, source: 10.0.0.1/8", "source", "has bits set after"),
-        ("name: a, action: bypass, source: 10.0.0.9-10.0.0.1", "source", "no range of one family"),
-        ("name: a, action: bypass, source: '::1-10.0.0.1'", "source", "no range of one family"),
+        ("name: a, action: bypass, source: 10.0.0.9-10.0.0.1", "source", "not a range LOW-HIGH"),
+        ("name: a, action: bypass, source: '::1-10.0.0.1'", "source", "not a range LOW-HIGH"),
         ("name: a, action: bypass, source: host", "source", "'host' is not an IPv4 or IPv6"),
         ("name: a, action: bypass, source: 1:2:3:4:5:6:7:8", "source", "put it in quotes"),
         ("name: a, action: bypass, source: []", "source", "an empty list matches nothing"),
@@ -136,22 +140,26 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: bypass, protocol: tpc", "protocol", "'tpc' is no protocol"),
         ("name: a, action: bypass, protocol: 256", "protocol", "256 is no protocol"),
         ("name: a, action: bypass, protocol: true", "protocol", "True is no protocol"),
-        ("name: a, action: bypass, protocol: 5-7", "protocol", "several are a list, there are no"),
+        ("name: a, action: bypass, protocol: 5-7", "protocol", "write several as a list, not as"),
         ("name: a, action: bypass, protocol: 021", "protocol", "YAML takes 021 for the number 17;"),
         (
             "name: a, action: bypass, protocol: opaque, source_ports: 1",
             "source_ports",
             "need a `protocol:` of tcp",
         ),
-        ("name: a, action: bypass, audit: true", "audit", "only a discard rule has it, this one"),
+        ("name: a, action: bypass, audit: true", "audit", "only a discard rule has this key"),
         ("name: a, action: discard, audit: 1", "audit", "1 is neither true nor false"),
         ("name: a, action: bypass, source_ports: 80", "source_ports", "need a `protocol:` of tcp"),
         (
             "name: a, action: bypass, protocol: [tcp, gre], destination_ports: 80",
             "destination_ports",
-            "of tcp, udp, sctp and no other",
+            "of tcp, udp, sctp, and no other protocol",
         ),
-        ("name: a, action: bypass, protocol: tcp, icmp: 8", "icmp", "of icmp, icmpv6 and no other"),
+        (
+            "name: a, action: bypass, protocol: tcp, icmp: 8",
+            "icmp",
+            "of icmp, icmpv6, and no other",
+        ),
         ("name: a, action: bypass, protocol: tcp, source_ports: 65536", "source_ports", "to 65535"),
         ("name: a, action: bypass, protocol: tcp, source_ports: 9-8", "source_ports", "low to"),
         (
@@ -221,11 +229,11 @@ def test_all_problems_come_at_once_and_a_wrong_protocol_is_told_once(tmp_path: P
         "name: b, action: x, protocol: tpc, source_ports: 1",
         "name: a, action: discard",
     ) == [
-        "4: outbound rule 2 'b'.action: 'x' is no action: bypass, discard or protect",
-        "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: a number from 0 to 255, or one of "
-        "icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; several are a list, "
-        "there are no ranges",
-        "5: outbound rule 3 'a': rule 1 of this list has that name; give each its own",
+        "4: outbound rule 2 'b'.action: 'x' is no action: write bypass, discard or protect",
+        "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: write a number from 0 to 255, or"
+        " one of icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; write several"
+        " as a list, not as a range",
+        "5: outbound rule 3 'a': rule 1 of this list has that name; give each rule its own",
     ]
 
 

@@ -30,13 +30,13 @@ def arguments() -> argparse.Namespace:
     out = where.repository() / "build" / "conformance"
     parser = argparse.ArgumentParser(prog="sluice_conformance", description="p4c's v1model tests")
     parser.add_argument("--p4c", type=Path, required=True, help="p4c's source tree")
-    parser.add_argument("--target", action="append", choices=target.NAMES, help="what to run")
-    parser.add_argument("--suite", action="append", choices=corpus.SUITES, help="what to run on it")
+    parser.add_argument("--target", action="append", choices=target.NAMES, help="target to test")
+    parser.add_argument("--suite", action="append", choices=corpus.SUITES, help="suite to run")
     parser.add_argument("--scripted", action="store_true", help="leave out programs without script")
     parser.add_argument("--p4testgen", type=Path, help="generate scripts with this p4testgen")
-    parser.add_argument("--most", type=int, default=10, help="scripts to generate for a program")
-    parser.add_argument("--out", type=Path, default=out, help="where the report goes")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at once")
+    parser.add_argument("--most", type=int, default=10, help="maximum of scripts per program")
+    parser.add_argument("--out", type=Path, default=out, help="directory for the report")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="concurrent tests")
     parser.add_argument("patterns", nargs="*", help="parts of test names")
     return parser.parse_args()
 
@@ -105,7 +105,7 @@ def main() -> int:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
     if not tests:
-        print("conformance: no test has such a name", file=sys.stderr)
+        print("conformance: no test matches the command line", file=sys.stderr)
         return 2
     rows = run_all(tests, names, options.jobs, options.out / "p4c")
     options.out.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def main() -> int:
     print(f"{len(rows)} tests, {len(bad)} failures, {len(behind)} that only BMv2 passes")
     print(f"report: {options.out / 'report.txt'}")
     if not any(verdict.result in GOOD for row in rows for verdict in row.verdicts.values()):
-        print("conformance: no test passed: is this p4c the one of the tree?", file=sys.stderr)
+        print("conformance: no test passed: is p4c built from this tree?", file=sys.stderr)
         return 2
     return 1 if bad or behind else 0
 

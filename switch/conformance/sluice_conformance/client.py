@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client for any program: one device, one primary.
+"""Provides a P4Runtime client for any program, for one device and as its only primary.
 
 Depends on grpc and P4Runtime's stubs. A constructed client is primary. If the switch refuses a
 call, Refused is raised with the switch's message.
@@ -93,7 +93,7 @@ class Client:
             raise Refused(f"{error.code().name}: {error.details()}") from None
         found = [entity for answer in answers for entity in answer.entities]
         if len(found) != 1:
-            raise Refused(f"{len(found)} answers where one was due")
+            raise Refused(f"the switch returned {len(found)} entities instead of one")
         return found[0]
 
 

@@ -62,7 +62,7 @@ def prefix(text: str, width: int) -> tuple[int, int]:
         bits = width - stars * _BITS.get(text[:2].lower(), 0)
         value = stf.number(text.replace("*", "0"))
     if not 0 <= bits <= width:
-        raise ValueError(f"{text} is no prefix of {width} bits")
+        raise ValueError(f"{text} is not a prefix of {width} bits")
     return value & ~((1 << (width - bits)) - 1), bits
 
 
@@ -95,7 +95,7 @@ class Control:
             case stf.Associate(group, node):
                 self.groups[group].append(self.nodes[node])
                 return self._group("MODIFY", group)
-        raise ValueError(f"{type(statement).__name__} is no control statement")
+        raise ValueError(f"{type(statement).__name__} is not a control statement")
 
     def count(self, check: stf.CheckCounter) -> tuple[Any, str]:
         """Returns the entity to read for a counter's cell, and the name of the field with the

@@ -45,7 +45,7 @@ class Test:
 
     @property
     def p4_14(self) -> bool:
-        """Whether the program is written in P4_14."""
+        """Returns whether the program is written in P4_14."""
         return self.suite == "p4_14"
 
 

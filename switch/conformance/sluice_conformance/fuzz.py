@@ -104,8 +104,8 @@ def differences(mine: Seen, reference: Seen) -> list[str]:
 def main() -> int:
     """Runs the selected programs and prints the differences."""
     parser = argparse.ArgumentParser(prog="sluice_conformance.fuzz", description="random packets")
-    parser.add_argument("--packets", type=int, default=200, help="for each program")
-    parser.add_argument("--seed", type=int, default=1, help="where chance begins")
+    parser.add_argument("--packets", type=int, default=200, help="packets per program")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the packets")
     parser.add_argument("programs", nargs="*", help="names in switch/programs; default: all")
     options = parser.parse_args()
     build = where.repository() / "switch" / "programs" / "build"

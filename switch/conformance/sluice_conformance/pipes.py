@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of a switch as pcap streams: the switch reads named pipes and writes files.
+"""Provides ports of a switch as pcap streams: the switch reads named pipes and writes files.
 
 Depends on nothing. A frame counts as taken when the pipe is empty again, because the switch has
 then read it.

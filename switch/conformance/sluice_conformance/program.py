@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a compiled program: its tables, keys, actions and counters.
+"""Resolves names of a compiled program: tables, keys, actions and counters.
 
 Depends on P4Info's protobuf. STF scripts use short names. A table, action or counter is found by
 its full name, else by an ending of the full name that is unique. A key is found by its name in BMv2
@@ -56,7 +56,7 @@ class Table:
 
     @property
     def has_priority(self) -> bool:
-        """Whether entries need a priority (P4Runtime 1.5, section 9.1.1)."""
+        """Returns whether entries need a priority (P4Runtime 1.5, section 9.1.1)."""
         return any(key.kind in ("ternary", "range", "optional") for key in self.keys)
 
     def key(self, name: str) -> Key:

@@ -27,7 +27,7 @@ from sluice_testkit.wait import Timeout, wait_until
 
 # Longest wait for an expected packet. A test that passes waits less.
 PACKET_SECONDS = 3.0
-# Without a packet for this time, no more packets are expected.
+# Time without a packet after which the runner expects no more packets.
 QUIET_SECONDS = 0.15
 _RELATIONS = {
     "==": operator.eq,

@@ -3,7 +3,7 @@
 
 Depends on nothing. A line has one statement, `#` begins a comment, and keywords are
 case-insensitive. Names may be quoted. Names and numbers are returned as written; `control` converts
-them with the names of the program. A line that is no statement raises StfError with its number.
+them with the names of the program. A line that is not a statement raises StfError with its number.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def parse(text: str) -> list[tuple[int, Statement]]:
         keyword, _, rest = stripped.partition(" ")
         make = _STATEMENTS.get(keyword.lower())
         if make is None:
-            raise StfError(f"line {number}: {keyword!r} is no statement of v1model STF")
+            raise StfError(f"line {number}: {keyword!r} is not a statement of v1model STF")
         try:
             statements.append((number, make(rest.strip())))
         except ValueError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch under test, with pcap ports and P4Runtime, in a directory of its own.
+"""Runs a switch under test, with pcap ports and P4Runtime, in a separate directory.
 
 Depends on sluice_testkit (binaries, waiting) and on pipes. All targets take the same command line.
 They differ in how they read their inputs. BMv2 merges its inputs by time stamp, so it waits while

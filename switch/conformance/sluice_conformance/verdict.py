@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The possible results of a test, and the comparison of packets with a script.
+"""Defines the possible results of a test, and compares packets with a script.
 
 Depends on stf. The comparison follows p4c's own runner. On each port, number and order of the
 packets must match. In a pattern, `*` matches any digit, and more bytes may follow unless the

@@ -167,5 +167,5 @@ def test_prefixes(text: str, expected: tuple[int, int]) -> None:
 
 
 def test_a_prefix_longer_than_its_field() -> None:
-    with pytest.raises(ValueError, match="no prefix"):
+    with pytest.raises(ValueError, match="not a prefix"):
         prefix("0x1/33", 32)

@@ -101,7 +101,7 @@ def test_replication() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("frobnicate 1", "'frobnicate' is no statement"),
+        ("frobnicate 1", "'frobnicate' is not a statement"),
         ("packet 1 0", "fromhex"),
         ("packet x 00", "int"),
         ("expect 1 0g", "not hexadecimal digits"),

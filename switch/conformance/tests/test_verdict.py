@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the comparison of packets, and what makes a run fail."""
+"""Tests the comparison of packets, and the conditions under which a run fails."""
 
 from pathlib import Path
 

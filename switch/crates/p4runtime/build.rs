@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles the P4Runtime protobufs, which `make setup` unpacks from a pinned package, and our own, without needing
-//! `protoc`.
+//! Compiles the protobuf files of P4Runtime and of this project. Does not need `protoc`. `make setup` unpacks
+//! P4Runtime's files from a pinned package.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", ours.display());
     let service = directory.join("p4/v1/p4runtime.proto");
     if !service.is_file() {
-        let problem = format!("{} is absent: run `make setup`", service.display());
+        let problem = format!("{} does not exist: run `make setup`", service.display());
         println!("cargo::error={problem}");
         return Err(problem.into());
     }

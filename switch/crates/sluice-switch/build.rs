@@ -25,6 +25,6 @@ fn pipeline(root: &Path) -> Result<String, Box<dyn Error>> {
     let digest = &manifest["programs"]["router"]["outputs"]["build/v1model/router.json"];
     let digest = digest.as_str().and_then(|digest| digest.get(..SHOWN));
     Ok(digest
-        .ok_or("manifest.json has no digest of router.json")?
+        .ok_or("manifest.json has no digest of router.json: run `make p4`")?
         .to_owned())
 }

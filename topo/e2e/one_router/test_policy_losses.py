@@ -95,7 +95,7 @@ def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> No
         b.wait_for(first)
         with (
             network.interposer.drop("write", tables="outbound.list_state"),
-            pytest.raises(RequestRefused, match="the switch refused it"),
+            pytest.raises(RequestRefused, match="the switch refused the change"),
         ):
             network.commit("east", outbound=stop(flow))
         network.interposer.hang_up()
@@ -120,7 +120,7 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
         rules = stop(flow)
         with (
             network.interposer.drop("write", tables="outbound.list_state"),
-            pytest.raises(RequestRefused, match="the switch refused it"),
+            pytest.raises(RequestRefused, match="the switch refused the change"),
         ):
             network.commit("west", inbound=rules, outbound=rules)
         network.wait_taken_over()

@@ -4,28 +4,31 @@
 A request is ``{"command": "show", "what": "routes", ...}``. An answer is ``{"ok": true, "data":
 ...}`` or ``{"ok": false, "error": "what was wrong and what to do"}``. A page of a longer answer
 also has ``next``. A connection may carry any number of requests, which are answered in order.
-``what`` is one of
+``what`` is one of:
 
   ============  ====================================================================  ==============
-  status        router, switch, FPM, what is pending and what was refused             object
+  status        router, switch, FPM, pending and refused updates, problems            object
   interfaces    layer-3 interfaces with state, addresses, counters                    list
   routes        prefixes with action and live next hops; ``prefix``, ``limit``,
                 ``after`` and ``after_vrf`` select                                    list
+  route         the route to ``address``, and longer prefixes that are not installed  object
   nexthops      next hops and groups in use                                           object
   neighbors     neighbours on the router's links                                      list
   punts         packets sent to the CPU by reason, and how they were handled          object
   counters      drops by reason in the switch, and the controller's own counters      object
   metrics       the same counts as Prometheus text                                    string
-  spd           an item for each list with its rules and counts; ``spd`` selects      list
+  spd           for each SPD and direction, the rules and their hits; ``spd`` selects list
   flows         flows in the switch; ``spd``, ``limit`` select                        list
-  flow-cache    an item for each list: its cache's occupancy; ``spd`` selects         list
+  flow-cache    for each SPD and direction, the cache's occupancy; ``spd`` selects    list
+  sas           security associations; ``bundle`` selects                             list
   ============  ====================================================================  ==============
 
 The commands ``spd check``, ``spd diff`` and ``spd commit`` have ``files``: a list of ``{"name":
 ..., "text": ...}``, one for each SPD. The commands ``flow-cache on``, ``flow-cache off`` and
-``flow-cache clear`` apply to ``spd``, or to all SPDs without it. They are answered like ``show
+``flow-cache clear`` apply to ``spd``, or to all SPDs without it. Their answer is that of ``show
 flow-cache``.
 
-`views` and `requests` make the data, with long lists as `rows`. `server` and `client` use the
-socket. Addresses, prefixes and MAC addresses are text in the usual notation; times are in seconds.
+`views` and `requests` make the data, and `rows` makes long lists in slices. `server` and `client`
+exchange the data over the socket. Addresses, prefixes and MAC addresses are text in the usual
+notation; times are in seconds.
 """

@@ -15,7 +15,7 @@ COUNTED = {
     "reason": ("to_cpu", "metered_away", "queue_full", "handled"),
     "interface": ("received", "sent"),
 }
-"""Keys of a view whose values are counts, or contain only counts."""
+"""For each view, the keys whose values are counts or contain only counts."""
 
 
 class ClearedCounters:
@@ -65,8 +65,8 @@ def _since(
 
 
 def _less(now: Any, before: Any) -> Any:
-    """Subtracts earlier counts. A count that is lower than before is returned as it is: the switch
-    has restarted."""
+    """Subtracts earlier counts. If a count is lower than before, the switch has restarted: then
+    returns the count unchanged."""
     if isinstance(now, dict) and isinstance(before, dict):
         return {name: _less(count, before.get(name)) for name, count in now.items()}
     if isinstance(now, int) and isinstance(before, int) and now >= before:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends requests to the daemon's API, for the `sluice` command and other programs.
 
-Depends on the standard library and on limits.
+Depends on the standard library and on `limits`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
 def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Sends a request to the daemon and returns its answer.
 
-    An answer that is a page has `next` if another page follows. Raises DaemonAbsentError or
+    The answer has `next` if it is a page and another page follows. Raises DaemonAbsentError or
     RequestError with a sentence for people.
     """
     line = json.dumps(request).encode() + b"\n"
@@ -53,7 +53,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            # if the server refused it, read the reason
+            # The server may refuse a request before all of it is sent. The refusal is read below.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(line)
             found = json.loads(_line(connection))
@@ -70,7 +70,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         raise RequestError(f"{path}: {error}") from error
     if not isinstance(found, dict) or not found.get("ok"):
         message = found.get("error") if isinstance(found, dict) else None
-        raise RequestError(str(message or f"{path}: an answer that is none: {found!r}"))
+        raise RequestError(str(message or f"{path}: the answer is invalid: {found!r}"))
     return found
 
 

@@ -17,7 +17,7 @@ from sluice.namespaces import OWN_NAMESPACE
 from sluice.progress import Phase
 
 SHOWN = 3
-"""Limit of refused updates that are listed one by one."""
+"""Number of refused updates that are listed one by one."""
 
 
 def problems(controller: Controller, phase: Phase) -> Iterator[str]:
@@ -60,8 +60,8 @@ def _host(controller: Controller) -> Iterator[str]:
         for address in wanted.get(l3_if, ()) if controller.sources.kernel.synced else ():
             if address not in present:
                 yield (
-                    f"interface {name} lacks its address {address}: another program has removed it,"
-                    f" or another host has it; `ip address add {address} dev {name}`"
+                    f"interface {name} lacks its address {address}: another program has removed the"
+                    f" address, or another host has it; `ip address add {address} dev {name}`"
                 )
         for address in present:
             if not is_link_local(address.address) and controller.fib.has_no_path(
@@ -69,8 +69,8 @@ def _host(controller: Controller) -> Iterator[str]:
             ):
                 yield (
                     f"interface {name}: the routing daemon's route for its network"
-                    f" {address.prefix} leads nowhere; restart zebra if it names a link that is"
-                    " gone"
+                    f" {address.prefix} leads nowhere; restart zebra if the route names a link that"
+                    " is gone"
                 )
 
 

@@ -3,8 +3,8 @@
 
 The server supports the part of HTTP (RFC 9112) that a scraper needs: one request for each
 connection, GET and HEAD of one path. Requests are bounded in size and time, and connections in
-number. Only one text is made at a time. Every client that can connect may read. Only the Unix
-socket has permissions.
+number. The server makes only one metrics text at a time. Every client that can connect may read the
+metrics. Only a Unix socket can restrict who connects, by its file permissions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ Text = Callable[[], Awaitable[str]]
 
 
 class MetricsServer:
-    """Serves `text` while its context is active. Raises OSError with a sentence if it cannot
-    listen."""
+    """Serves the metrics that `text` returns, while the server's context is active.
+
+    Entering the context raises OSError with a message for people if the server cannot listen.
+    """
 
     def __init__(self, address: SwitchAddress, text: Text) -> None:
         self._address = address
@@ -95,20 +97,22 @@ class MetricsServer:
     async def _respond(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await self._answer(writer, 400, "not HTTP/1.1\n")
+            await self._answer(writer, 400, "the request is not HTTP/1.1\n")
             return
         method, target, _ = words
         if target.partition("?")[0] != PATH:
-            await self._answer(writer, 404, f"there is {PATH} here, and nothing else\n")
+            await self._answer(writer, 404, f"not found: this server has only {PATH}\n")
         elif method not in ("GET", "HEAD"):
-            await self._answer(writer, 405, "GET or HEAD\n", "Allow: GET, HEAD\r\n")
+            await self._answer(writer, 405, "use GET or HEAD\n", "Allow: GET, HEAD\r\n")
         else:
             async with self._making:
                 try:
                     text = await self._text()
                 except Exception:
                     log.exception("metrics could not be made")
-                    await self._answer(writer, 500, "the controller's log says more\n")
+                    await self._answer(
+                        writer, 500, "metrics could not be made; see the controller's log\n"
+                    )
                     return
             await self._answer(writer, 200, text, with_body=method == "GET")
 
@@ -136,7 +140,10 @@ class MetricsServer:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Reads and drops further input for a moment, since a reset could discard the answer."""
+    """Reads and drops further input for a moment.
+
+    Closing a TCP socket with unread input sends a reset, and the client could lose the answer.
+    """
     writer.write_eof()
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(LINGERING):

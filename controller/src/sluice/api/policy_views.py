@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the views of IPsec policy: SPDs with their rules and counts, flows, flow caches.
 
-`views` uses this module. Depends on controller.
+A list holds the rules of one SPD in one direction. `views` uses this module. Depends on
+controller.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DEFAULT_FLOW_LIMIT = 1000
 
 View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
-"""Reads counters from the switch and decodes them. Returns None without a switch."""
+"""Reads counters from the switch and decodes them. Returns None if no switch is connected."""
 
 
 class PolicyViews:
@@ -53,9 +54,9 @@ class PolicyViews:
             policy = self._controller.policy
             if not policy.started:
                 raise BadRequestError(
-                    f"{', '.join(policy.spds)}: not started: the switch is not connected, or is"
-                    " being read; `sluice show status` says which. Guarded interfaces drop"
-                    " until then what the switch's flow cache does not serve"
+                    f"{', '.join(policy.spds)}: not started: the switch is not connected, or its"
+                    " entries are being read; `sluice show status` says which. Until then, guarded"
+                    " interfaces drop every packet without a flow in the switch's flow cache"
                 )
             return await view(request)
 
@@ -118,7 +119,7 @@ class PolicyViews:
     async def _hits(
         self, state: PolicyList, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
-        """Returns the switch's counts of these rules, or None without a switch."""
+        """Returns the switch's counts of these rules, or None if no switch is connected."""
         codec = self._controller.flow_codec
         requests = codec.rule_requests(state.direction, rule_ids)
         read: dict[int, tuple[int, int]] | None = await self._read(
@@ -158,8 +159,10 @@ class PolicyViews:
     async def _flow_slices(
         self, states: list[PolicyList], limit: int
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yields flows in their order at the start. Each has its state at the time its slice is
-        made."""
+        """Yields the flows in the order of eviction that applies when the request starts.
+
+        Each flow has its state at the time its slice is made.
+        """
         codec = self._controller.flow_codec
         for state in states:
             known = self._controller.policy.flows.caches.get(state.list_id)
@@ -186,9 +189,10 @@ class PolicyViews:
     async def flow_changes(
         self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
     ) -> dict[str, Any]:
-        """Returns how many of a list's cached flows these operator's rules would change.
+        """Counts the cached flows of a list that these operator's rules would change.
 
-        Also returns the first `limit` of these flows. Raises PolicyError, TooManyRulesError.
+        Returns the counts, and the first `limit` of these flows. Raises PolicyError,
+        TooManyRulesError.
         """
         policy = self._controller.policy
         before = policy.table.list_of(spd, direction)
@@ -230,7 +234,7 @@ class PolicyViews:
             "fragment": key.fragment.name.lower(),
             "local": key.is_local,
             "carried_by": self._bundle_names().get(key.bundle),
-            # A stale flow's rule may be gone, and its number reused.
+            # The rule of a stale flow may be deleted, and its id may belong to another rule now.
             **self._outcome(verdict, {} if stale else rules),
             "stale": stale,
         }
@@ -256,7 +260,7 @@ def _names(state: PolicyList) -> dict[int, str]:
 
 
 def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:
-    """Returns each rule's position in the operator's file. None for generated rules."""
+    """Yields each rule's position in the operator's file, or None for a generated rule."""
     operators = count(1)
     return (None if rule.generated else next(operators) for rule in rules)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the view `route`: the route of packets to one address in the switch, with reasons.
+"""Makes the view `route`: the route by which the switch forwards packets to one address.
 
 `views` uses this module. As in the switch, the longest installed prefix decides. Longer prefixes
-that the router knows but that are not installed are listed with the reason. For a flow, the switch
-itself is queried for the flow's path. Depends on controller, rehearsal and route_view.
+that the router knows but has not installed are listed with the reason. If the request describes a
+flow, the controller asks the switch for the flow's path. Depends on controller, rehearsal and
+route_view.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class RouteLookup:
         controller = self._controller
         session = controller.connection.primary
         if session is None:
-            raise BadRequestError("the switch is not connected: it cannot be asked about a flow")
+            raise BadRequestError("the switch is not connected, so it cannot trace a flow")
         cpu_port = controller.config.switch.cpu_port
         try:
             way = await trace(session, controller.packets, cpu_port, vrf, flow)
@@ -84,7 +85,7 @@ class RouteLookup:
         )
 
     def _legs(self, target: Any) -> Iterator[dict[str, Any]]:
-        """Yields the next hops of a target, each with the state of all objects that it needs."""
+        """Yields the next hops of a target, with the state of interface, neighbour and port."""
         if not isinstance(target, RouteTarget):
             return
         nexthops = self._controller.fib.nexthops
@@ -143,7 +144,7 @@ def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
         raise BadRequestError("a flow must be an object: source, protocol, ports, flow_label")
     unknown = found.keys() - {"source", "protocol", "ports", "flow_label"}
     if unknown:
-        raise BadRequestError(f"a flow has no {min(unknown)!r}")
+        raise BadRequestError(f"a flow has no field {min(unknown)!r}")
     protocol, label = _number(found, "protocol"), _number(found, "flow_label")
     ports = found.get("ports")
     if ports is not None:
@@ -157,7 +158,7 @@ def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
 
 
 def _number(flow: dict[str, Any], name: str) -> int:
-    """Returns a number of a flow. A missing label is 0. Raises BadRequestError."""
+    """Returns a numeric field of a flow. A missing flow label is 0. Raises BadRequestError."""
     value = flow.get(name, 0 if name == "flow_label" else None)
     if isinstance(value, int) and _is_number(value):
         return value

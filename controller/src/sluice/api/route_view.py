@@ -2,7 +2,7 @@
 """Makes the view `routes`: the prefixes by which the switch forwards, in slices and pages.
 
 `views` uses this module. The prefixes are in order. Each route is looked up when its slice is made.
-If it exists then, it is shown once, with its state at that time. Depends on controller.
+A route that exists then is shown once, with its state at that time. Depends on controller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sluice.model import Prefix, format_address, format_mac
 from sluice.state.nexthops import Path
 from sluice.state.rib import RibEntry
 
-PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
+PROTOCOLS = {  # RTPROT_* numbers of the kernel and of FRR
     2: "kernel",
     3: "boot",
     4: "static",
@@ -101,7 +101,7 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                # by target, since the routes of a slice share few targets
+                # next hops by target, since the routes of a slice share few targets
                 legs: dict[EntityValue | None, list[dict[str, Any]]] = {}
                 for slot in part:
                     if only.vrf not in (None, slot.vrf):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes, encodes and sends long answers in slices of bounded size.
 
-`Rows` is the answer of a view whose length grows with the network. Its slices are made while the
+`Rows` is an answer whose length grows with the network. The slices of `Rows` are made while the
 answer is sent. `pieces` splits the JSON text of any other answer. Code that makes a long answer
-awaits `turn` between two slices, to yield to the loop. Otherwise pure. Standard library only.
+awaits `turn` between two slices, to yield to the loop. The module has no other side effects, and
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 SLICE = 64
-"""Number of items that are made or encoded before a yield to the loop: about a millisecond."""
+"""Number of items that are made or encoded before a yield to the loop. They take about 1 ms."""
 TEXT = 1 << 14
 """Number of characters of one string that are encoded at once."""
 
@@ -27,7 +28,7 @@ WaitForTurn: TypeAlias = Callable[[], Awaitable[None]]
 class Rows:
     """Holds a list that is made slice by slice, and can be read once.
 
-    `more` has the answer's other fields. It is complete after the last slice.
+    `more` has the answer's other fields, and is complete after the last slice.
     """
 
     def __init__(self, slices: AsyncGenerator[list[Any], None], more: dict[str, Any]) -> None:

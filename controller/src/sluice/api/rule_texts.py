@@ -37,8 +37,8 @@ class RuleTexts:
         files = request.get("files")
         if not isinstance(files, list) or not files:
             raise BadRequestError(
-                "files: a list of {name, text}, one for each SPD; or configured: names of SPDs; or"
-                " commit: a number of `spd log`"
+                "the request needs `files`: a list of {name, text}, one for each SPD; or"
+                " `configured`: a list of SPD names; or `commit`: a number of `spd log`"
             )
         # Parsing a long list takes long, and must not delay packets.
         return await asyncio.to_thread(self.checker(request).read, [*map(_file, files)])
@@ -50,24 +50,29 @@ class RuleTexts:
             routing = Routing()
             for name, text in map(_file, frr):
                 read_frr(text, name, routing)
-        # Evaluated now, since another thread uses the result.
+        # Evaluated here, on the loop's thread, since the checker runs on another thread.
         own = self._policy.rules.named_by(self._policy.spds)
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """Reads the SPDs that a request names from the files that the configuration names.
+        """Returns the rules of the SPDs that a request names.
 
-        Rules in the configuration itself are not read again.
+        Reads the files that the configuration names for these SPDs. Rules in the configuration
+        itself are not read again.
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):
-            raise BadRequestError("configured: must be a list of names of SPDs, without files")
+            raise BadRequestError(
+                "`configured` must be a list of SPD names, in a request without `files`"
+            )
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
         for name in map(str, names):
             spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
-                problems.append(f"{name}: its rules are the kernel's IPsec policies, in no file")
+                problems.append(
+                    f"{name}: this SPD's rules are the kernel's IPsec policies; no file has them"
+                )
                 continue
             bundles = self._controller.config.policy.bundle_names(name)
             try:
@@ -78,7 +83,7 @@ class RuleTexts:
                 problems += error.problems
                 continue
             if text.name != name:
-                problems.append(f"{spd.file} is the SPD {text.name!r}, not {name!r}")
+                problems.append(f"{spd.file} has rules of the SPD {text.name!r}, not of {name!r}")
             texts[name] = text
         if problems:
             raise BadRequestError(str(ConfigError(problems)))
@@ -112,4 +117,4 @@ def _file(file: object) -> tuple[str, str]:
         name, text = file.get("name"), file.get("text")
         if isinstance(name, str) and isinstance(text, str):
             return name, text
-    raise BadRequestError("each of the files (and of frr) must have a name and a text")
+    raise BadRequestError("each item of `files` and of `frr` must have a `name` and a `text`")

@@ -91,7 +91,7 @@ class SaRequests:
                     f"{algorithm.name} needs the successor's key: give {option} FILE"
                     f" (`{key}` in an API request)"
                     if size
-                    else f"{algorithm.name} has no such key: leave out {option}"
+                    else f"{algorithm.name} has no key of this kind: leave out {option}"
                     f" (`{key}` in an API request)"
                 )
             paths.append(None if given is None else _whole_path(str(given)))

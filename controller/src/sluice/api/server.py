@@ -4,8 +4,8 @@
 Long answers are encoded and sent in slices. After each slice the server yields to the loop by
 `turn`, and waits until the client has received the slice.
 
-`ApiServer` listens within its context (``async with``). It replaces the socket file of a dead
-daemon. If another daemon answers there, the start fails with an explanation. `limits` bounds
+`ApiServer` listens within its context (``async with``). The server replaces the socket file of a
+dead daemon. If another daemon answers there, the start fails with an explanation. `limits` bounds
 connections, concurrent requests and their bytes. A refused client gets the reason.
 """
 
@@ -95,7 +95,9 @@ class ApiServer:
         REQUESTED_BY.set(_requester(writer))
         try:
             if len(self._connections) >= self._limits.connections:
-                await self._send(writer, _refusal(f"{len(self._connections)} connections are open"))
+                await self._send(
+                    writer, _refusal(f"{len(self._connections)} connections are open already")
+                )
                 return
             task = asyncio.current_task()
             if task is not None:
@@ -105,7 +107,7 @@ class ApiServer:
         except ConnectionError:
             pass  # the client left
         except TimeoutError:
-            log.warning("API: a client stalled for %g s; hung up", self._limits.patience)
+            log.warning("API: a client stalled for %g s; connection closed", self._limits.patience)
             writer.transport.abort()
         finally:
             writer.close()
@@ -139,7 +141,8 @@ class ApiServer:
         await self._write(writer, "".join(text) + "\n")
 
     async def _send_rows(self, writer: asyncio.StreamWriter, rows: Rows, line: bytes) -> None:
-        """Sends a list while it is made. `ok` or an error follows the list."""
+        """Sends a list slice by slice, as the slices are made. `ok` or an error follows the
+        list."""
         await self._write(writer, '{"data": [')
         before = ""
         end: dict[str, Any] = {"ok": True}
@@ -193,7 +196,7 @@ def _failure(error: Exception, line: bytes) -> dict[str, Any]:
     if isinstance(error, RecursionError):
         return _refusal("lists and objects are nested too deeply; no request needs that")
     log.error("API request failed: %r", line[:200], exc_info=error)
-    return _refusal(f"internal error: {error}; the controller's log says more")
+    return _refusal(f"internal error: {error}; see the controller's log")
 
 
 class _Lines:
@@ -208,9 +211,10 @@ class _Lines:
         self._buffer = bytearray()
 
     async def next(self, permits: AsyncExitStack) -> bytes:
-        """Returns the next request, or an empty one at the end. Raises _TooLongError, TimeoutError.
+        """Returns the next request, or b"" if the client has closed the connection.
 
-        A large request takes a permit, which `permits` then holds.
+        Raises _TooLongError, TimeoutError. A large request takes a permit, which `permits` then
+        holds.
         """
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:
@@ -229,7 +233,7 @@ class _Lines:
                     break
                 self._buffer += chunk
         if end < 0 or end > limits.request_bytes:
-            raise _TooLongError(f"a request is at most {limits.request_bytes} bytes")
+            raise _TooLongError(f"the request is longer than {limits.request_bytes} bytes")
         line = bytes(self._buffer[: end + 1])
         del self._buffer[: end + 1]
         return line

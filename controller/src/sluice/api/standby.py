@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the view `status` of a standby controller: the primary's keys, with empty values.
+"""Makes the view `status` of a standby controller: a primary's keys, mostly with empty values.
 
 Depends on config, primacy and reload.
 """
@@ -21,7 +21,7 @@ PRIMARY, STANDBY, WAITING = "primary", "standby", "waiting for the switch"
 def standby_status(
     config: Config, primacy: Primacy, reloads: ReloadReport, uptime: float
 ) -> dict[str, Any]:
-    """Returns the status. Standby is no problem; a missing connection to the switch is one."""
+    """Returns the status. A missing connection to the switch is a problem; being standby is not."""
     session = primacy.session
     problems = []
     if not primacy.is_standby:

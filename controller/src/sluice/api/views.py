@@ -2,8 +2,8 @@
 """Makes the views of the API: the controller's state as plain data or `Rows`.
 
 `Views(controller).answer(request)` answers `show`. Data that grows with the network is made in
-slices, with a yield to the loop after each. Counters are read from the switch on request. Without a
-switch they are null. Depends on controller and its parts.
+slices, with a yield to the loop after each. Counters are read from the switch on request, and are
+null while the switch is not connected. Depends on controller and its parts.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Views:
         return {**fib.problems, **fib.path_sets.problems(), **repairs}
 
     def _progress(self) -> dict[str, Any]:
-        """Returns the progress of reading and writing the table."""
+        """Returns the progress of reading and writing the switch's tables."""
         controller = self._controller
         reading = controller.reconciler.reading
         now = asyncio.get_running_loop().time()
@@ -245,7 +245,10 @@ class Views:
         ]
 
     def _selected(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
-        """Returns the interfaces of a `name` or a `vrf`, by number. Without these, returns all."""
+        """Returns the interfaces that the request's `name` or `vrf` selects, by number.
+
+        Without `name` and `vrf`, returns all interfaces.
+        """
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
         if name is not None:
@@ -330,7 +333,7 @@ class Views:
     async def _neighbor_slices(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yields neighbours in order of interface and address.
 
-        Each has its state at the time its slice is made.
+        Each neighbour has its state at the time its slice is made.
         """
         controller = self._controller
         runs = []
@@ -416,7 +419,7 @@ class Views:
             "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
-        if sources.fast_path is not None:  # its packets also count in these groups
+        if sources.fast_path is not None:  # packets of the fast path belong to these groups too
             for name, passed in sources.fast_path.counters().items():
                 group = counts.setdefault(name, {})
                 for what, count in passed.items():
@@ -424,7 +427,7 @@ class Views:
         return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        """Returns the metrics text. It is made in slices of lines, since each rule has several
+        """Returns the metrics text. Makes the lines in slices, since each rule has several
         lines."""
         text: list[str] = []
         made_of = lines(
@@ -443,7 +446,7 @@ class Views:
         return "\n".join(text) + "\n"
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
-        """Reads and decodes counters of the switch. Returns None without a switch."""
+        """Reads and decodes counters of the switch. Returns None if no switch is connected."""
         session = self._controller.connection.primary
         if session is None:
             return None

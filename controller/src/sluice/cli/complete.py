@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completes names of SPDs, SAs, interfaces and VRFs in the shell.
 
-The running controller supplies the names. If none answers, there are no completions and no
+The running controller supplies the names. If no controller answers, there are no completions and no
 message."""
 
 from __future__ import annotations

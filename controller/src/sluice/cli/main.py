@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines the commands. They print tables for people. With --json, they print the API's JSON."""
+"""Defines the commands, which print tables for people, or the API's JSON with --json."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cli() -> None:
 
 
 def _say_version(context: click.Context) -> None:
-    from sluice.about import version  # noqa: PLC0415 - other commands need none of it
+    from sluice.about import version  # noqa: PLC0415 - other commands do not need it
 
     click.echo(f"sluice {version()}")
     context.exit()
@@ -47,23 +47,24 @@ def _say_version(context: click.Context) -> None:
 @click.option(
     "--configured-policy",
     is_flag=True,
-    help="Start with every SPD's configured rules instead of those committed last.",
+    help="Start every SPD with its configured rules, not with the rules committed last.",
 )
 def run(config: Path, check: bool, configured_policy: bool) -> None:
-    """Run the controller of one router, described by the YAML file CONFIG.
+    """Run the controller of one router.
 
-    Prints `sluice: ready` on standard error once the switch is programmed with the interfaces.
+    The YAML file CONFIG describes the router. Prints `sluice: ready` on standard error once the
+    switch is programmed with the interfaces.
     """
     if check:
         _check(config)
         return
-    from sluice.app import run as run_daemon  # noqa: PLC0415 - `sluice show` needs none of it
+    from sluice.app import run as run_daemon  # noqa: PLC0415 - `sluice show` does not need it
 
     sys.exit(run_daemon(config, configured_policy=configured_policy))
 
 
 def _check(config: Path) -> None:
-    from sluice.config import ConfigError, load_config  # noqa: PLC0415 - likewise
+    from sluice.config import ConfigError, load_config  # noqa: PLC0415 - as above
 
     try:
         loaded = load_config(config)
@@ -86,7 +87,7 @@ def _show(
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
-        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
 
         tables.show(table or what, data)
 
@@ -106,7 +107,7 @@ def _add_show(what: str, text: str) -> None:
 
 _add_show("nexthops", "Next hops and next-hop groups in use.")
 _add_show("neighbors", "Neighbours on the router's links.")
-_add_show("punts", "Packets sent to the CPU, by reason, and what became of them.")
+_add_show("punts", "Packets sent to the CPU, by reason, and how they were handled.")
 _add_show("counters", "Drops by reason in the switch; the controller's own counters.")
 
 
@@ -114,7 +115,10 @@ _add_show("counters", "Drops by reason in the switch; the controller's own count
 @click.option("--check", is_flag=True, help="Print problems only; exit with 1 if there are any.")
 @common
 def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
-    """Show whether the switch is connected and holds the desired entries, and every problem."""
+    """Show the controller's state and all problems.
+
+    The state tells whether the switch is connected and holds the desired entries.
+    """
     if not check:
         _show("status", socket, as_json)
         return
@@ -128,7 +132,7 @@ def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
-_VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show this VRF's only.")
+_VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show only this VRF.")
 
 
 @show.command("interfaces", epilog=EPILOG)
@@ -136,7 +140,10 @@ _VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show thi
 @_VRF
 @common
 def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_json: bool) -> None:
-    """Show layer-3 interfaces, or the one called NAME: state, addresses, counters."""
+    """Show layer-3 interfaces with their counters.
+
+    With NAME, show only this interface, with all details.
+    """
     table = None if name is None else "interface"
     _show("interfaces", socket, as_json, table, name=name, vrf=vrf)
 
@@ -156,7 +163,7 @@ def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_j
 @click.option(
     "--ports",
     metavar="SOURCE:DESTINATION",
-    help="The flow's source and destination port, if it has ports.",
+    help="The flow's source and destination port, if its protocol has ports.",
 )
 @click.option(
     "--flow-label", type=click.IntRange(0, (1 << 20) - 1), help="The flow label of an IPv6 flow."
@@ -173,10 +180,11 @@ def show_route(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Look ADDRESS up as the switch does: show its route, next hop, neighbour and port.
+    """Look up ADDRESS as the switch does.
 
-    Longer prefixes that are not in the switch are shown with the reason. For a flow, the switch
-    reports which next hop of a group its packets take:
+    Shows the route, the next hops, their neighbours and ports. Longer prefixes that are not in the
+    switch are shown with the reason. For a flow, the switch reports which next hop of a group the
+    flow's packets take:
 
     sluice show route 192.0.2.1 --source 10.0.0.1 --protocol tcp --ports 40000:443
     """
@@ -191,8 +199,10 @@ def _flow(
     if source is None and protocol is None and ports is None and label is None:
         return None
     if source is None or protocol is None:
-        raise click.UsageError("a flow has --source and --protocol, and --ports where it has ports")
-    from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - others need none of it
+        raise click.UsageError(
+            "a flow needs --source and --protocol, and --ports if its protocol has ports"
+        )
+    from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - other commands do not need it
 
     number = PROTOCOLS.get(protocol)
     if number is None and not protocol.isdecimal():
@@ -211,13 +221,15 @@ def _flow(
 
 @show.command("routes", epilog=EPILOG)
 @click.argument("prefix", required=False)
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N routes.")
 @click.option("--after", metavar="PREFIX", help="Begin after this prefix.")
 @click.option(
     "--after-vrf", type=click.IntRange(min=0), metavar="VRF", help="The VRF of --after; default: 0."
 )
 @_VRF
-@click.option("--protocol", metavar="NAME", help="Show one protocol's only: bgp, ospf, static ...")
+@click.option(
+    "--protocol", metavar="NAME", help="Show only this protocol's routes: bgp, ospf, static ..."
+)
 @common
 def show_routes(
     *,
@@ -230,12 +242,12 @@ def show_routes(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the prefixes in the switch's routing table, all of them or one PREFIX.
+    """Show the switch's routes, or one PREFIX.
 
-    They are sorted by VRF, IPv4 before IPv6, and prefix, and printed as they arrive.
+    The routes are sorted by VRF, then IPv4 before IPv6, then prefix, and printed as they arrive.
     """
     if after_vrf is not None and after is None:
-        raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
+        raise click.UsageError("--after-vrf needs --after PREFIX")
     filters = {"prefix": prefix, "after": after, "after_vrf": after_vrf}
     filters |= {"vrf": vrf, "protocol": protocol}
     body: dict[str, Any] = {"command": "show", "what": "routes"}
@@ -261,19 +273,28 @@ def _print_pages(found: Iterable[list[Any]]) -> None:
 @click.option("--generated", is_flag=True, help="Show each generated rule, too.")
 @common
 def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: bool) -> None:
-    """Show the rules of one SPD, or of all, in their order, with the packets that matched them.
+    """Show rules with their packet counts.
 
-    Rules are numbered as in their file; generated rules come first and have no number.
+    Shows the rules of one SPD, or of all SPDs, in order. Rules are numbered as in their file;
+    generated rules come first and have no number.
     """
     _show("spd", socket, as_json, "spd --generated" if generated else None, spd=spd)
 
 
 @show.command("flows", epilog=EPILOG)
 @click.argument("spd", required=False, shell_complete=SPDS)
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most so many (default 1000).")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show at most N flows (default 1000).",
+)
 @common
 def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
-    """Show the flows that the switch serves from its cache, of one SPD or of all."""
+    """Show the flows in the switch's flow cache.
+
+    Shows the flows of one SPD, or of all SPDs.
+    """
     _show("flows", socket, as_json, spd=spd, limit=limit)
 
 
@@ -304,10 +325,10 @@ def clear_counters(socket: Path | None, as_json: bool) -> None:
 @cli.command(epilog=EPILOG)
 @common
 def reload(socket: Path | None, as_json: bool) -> None:
-    """Make the controller read its configuration again, as SIGHUP does.
+    """Reload the configuration, as SIGHUP does.
 
-    An invalid configuration is refused as a whole, and the one in force stays. Prints the keys that
-    have changed.
+    If the configuration is invalid, nothing changes, and the configuration in force stays. Prints
+    the keys that have changed.
     """
     changed = request(socket, {"command": "reload"})["changed"]
     if as_json:

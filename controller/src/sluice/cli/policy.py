@@ -22,8 +22,8 @@ _CONFIGURED = click.option(
     metavar="SPD",
     multiple=True,
     shell_complete=SPDS,
-    help="Instead of FILE: the rules of this SPD that the router's configuration names, as its file"
-    " has them now.",
+    help="Instead of FILE: use the rules that the router's configuration has for this SPD. If they"
+    " are in a file, the file is read now.",
 )
 _MESSAGE = click.option(
     "--message", "-m", metavar="TEXT", help="Reason of the change, for `sluice spd log`."
@@ -59,7 +59,7 @@ def _print(what: str, data: Any, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
-        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
 
         tables.show(what, data)
 
@@ -70,13 +70,13 @@ def _print(what: str, data: Any, as_json: bool) -> None:
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Ask no controller: check against this configuration of a router.",
+    help="Check against this configuration of a router, without asking a controller.",
 )
 @click.option(
     "--frr",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="FRR's configuration: a file, a directory, or - for standard input. Warnings are then"
-    " about the BGP and OSPF sessions in it.",
+    help="FRR's configuration: a file, a directory, or - for standard input. The check then warns"
+    " of rules that break the BGP and OSPF sessions in it.",
 )
 @common
 def check(
@@ -88,10 +88,11 @@ def check(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Validate the rules in each FILE for the SPD that it names, and warn of likely mistakes.
+    """Validate rules, and warn of likely mistakes.
 
-    The running controller checks them, as it knows the bundles and this router's addresses. If none
-    runs, or with --config, this command checks the files itself.
+    Each FILE has the rules of the SPD that it names. The running controller checks the rules, since
+    it knows the bundles and this router's addresses. If no controller runs, or with --config, this
+    command checks the files itself.
     """
     rules, routing = _rules(files, configured), _read_frr(frr)
     if config is None:
@@ -103,8 +104,11 @@ def check(
             if socket is not None or configured:
                 raise
             click.echo(f"sluice: {absent.message}", err=True)
-            click.echo("checking the rules alone: bundles and addresses are not known", err=True)
-    from sluice.cli.local_check import check_files  # noqa: PLC0415 - it is most of the package
+            click.echo(
+                "checking the rules without a configuration: bundles and addresses are not known",
+                err=True,
+            )
+    from sluice.cli.local_check import check_files  # noqa: PLC0415 - imports most of the package
 
     found = check_files(config, list(configured), rules.get("files"), routing)
     _print("spd check", found, as_json)
@@ -117,7 +121,7 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
         return [{"name": "standard input", "text": sys.stdin.read()}]
     paths = sorted(path.glob("*.conf")) if path.is_dir() else [path]
     if not paths:
-        raise CommandFailedError(f"{path}: no *.conf there")
+        raise CommandFailedError(f"{path}: the directory has no *.conf file")
     return [_read(one) for one in paths]
 
 
@@ -128,7 +132,7 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
     "--flows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Show at most so many changed flows of each list (default 10).",
+    help="Show at most N changed flows of each list (default 10).",
 )
 @click.option(
     "--commit",
@@ -147,7 +151,10 @@ def diff(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what committing each FILE would change: rules, and cached flows."""
+    """Show what a commit of each FILE would change.
+
+    Shows the changed rules, and the cached flows whose action would change.
+    """
     if number is None:
         body = {"command": "spd diff"} | _rules(files, configured)
     elif files or configured:
@@ -171,10 +178,11 @@ def commit(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Make the rules in each FILE the SPD's rules, on running flows too.
+    """Put the rules in each FILE into force.
 
-    When the command returns, no packet that comes later is treated by the old rules. The new rules
-    stay in force over a restart, whatever the file that the configuration names says.
+    The rules apply to the SPD that FILE names, also to running flows. The old rules apply to no
+    packet that arrives after the command has returned. The new rules stay in force over restarts,
+    even if the file that the configuration names has other rules.
     """
     _change("commit", socket, as_json, message, **_rules(files, configured))
 
@@ -312,7 +320,10 @@ def show_log(spd: str | None, socket: Path | None, as_json: bool) -> None:
 @click.argument("name", metavar="SPD", shell_complete=SPDS)
 @common
 def export(name: str, socket: Path | None, as_json: bool) -> None:
-    """Print the rules of SPD that are in force, as a file that `sluice spd commit` takes."""
+    """Print the rules of SPD that are in force.
+
+    The output is a file for `sluice spd commit`.
+    """
     document = request(socket, {"command": "spd export", "spd": name})
     if as_json:
         click.echo(json.dumps(document, indent=2))
@@ -322,7 +333,10 @@ def export(name: str, socket: Path | None, as_json: bool) -> None:
 
 @click.group("flow-cache", epilog=EPILOG)
 def flow_cache() -> None:
-    """Turn the flow caches of an SPD (or of all) on or off, clear them, show them."""
+    """Turn flow caches on or off, clear or show them.
+
+    The commands apply to the flow caches of one SPD, or of all SPDs.
+    """
 
 
 def _add_cache(name: str, text: str) -> None:
@@ -339,7 +353,9 @@ def _add_cache(name: str, text: str) -> None:
     flow_cache.command(name, help=text, epilog=EPILOG)(command)
 
 
-_add_cache("on", "Install flows again.")
-_add_cache("off", "Have the controller search every packet that needs policy.")
-_add_cache("clear", "Retire all flows; the next packet of each is searched.")
+_add_cache("on", "Turn the caches on.\n\nThe controller installs flows again.")
+_add_cache("off", "Turn the caches off.\n\nThe controller searches the rules for every packet.")
+_add_cache(
+    "clear", "Retire all flows.\n\nThe controller searches the rules for each flow's next packet."
+)
 _add_cache("show", "Show how full the caches are, and their epochs.")

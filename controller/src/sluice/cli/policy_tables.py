@@ -143,10 +143,10 @@ def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
             console.print(f"{item['spd']} {_fragments(group)}")
     if any(group["served_by"] != "cache" for item in data for group in item["fragments"]):
         rate = data[0]["fragments_per_second"]
-        bound = "" if rate is None else f": {rate:,} fragments a second"
+        bound = "" if rate is None else f" ({rate:,} fragments a second)"
         console.print(
-            "Fragments by the controller meet the rule of their first fragment, within"
-            f" punt_rates.FRAGMENT{bound}, and limits.fragment_*"
+            "The controller applies the rule of the first fragment to the other fragments."
+            f" Limits: punt_rates.FRAGMENT{bound}, limits.fragment_*"
         )
     for why in dict.fromkeys(item["sessions_unchecked"] for item in data):
         if why is not None:
@@ -190,10 +190,12 @@ def _spd_diff(console: Console, data: list[dict[str, Any]]) -> None:
 def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
     """Prints a list's cached flows whose verdict would change."""
     if flows["live"] is None:
-        console.print("  flows: not known: the switch is not connected, or is being read")
+        console.print(
+            "  flows: not known: the switch is not connected, or its entries are being read"
+        )
         return
     if flows["changed"] is None:
-        console.print(f"  flows: any of {flows['live']:,} may change: too many to look at")
+        console.print(f"  flows: any of {flows['live']:,} may change: too many to test")
         return
     first, changed = flows["first"], flows["changed"]
     console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))

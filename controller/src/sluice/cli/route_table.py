@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints routes for people as they arrive.
 
-A column is as wide as its widest cell so far. So a table of any length needs the memory of one
-page. On a terminal, a row that is too wide is folded: a long prefix gets its own line, and text
+A column is as wide as the widest cell printed so far. So a table of any length needs the memory of
+one page. On a terminal, a row that is too wide is folded: a long prefix gets its own line, and text
 that does not fit its column continues below. Depends on click.
 """
 
@@ -20,7 +20,10 @@ import click
 COLUMNS = ("prefix", "vrf", "protocol", "next hop", "state")
 GAP = "  "
 LONGEST = (16, 15, 10, 0, 18)
-"""Width limits of a folded row's columns; next hop, then state, get the remaining width."""
+"""Width limits of a folded row's columns, in characters.
+
+The column "next hop" gets the remaining width, and "state" gets what then remains.
+"""
 NEXT_HOP, STATE = 3, 4
 NARROWEST = 12
 

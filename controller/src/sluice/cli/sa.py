@@ -35,7 +35,7 @@ class SpiType(click.ParamType[int]):
 def sa() -> None:
     """Add, rekey, delete and list security associations.
 
-    Keys are read from files with mode 0600; no command takes a key as argument or shows one.
+    Keys are read from files with mode 0600. No command takes a key as an argument or shows a key.
     """
 
 
@@ -43,7 +43,7 @@ def _print(what: str, data: Any, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
-        from sluice.cli import tables  # noqa: PLC0415 - `sluice run` shows none, and has no time
+        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
 
         tables.show(what, data)
 
@@ -58,7 +58,7 @@ def list_sas(bundle: str | None, socket: Path | None, as_json: bool) -> None:
 @_BUNDLE
 @common
 def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None:
-    """List SAs with their state, and the packets and bytes that they have carried."""
+    """List SAs with their state, packets and bytes."""
     list_sas(bundle, socket, as_json)
 
 
@@ -66,10 +66,11 @@ def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None
 @click.argument("file", type=click.Path(path_type=Path))
 @common
 def add(file: Path, socket: Path | None, as_json: bool) -> None:
-    """Add the SAs under `security_associations` in FILE, in the format of the configuration.
+    """Add the SAs in FILE.
 
-    They persist over restarts until `sluice sa del`. An outbound SA takes over from an earlier one
-    of its bundle. If one SA is refused, none is added.
+    FILE has SAs under `security_associations`, in the format of the configuration. The SAs persist
+    over restarts until `sluice sa del`. An outbound SA replaces an earlier outbound SA of its
+    bundle. If one SA is refused, none is added.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -87,10 +88,11 @@ def add(file: Path, socket: Path | None, as_json: bool) -> None:
 @click.option("--spi", type=SpiType(), help="Delete only the SA with this SPI.")
 @common
 def delete(name: str, spi: int | None, socket: Path | None, as_json: bool) -> None:
-    """Delete the SA NAME: from the switch at once, then from its engine.
+    """Delete the SA NAME.
 
-    From then on, traffic that only this SA protects is dropped. Remove an SA of the configuration
-    there, then reload; one that a rekey has replaced can be deleted with --spi.
+    The SA is deleted from the switch at once, then from its engine. From then on, traffic that only
+    this SA protects is dropped. To delete an SA of the configuration, remove it from the
+    configuration, then reload. An SA that a rekey has replaced can be deleted with --spi.
     """
     body: dict[str, Any] = {"command": "sa del", "name": name}
     if spi is not None:
@@ -117,11 +119,13 @@ def rekey(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Give the SA NAME a successor with another SPI and key, made before the break.
+    """Give the SA NAME a successor.
 
-    Rekey inbound first, then the peer's outbound with the same SPI and key. The old inbound SA
-    stays until its successor has carried packets for a while; the old outbound one goes once the
-    switch uses its successor.
+    The successor has another SPI and key, and takes over without interrupting traffic.
+
+    Rekey the inbound SA first, then the peer's outbound SA with the same SPI and key. The old
+    inbound SA stays until its successor has carried packets for a while. The old outbound SA is
+    deleted once the switch uses its successor.
     """
     body: dict[str, Any] = {"command": "sa rekey", "name": name, "spi": spi}
     for key, path in (("key_file", key_file), ("integrity_key_file", integrity_key_file)):

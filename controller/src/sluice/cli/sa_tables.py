@@ -46,7 +46,7 @@ def _notes(item: dict[str, Any]) -> str:
 
 
 def _bound_of(path_mtu: dict[str, Any] | None) -> str | None:
-    """Returns what limits a path MTU, or None if only the configuration does."""
+    """Describes what limits a path MTU. Returns None if only the configuration limits it."""
     if path_mtu is None:
         return None
     by = path_mtu["interface"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the parts that commands with the API share: the socket, errors, exit codes, options."""
+"""Provides common parts of the commands that use the API: socket, errors, exit codes, options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from sluice.api.client import DaemonAbsentError, RequestError, answer
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
 SWITCH_SOCKET_END = "-p4rt.sock"
-"""Suffix of switches' P4Runtime sockets, which are in the same directory; see connection_config."""
+"""Suffix of the switches' P4Runtime sockets, which are in the same directory as the API sockets.
+
+`connection_config` has the default names of these sockets.
+"""
 
 PAGE = 1000
 """Number of rows in one request."""
@@ -22,7 +25,7 @@ EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
 
 
 class CommandFailedError(click.ClickException):
-    """Reports a failure. Its message is printed on standard error."""
+    """Reports a failure. The message is printed on standard error."""
 
     exit_code = FAILED
 
@@ -71,8 +74,8 @@ def pages(
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of a view, at most `limit`, in pages that are requested one by one.
 
-    The controller makes only rows that are read, and neither side stores all rows. Raises
-    CommandFailedError.
+    The controller makes each page when it is requested. Neither the controller nor the client
+    stores all rows. Raises CommandFailedError.
     """
     path = _find_socket(socket)
     while True:
@@ -105,5 +108,5 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
         envvar="SLUICE_SOCKET",
         help="The controller's socket; default: the only one in /run/sluice.",
     )
-    as_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     return socket(as_json(command))

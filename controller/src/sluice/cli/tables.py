@@ -21,7 +21,7 @@ from sluice.cli.table import Row, good_or_bad, number_text, print_table
 
 PRIMARY, STANDBY = "primary", "standby"
 WIDE = 240
-"""Columns when the output is no terminal, wide enough that no line is broken."""
+"""Number of columns if the output is not a terminal, large enough that no line is broken."""
 
 
 def show(what: str, data: Any) -> None:
@@ -64,7 +64,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
     ]
     if data.get("counters_cleared") is not None:
         ago = _duration(data["counters_cleared"])
-        lines.append(("counters", f"cleared {ago} ago; metrics count on"))
+        lines.append(("counters", f"cleared {ago} ago; metrics are not reset"))
     if switch["last_error"]:
         lines.append(("last error", Text(switch["last_error"], style="red")))
     if fpm["refused"]:
@@ -87,7 +87,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
 
 
 def _role(role: str, arbitration: str) -> Text:
-    """Returns whether this controller is primary. If it is not, says which one is."""
+    """Returns this controller's role. If another controller is primary, names that controller."""
     if role == PRIMARY:
         return Text("primary, connected", style="green")
     return Text(f"{role}: {arbitration}", style="yellow" if role == STANDBY else "red")
@@ -98,11 +98,13 @@ def _stale(routes: int) -> str:
 
 
 def _kept_routes(routes: int) -> str:
-    return f"; {routes:,} more kept: FPM has not named them, the kernel has them" if routes else ""
+    return (
+        f"; {routes:,} more kept: the kernel has them, FPM has not sent them yet" if routes else ""
+    )
 
 
 def _orphans(entries: int) -> str:
-    return f"; {entries:,} entries that nobody uses are to be deleted" if entries else ""
+    return f"; {entries:,} unused entries are still to be deleted" if entries else ""
 
 
 def _duration(seconds: float) -> str:
@@ -226,7 +228,9 @@ def _route(console: Console, data: dict[str, Any]) -> None:
     if data["own"]:
         console.print("  this router's own address")
     elif route is None:
-        console.print(Text("  no route in the switch: its packets are refused", style="red"))
+        console.print(
+            Text("  no route in the switch: packets to this address are refused", style="red")
+        )
     else:
         group = f", group {route['id']}" if route["action"] == "group" else ""
         console.print(f"  {route['prefix']} ({route['protocol']}), {route['action']}{group}")
@@ -340,7 +344,9 @@ def _punts(console: Console, data: dict[str, Any]) -> None:
     ]
     columns = ["reason", ">to CPU", ">over the limit", ">queue full", ">handled", ">rate limit"]
     print_table(console, columns, rows, "")
-    console.print(f"{data['waiting']} packets wait, {data['held']} are held for a neighbour")
+    console.print(
+        f"{data['waiting']} packets wait for the controller, {data['held']} for a neighbour"
+    )
     results = {**data["results"], **data["held_packets"]}
     print_table(
         console, [">count", "result"], [[f"{n:,}", text] for text, n in results.items()], ""

@@ -37,11 +37,11 @@ class Codec:
         )
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns requests that together read everything that is installed."""
+        """Returns requests that together read all installed entities."""
         return self._decoder.read_requests()
 
     def is_route(self, request: p4r.Entity) -> bool:
-        """Returns whether one of `read_requests` reads routes. There may be a million of them."""
+        """Returns whether one of `read_requests` reads routes. There may be a million routes."""
         return request.table_entry.table_id in self._routes
 
     def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:

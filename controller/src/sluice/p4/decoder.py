@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists what to read from the switch, and decodes the results to entities.
+"""Makes the requests that read the switch's entities, and decodes the results.
 
-If the controller could not have written an entry, its value decodes to `UNKNOWN` under its key. So
-the reconciler corrects or removes the entry.
+An entry that the controller cannot have written decodes to its key and the value `UNKNOWN`. So the
+reconciler corrects or removes the entry.
 """
 
 from __future__ import annotations
@@ -64,11 +64,10 @@ class Decoder:
         }
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns requests that together read everything that is installed. `decode` decodes the
-        results.
+        """Returns requests that together read all installed entities. `decode` decodes the results.
 
-        Meters and the hash seed are not read. They are written at every start, which has no side
-        effects.
+        Meters and the hash seed are not read: the controller writes them at every start, and
+        writing them again has no side effects.
         """
         tables = [
             self._tables.egress,
@@ -102,7 +101,7 @@ class Decoder:
         try:
             return self._decode(entity)
         except OverflowError as error:
-            raise DecodeError(f"a field that is too wide: {error}") from error
+            raise DecodeError(f"a field is too wide: {error}") from error
 
     def _decode(self, entity: p4r.Entity) -> DecodedEntity | None:
         match entity.WhichOneof("entity"):

@@ -217,7 +217,7 @@ class Encoder:
         return _entry(table, [_exact(table, "l3_if", l3_if)], action)
 
     def _nexthop_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
-        """Encodes a next hop. Its metadata hold interface and address, for reading it back."""
+        """Encodes a next hop. The entry's metadata has interface and address, for a read-back."""
         table = self._tables.nexthop
         action, metadata = None, b""
         if isinstance(value, Nexthop):
@@ -241,7 +241,7 @@ class Encoder:
         return self._group_entry_entity(key, value)
 
     def _member_entity(self, nexthop: int) -> p4r.Entity:
-        """Encodes a member. Its id is the id of its next hop."""
+        """Encodes a group member, whose id is the id of its next hop."""
         action = _action(self._tables.group.actions["set_group_nexthop"], nexthop_id=nexthop)
         member = p4r.ActionProfileMember(
             action_profile_id=self._tables.selector, member_id=nexthop, action=action.action

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes flows as P4Runtime updates without protobuf.
 
-protobuf's encoder would be the largest part of a new flow's cost. Most flows of a list share its
-number and its verdicts; these parts are encoded once and cached. The parts are concatenated, since
-a protobuf message may have its fields in any order. tests/p4/test_flows.py compares the result with
-protobuf's own encoding. Depends on entries, schema and state.flow_cache.
+protobuf's encoder would be the largest part of a new flow's cost. Flows of a list share the list's
+number and have few different verdicts; these parts are encoded once and cached. The parts may be
+concatenated, since a protobuf message may have its fields in any order. tests/p4/test_flows.py
+compares the result with protobuf's own encoding. Depends on entries, schema and state.flow_cache.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes flows and rule counters as P4Runtime entities.
 
-Flows are not part of the desired state: `state.flow_cache` decides their writes. They are read back
-at the start of a session. Their counters show which flows are idle. Depends on entries, schema,
-policy.model and state.flow_cache.
+Flows are not part of the desired state: `state.flow_cache` decides which flows are written. Flows
+are read back at the start of a session. The counters of flows show which flows are idle. Depends on
+entries, schema, policy.model and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class FlowCodec:
         """Highest possible list number."""
         verdicts = {verdict: schema.member("verdict_t", verdict.name) for verdict in Verdict}
         if any(int(verdict) != number for verdict, number in verdicts.items()):
-            schema.lack("verdict_t with the numbers of policy_model.Action")
+            schema.lack("verdict_t with the numbers of policy.model.Action")
         classes = schema.enum("fragment_t")
         if any(classes.get(one.name) != one for one in FragmentClass):
-            schema.lack("fragment_t with the numbers of policy_model.FragmentClass")
+            schema.lack("fragment_t with the numbers of policy.model.FragmentClass")
         schema.check()
 
     # -- writing

@@ -130,8 +130,8 @@ class PacketSchema:
         return self._again(packet, self._rewrite, nexthop_id)
 
     def reinject_with(self, packet: PuntedPacket, answer: PolicyAnswer) -> Metadata:
-        """Returns metadata that return a punted packet with the list's verdict to the stage that
-        missed."""
+        """Returns metadata that send a punted packet, with the list's verdict, back to the stage
+        that missed."""
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
     def _again(
@@ -143,8 +143,8 @@ class PacketSchema:
     ) -> Metadata:
         """Returns metadata of a re-injection: the metadata of the punt, with a verdict.
 
-        The pipeline looks up the route again where needed. An egress interface without a next hop
-        was chosen by this router's host, and stays.
+        The pipeline looks up the route again where needed. If the packet has an egress interface
+        but no next hop, this router's host chose the interface, and it stays.
 
         The tuple is built in the order of PACKET_OUT. Building it by name would take as long as the
         policy lookup of a first packet.

@@ -23,7 +23,7 @@ STEP = 4096
 SLICE = 2000
 """Entities in one slice of `Decoder`."""
 _ENTITIES = 0x0A  # tag of ReadResponse.entities
-_LONG = 0x80  # least octet that starts a varint of several octets
+_LONG = 0x80  # smallest first octet of a varint that has several octets
 
 
 class RouteReader:
@@ -46,7 +46,8 @@ class RouteReader:
     def read(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         """Stores the routes of a response in `table` as installed. Yields the other entities.
 
-        Entities are yielded slice by slice, if the controller manages them. Raises DecodeError.
+        Yields them in slices, without entities that the controller does not manage. Raises
+        DecodeError.
         """
         at, end = 0, len(part)
         found: list[DecodedEntity] = []

@@ -155,7 +155,7 @@ class Schema:
         """Raises SchemaError if anything that was requested is missing."""
         if self._missing:
             raise SchemaError(
-                "the pipeline is not one this controller drives; its P4Info lacks: "
+                "this controller cannot drive the pipeline; the pipeline's P4Info lacks: "
                 + "; ".join(self._missing)
             )
 
@@ -181,7 +181,7 @@ class Pipeline:
 def load_pipeline(directory: Path | None) -> Pipeline:
     """Reads a compiled pipeline; by default the one built from this project's p4src.
 
-    Raises SchemaError if it is missing or unreadable.
+    Raises SchemaError if a file is missing or unreadable.
     """
     directory = directory or default_pipeline()
     p4info = p4i.P4Info()

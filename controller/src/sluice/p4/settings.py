@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes a switch's settings for the auditor: meters, a default action, and replication groups.
 
-The controller sets meters and the default action without reading them first. It never creates
-replication groups. Depends on schema and tables.
+The controller sets meters and the default action without reading them first. The controller never
+creates replication groups. Depends on schema and tables.
 """
 
 from __future__ import annotations

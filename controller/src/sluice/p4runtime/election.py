@@ -4,7 +4,7 @@
 Some switches authorize a Write only by comparing its election id with the primary's. So the low
 half is random. The high half has these values:
 
-- 0: the id is a question. A question wins if there has been no primary yet. It loses to every
+- 0: the id is a question. A question wins if there has been no primary yet, and loses to every
   primary.
 - 1: the next id of a session whose question has won. Questions of other sessions stay below it.
 - more: one above the highest id that the switch has seen and that no session has now (`above`). So

@@ -50,8 +50,8 @@ CODE_NAMES = (
     "UNAUTHENTICATED",
 )
 
-# The client refuses every request once its session has ended. The event that tells this end may
-# still be queued then. It fails all pending answers, so the refusal itself is ignored.
+# The client refuses every request once its session has ended. The event that reports the end may
+# still be queued then. That event fails all pending answers, so the refusal itself is ignored.
 ended = suppress(ConnectionError)
 
 PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]
@@ -271,8 +271,9 @@ class Session:
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
         """Sends one batch like `write`, and returns at once. The loop calls `done` with the result.
 
-        Serves writes that packets trigger: a task for them would cost more than the write. Raises
-        P4RuntimeError if the session has ended. If the session ends later, `done` gets the error.
+        Serves writes that packets trigger: a task for each would cost more than the write itself.
+        Raises P4RuntimeError if the session has ended. If the session ends later, `done` gets the
+        error.
         """
         if self.closed.done():
             raise self.closed.result()
@@ -438,7 +439,7 @@ class Session:
                 P4RuntimeError(
                     RESOURCE_EXHAUSTED,
                     "a controller that is gone had the largest election id (2^128 - 1), and the"
-                    " switch takes only higher ones: restart the switch",
+                    " switch accepts only higher ids: restart the switch",
                 )
             )
             return
@@ -480,4 +481,6 @@ def _entities_of(part: bytes) -> Sequence[p4r.Entity]:
     try:
         return p4r.ReadResponse.FromString(part).entities
     except DecodeError as error:
-        raise P4RuntimeError(INTERNAL, f"a ReadResponse that is no protobuf: {error}") from None
+        raise P4RuntimeError(
+            INTERNAL, f"the switch sent an invalid ReadResponse: {error}"
+        ) from None

@@ -2,7 +2,7 @@
 """Reads the keys for a connection to the switch, and checks the owner of the switch's socket.
 
 The files are read for every connection, so renewed certificates need no restart. If a file is bad,
-the connection fails and is retried like any other. Depends on connection_config.
+the connection fails and is retried, as for any other error. Depends on connection_config.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _check_owner(path: Path) -> None:
         raise P4RuntimeError(
             PERMISSION_DENIED,
             f"{path} belongs to user {found.st_uid}, not to the switch (root, or user"
-            f" {os.geteuid()}); remove it and start the switch anew",
+            f" {os.geteuid()}); remove the socket and restart the switch",
         )
 
 
@@ -51,7 +51,7 @@ def _read_keys(tls: TlsConfig) -> TlsCredentials:
     if mode & 0o007:
         raise P4RuntimeError(
             PERMISSION_DENIED,
-            f"tls.key: {tls.key} can be read by every user (mode {mode:04o}); chmod 0600",
+            f"tls.key: {tls.key} can be read by every user (mode {mode:04o}); set mode 0600",
         )
     return _read(tls.ca), _read(tls.certificate), key
 

@@ -27,8 +27,8 @@ from sluice.yamlreader import ConfigError
 class Checker:
     """Checks files of rules against a configuration, or without one.
 
-    `own` returns this router's addresses for an SPD. If it is None, the configured addresses are
-    used.
+    `own` returns this router's addresses for an SPD. If `own` is None, the checker uses the
+    configured addresses.
     """
 
     config: Config | None = None
@@ -53,7 +53,7 @@ class Checker:
                 names = ", ".join(known) or "none"
                 problems.append(f"{name}: there is no SPD {spd.name!r}; this router has: {names}")
             if spd.name in texts:
-                problems.append(f"{name}: an earlier file is of {spd.name!r} too")
+                problems.append(f"{name}: an earlier file has the rules of {spd.name!r} too")
             texts[spd.name] = spd
         if problems:
             raise ConfigError(problems)
@@ -98,11 +98,11 @@ class Checker:
     def _why_sessions_are_unchecked(self, spd: str) -> str | None:
         """Returns why FRR's sessions were not checked, or None if they were."""
         if self.routing is None:
-            return "name FRR's configuration by --frr"
+            return "give FRR's configuration with --frr"
         if not self.routing.has_sessions:
-            return "FRR's configuration has none"
+            return "FRR's configuration has no such session"
         if not self._guarded(spd):
-            return f"no interface that {spd} guards is known; name the configuration by --config"
+            return f"no interface that {spd} guards is known; give the configuration with --config"
         return None
 
     @staticmethod

@@ -2,8 +2,8 @@
 """Carries out a planned commit: saves it on disk, writes it to the switch, puts it into force.
 
 When `apply` returns, the old rules apply to no later lookup. If a step fails, the switch applies
-the old rules or drops packets: it accepts no verdict whose epoch or generation differs from its
-own. Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
+the old rules or drops packets: the switch accepts no verdict whose epoch or generation differs from
+that of the list. Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sluice.state.invalidation import wrapped_lists
 from sluice.state.spd import Commit, PolicyList, SpdTable
 
 CLOSED_LIST = ListEntity(0, 0)
-"""Entity of a closed list: epoch 0. The switch drops the packets that it looks up in such a
+"""Entity of a closed list: epoch 0. The switch drops all packets that need a verdict of such a
 list."""
 
 EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
@@ -62,15 +62,15 @@ class CommitWriter:
         self._unacknowledged: dict[int, PolicyList] = {}
         """New lists of a write that the switch has not acknowledged yet."""
         self.searched: Counter[tuple[int, int]] = Counter()
-        """Packets that the controller searched rules for, by list id and the id of the rule that
-        matched."""
+        """Number of packets for which the controller searched the rules, by list id and id of the
+        rule that matched."""
         self.counters: Counter[str] = Counter()
 
     def list_by_id(self, list_id: int) -> PolicyList | None:
         """Returns the list that a packet was punted for.
 
-        New lists of a write in flight are included. The switch may punt packets for such a list
-        before its acknowledgement arrives.
+        New lists of a write in flight are included: the switch may punt packets for such a list
+        before the acknowledgement of the write arrives.
         """
         return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
 
@@ -85,7 +85,7 @@ class CommitWriter:
         """Saves a commit, writes it and puts it into force. Raises SpdStoreError or P4RuntimeError.
 
         `bindings` change in the same write. `together`: no packet meets old and new lists at the
-        same time. A target that is not atomic then drops all packets during the change.
+        same time. A target without atomic writes then drops all packets during the change.
         """
         entries = [*entities_of(commit.lists), *bindings]
         if not entries:

@@ -61,7 +61,7 @@ DEFAULT_PATH_MTU = 1500
 
 @dataclass(frozen=True, slots=True)
 class FlowCacheConfig:
-    """Settings of the flow cache of each of an SPD's lists; `idle_timeout` is in seconds."""
+    """Settings of the flow caches of an SPD's two lists. `idle_timeout` is in seconds."""
 
     enabled: bool = True
     size: int = 65536
@@ -72,8 +72,8 @@ class FlowCacheConfig:
 class SpdConfig:
     """Holds an SPD as configured.
 
-    `file` is None unless its rules come from a file. `is_mirrored`: its rules come from the
-    kernel's IPsec policies. `path_mtu` then holds for its bundles, in bytes of IP packet.
+    `file` is None unless the SPD's rules come from a file. `is_mirrored`: the rules come from the
+    kernel's IPsec policies. `path_mtu` then applies to the SPD's bundles, in bytes of IP packet.
     """
 
     name: str
@@ -81,7 +81,7 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet it
+    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet that it
     quotes."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
@@ -108,8 +108,8 @@ class EngineConfig:
 class OutboundSa:
     """The SA that encrypts for a bundle. `path_mtu` and `overhead` are in bytes of IP packet.
 
-    `local` is the source address of its ESP packets and `spi` their SPI, None if unknown. The SPI
-    identifies ICMP errors about these packets.
+    `local` is the source address of the SA's ESP packets. `spi` is the SPI of these packets, or
+    None if it is unknown. The SPI identifies ICMP errors about these packets.
     """
 
     engine: int
@@ -133,10 +133,10 @@ class InboundSa:
 class BundleConfig:
     """A bundle of SAs that protect the same traffic of one VRF.
 
-    Rules name the bundle; rekeys do not change it. `outbound` and `inbound` are SAs that an
-    operator sets in the engines by hand. If they are empty, the controller gives the SAs of
-    `security_associations` to `engines` (the preferred one first). `path_mtu` then holds for the
-    bundle, in bytes of IP packet.
+    Rules name the bundle, which stays the same over rekeys. `outbound` and `inbound` are SAs that
+    an operator sets in the engines by hand. If both are empty, the controller gives the SAs of
+    `security_associations` to `engines` (the preferred engine first). `path_mtu` then applies to
+    the bundle, in bytes of IP packet.
     """
 
     name: str
@@ -156,7 +156,7 @@ class BundleConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """Holds all IPsec sections of the configuration. Empty if it has none."""
+    """Holds all IPsec sections of the configuration. Empty if the configuration has none."""
 
     spds: tuple[SpdConfig, ...] = ()
     engines: tuple[EngineConfig, ...] = ()
@@ -385,7 +385,7 @@ def read_interface_spd(
     value = section.value(key)
     if value is None or value.is_null():
         if spds:
-            section.problem(key, f"is missing: {', '.join(sorted(spds))}, or {NO_SPD}")
+            section.problem(key, f"is missing: write {', '.join(sorted(spds))}, or {NO_SPD}")
         return None
     name = value.convert(key.convert)
     if name is None or name == NO_SPD:
@@ -405,7 +405,7 @@ def _read_spds(
         spd = _read_spd(section, directory, policy)
         section.close()
         if spd is not None and spd.name in spds:
-            value.problem(f"there is an SPD {spd.name!r} already; give each its own name")
+            value.problem(f"there is an SPD {spd.name!r} already; give each SPD its own name")
         elif spd is not None:
             spds[spd.name] = spd
     return tuple(spds.values())
@@ -423,18 +423,24 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
     if is_mirrored and (file is not None or any(inline.values())):
-        section.problem(SpdKeys.source, "the rules come from the kernel: no file, no rules here")
+        section.problem(
+            SpdKeys.source, "the rules come from the kernel: remove `file` and the rules here"
+        )
     if section.value(SpdKeys.path_mtu) is not None and not is_mirrored:
-        section.problem(SpdKeys.path_mtu, "is for `source: kernel`; else each bundle has its own")
+        section.problem(
+            SpdKeys.path_mtu, "is only for `source: kernel`; otherwise each bundle has this key"
+        )
     if is_mirrored and bundles:
         names = ", ".join(sorted(bundles))
-        section.problem(SpdKeys.source, f"the kernel's templates are its bundles; take out {names}")
+        section.problem(
+            SpdKeys.source, f"the kernel's templates are its bundles; remove the bundles {names}"
+        )
     if file is None:
         if name is None:
             return None
         return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu)
     if any(inline.values()):
-        section.problem(SpdKeys.file, "rules from a file or rules here, not both")
+        section.problem(SpdKeys.file, "give the rules in a file or here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))
     if name is None or path is None:
         return None
@@ -444,7 +450,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         file.include(error)
         return None
     if text.name != name:
-        file.problem(f"{path} is the SPD {text.name!r}, not {name!r}")
+        file.problem(f"{path} has rules of the SPD {text.name!r}, not of {name!r}")
     return SpdConfig(name, path, text.rules, cache, are_errors_checked)
 
 
@@ -473,12 +479,14 @@ def _read_engines(
         if number is None or port is None:
             continue
         if number in engines:
-            value.problem(f"there is an engine {number} already; give each its own id")
+            value.problem(f"there is an engine {number} already; give each engine its own id")
         if port in taken:
-            value.problem(f"port {port} belongs to {taken[port]}; an engine has a port to itself")
+            value.problem(
+                f"port {port} belongs to {taken[port]}; give the engine a port of its own"
+            )
         taken[port] = f"engine {number}"
         if admin is not None and admin in (one.admin for one in engines.values()):
-            value.problem(f"an earlier engine has {admin}; each has an admin socket of its own")
+            value.problem(f"an earlier engine has {admin}; give each engine its own admin socket")
         engines[number] = EngineConfig(number, port, l3_if, device, admin)
     return tuple(engines.values())
 
@@ -500,7 +508,7 @@ def _read_bundles(
         if bundle is None:
             continue
         if bundle.name in names or bundle.id in numbers:
-            value.problem("an earlier bundle has this name or id; give each its own")
+            value.problem("an earlier bundle has this name or id; give each bundle its own")
         for sa in bundle.inbound:
             if (bundle.vrf, sa.spi) in spis:
                 owner = spis[bundle.vrf, sa.spi]
@@ -536,7 +544,9 @@ def _read_bundle(
     if any(section.value(key) for key in (BundleKeys.outbound, BundleKeys.inbound)):
         for key in (BundleKeys.engines, BundleKeys.path_mtu):
             if section.value(key) is not None:
-                section.problem(key, "is for security_associations; here SAs are given by hand")
+                section.problem(
+                    key, "is only for security_associations; here an operator sets the SAs"
+                )
         engine_ids = ()
     if name is None or number is None or spd is None:
         return None
@@ -546,7 +556,7 @@ def _read_bundle(
 def _read_engines_of_bundle(
     section: YamlMapping, engines: tuple[EngineConfig, ...]
 ) -> tuple[int, ...]:
-    """Returns the engines that get a bundle's SAs, the preferred one first.
+    """Returns the engines that get a bundle's SAs, the preferred engine first.
 
     If the bundle has no list of engines, returns all engines that have `admin`.
     """
@@ -594,7 +604,7 @@ def _one_by_hand(engines: frozenset[int]) -> Callable[[object], int]:
             return choose(value)
         except ValueError as error:
             raise ValueError(
-                f"{error} (engines without `admin`; others are told `security_associations`)"
+                f"{error} (only engines without `admin`; the controller sets the others' SAs)"
             ) from None
 
     return convert

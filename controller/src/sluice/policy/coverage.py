@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds shadowed rules. One earlier rule matches all packets of a shadowed rule.
+"""Finds shadowed rules. A rule is shadowed if one earlier rule matches all of its packets.
 
-The test of one rule against another is exact. A rule can cover only rules inside its own blocks of
-addresses and ports. So an index of blocks finds the earlier rules to test. If the rules are for
-different hosts or ports, the time is linear in the number of rules. Pure; depends on model.
+The earlier rule then covers the shadowed rule. The test whether a rule covers another is exact. A
+rule can cover only rules whose blocks of addresses and ports are inside its own blocks. So an index
+of blocks finds the earlier rules to test. If the rules are for different hosts or ports, the time
+is linear in the number of rules. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
         yield (
             f"the {direction.value} {'rule' if is_one else 'rules'}"
             f" {quoted_names([operators[one].name for one in covered])}"
-            f" {'is' if is_one else 'are'} never reached: {operators[at].name!r} stands before and"
+            f" {'is' if is_one else 'are'} never reached: the earlier rule {operators[at].name!r}"
             f" matches all of {'its' if is_one else 'their'} packets"
         )
     if not coverage.is_complete:
-        yield f"the {direction.value} list was not searched to its end for rules never reached"
+        yield (
+            f"the {direction.value} list is too long: it may have more rules that are never reached"
+        )
     unmatched = [rule.name for rule in operators if _matches_nothing(rule)]
     if unmatched:
         yield (

@@ -2,9 +2,9 @@
 """Enforces the SPDs of a running router: starts them, commits rules, enables flow caches.
 
 `Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict it changes
-(`flow_invalidation`) and applies it (`commit`). To apply a commit is to save it and to write it
-ahead of all other updates. The commit is in force once the switch has acknowledged the write. If a
-commit fails, `Policy` repairs the switch. Changes queue and run one at a time.
+(`flow_invalidation`) and applies it (`commit`). `commit` saves the commit, then writes it ahead of
+all other updates. The commit is in force once the switch has acknowledged the write. If a commit
+fails, `Policy` repairs the switch. Changes queue and run one at a time.
 
 A session (`run`) begins once the kernel has reported this router's addresses, which the generated
 rules name. The session compares the switch with the desired state and corrects it. A restart with
@@ -146,8 +146,8 @@ class Policy:
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
-        """Called after each change takes effect, with the change's description, the SPDs and their
-        lists."""
+        """Callback after each change takes effect, with the change's description, the SPDs and
+        their lists."""
         self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
         """Returns the entities of the SAs that the controller gives to engines."""
         self._session: Session | None = None
@@ -171,7 +171,7 @@ class Policy:
     def is_cache_on(self, spd: str) -> bool:
         """Returns whether an SPD's flow cache is on.
 
-        The operator's last command decides; without one, the configuration.
+        The operator's last command decides. Without a command, the configuration decides.
         """
         return self.record.caches.get(spd, self.spds[spd].flow_cache.enabled)
 
@@ -182,7 +182,7 @@ class Policy:
     ) -> ClosingPlan:
         """Returns the installed entities that must not coexist with the new configuration.
 
-        `moved_interfaces` are numbers that may have stood for another interface.
+        `moved_interfaces` are interface numbers that may have stood for another interface.
         """
         self._warn_of_a_lost_record(installed)
         wanted: dict[EntityKind, Mapping[EntityKey, EntityValue]] = dict(self._reconciler.desired)
@@ -290,8 +290,8 @@ class Policy:
     def _changed_bindings(self, commit: Commit) -> list[EntityEntry]:
         """Returns the interface bindings to change in the same write as the lists.
 
-        So an interface that gets another SPD need not be closed. A target without atomic writes
-        needs the interface closed, so the result is empty.
+        With an atomic write, an interface that gets another SPD need not be closed. For a target
+        without atomic writes, the result is empty: the interface is closed during the change.
         """
         if not self._atomic:
             return []
@@ -363,8 +363,8 @@ class Policy:
         """Plans new version numbers for lists whose cache is off although the switch has current
         flows.
 
-        `epochs` has the highest epoch of each list's flows. The cache was turned off in the
-        configuration, or the program ended before it retired the flows.
+        `epochs` has the highest epoch of each list's flows. Such flows remain if the cache was
+        turned off in the configuration, or if the program ended before it retired the flows.
         """
         return self.table.plan_bump(
             [
@@ -430,7 +430,7 @@ class Policy:
         if self.checked_spd_name(spd).is_mirrored:
             raise PolicyError(
                 f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
-                " configuration); change those (swanctl, `ip xfrm policy`)"
+                " configuration); change the policies there (swanctl, `ip xfrm policy`)"
             )
 
     def _committed_spds(self) -> list[str]:
@@ -510,7 +510,7 @@ class Policy:
         commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
         if len(commit.spds) > 1 and not self._atomic:
             raise PolicyError(
-                f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
+                f"{', '.join(commit.spds)}: this target cannot change several SPDs in one write;"
                 " commit them one by one"
             )
         return commit
@@ -572,7 +572,7 @@ class Policy:
                 await self._writer.apply(session, lost)
             except P4RuntimeError as error:
                 log.error(
-                    "policy %s: drops all packets until it is committed again: %s", spd, error
+                    "policy %s: all packets are dropped until it is committed again: %s", spd, error
                 )
 
     async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
@@ -653,11 +653,13 @@ class Policy:
 
     def _connected(self) -> Session:
         if self._session is None or not self.started:
-            raise PolicyError("the switch is not connected, or is being read; try again")
+            raise PolicyError(
+                "the switch is not connected, or its entries are being read; try again"
+            )
         return self._session
 
     async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Runs a change while no other change runs. The change ends even if the caller is
+        """Runs a change while no other change runs. The change is completed even if the caller is
         cancelled.
 
         Raises PolicyError.
@@ -673,11 +675,11 @@ class Policy:
             return await asyncio.shield(task)
         except P4RuntimeError as error:
             outlook = self.record.rules_after_restart()
-            raise PolicyError(f"the switch refused it: {error}; {outlook}") from error
+            raise PolicyError(f"the switch refused the change: {error}; {outlook}") from error
         except SpdStoreError as error:
             outlook = self.record.rules_after_restart()
             raise PolicyError(
-                f"not done, as the disk cannot be written: {error}; {outlook}"
+                f"the change is not made, since the disk cannot be written: {error}; {outlook}"
             ) from error
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
@@ -687,7 +689,8 @@ class Policy:
     def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
         """Returns the rules' verdict on a cached flow.
 
-        None if the flow's list is unknown, or if its key alone does not determine the verdict.
+        Returns None if the flow's list is unknown, or if the flow's key alone does not determine
+        the verdict.
         """
         state = self.table.lists.get(slot.list_id)
         packet = slot.key.selectors()

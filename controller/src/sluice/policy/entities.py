@@ -73,10 +73,10 @@ def bindings(
 ) -> EntityChanges:
     """Returns the entities that are valid only once the lists are in the switch.
 
-    - Bindings of interfaces. Those to no list are among them, since a packet passes the policies of
-      its ingress and its egress interface.
-    - Bindings of bundles, and SAs. Outbound SAs are among them, since flows name bundles by number.
-      Only now no flow is left whose number stood for another bundle.
+    - Bindings of interfaces. Bindings to no list are included, since a packet passes the policies
+      of its ingress and its egress interface.
+    - Bindings of bundles, and SAs. Outbound SAs are included, since flows name bundles by number:
+      earlier, a flow's number could still stand for another bundle.
 
     Omits entities of a list without a number (`list_id` returns None). `associations` holds the
     entities of the SAs that the controller gives to engines.
@@ -126,7 +126,7 @@ def vrf_of(config: Config, spd: str) -> int:
 
 
 def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
-    """Returns the numbers that stood for another bundle.
+    """Returns the bundle numbers that stand for another bundle in the switch.
 
     `bundle_names` maps the numbers in the switch to names of bundles.
     """

@@ -5,16 +5,18 @@ The order is search, insert, re-inject. Insertion and re-injection do not wait f
 packet carries its own verdict, and the flow serves later packets only. A discarded packet ends
 here, but its flow is installed too.
 
-Fragments (RFC 4301, section 7) get the verdict of their datagram. They are cached like other
-packets if all rules that could match a later fragment have the same verdict. Otherwise each
-fragment is punted, and `state.fragments` tracks the datagrams.
+Fragments (RFC 4301, section 7) get the verdict of their datagram. This verdict is cached as usual
+if all rules that could match a later fragment have the same verdict. Otherwise each fragment is
+punted, and `state.fragments` tracks the datagrams.
 
 An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
 an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
-or dropped. It can be bypassed only inbound, if the SPD has `icmp_errors: checked`.
+or dropped. Only an inbound error can be bypassed, if the SPD has `icmp_errors: checked`.
 
-Two kinds of verdict are not cached. One is the verdict on an ICMP error that was judged by its
-quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.
+Two kinds of verdict are not cached:
+
+- the verdict on an ICMP error that was judged by the packet that it quotes;
+- the verdict on a packet whose headers the pipeline could not parse to the end.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.
@@ -61,7 +63,7 @@ class EspSender(NamedTuple):
 
 
 class FirstPackets:
-    """Answers INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS punts of a list.
+    """Answers the punts INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS of a list.
 
     `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
     """
@@ -88,7 +90,8 @@ class FirstPackets:
     def answer(self, packet: PuntedPacket, now: float) -> list[Reinjection]:
         """Returns the packets to re-inject.
 
-        These are this packet, unless it is discarded or held, and any packets held for it.
+        These are `packet`, unless it is discarded or held, and the packets that were held until
+        `packet` arrived.
         """
         state = self._policy.list_by_id(packet.list_id)
         if state is None:
@@ -182,7 +185,7 @@ class FirstPackets:
         return verdict if is_accepted else state.final()
 
     def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """Returns the verdict of an ICMP error that came in clear. Its quote may be forged.
+        """Returns the verdict on an ICMP error that came in clear, so that its quote may be forged.
 
         The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
 

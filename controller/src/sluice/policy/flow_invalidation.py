@@ -7,8 +7,9 @@ else writes flows of the list (`FlowTables.held`). For a packet of a deleted flo
 searches the old rules until the commit is in force, and the new rules after that. A verdict that is
 in flight at the change carries the old generation, so the switch rejects it.
 
-If too many flows would have to be tested or deleted, or the switch does not delete one, the list
-gets a new epoch, which retires all its flows in one write.
+If too many flows would have to be tested or deleted, the list gets a new epoch instead. The new
+epoch retires all flows of the list in one write. The list also gets a new epoch if the switch does
+not delete a flow.
 
 Depends on flow_tables, state.invalidation and task_slices.
 """
@@ -36,8 +37,8 @@ TESTS_PER_TURN = 4096
 WITHDRAWN_AT_MOST = 16_384
 """Limit of flows that are deleted for one list."""
 WITHDRAWN_SHARE = 0.25
-"""The same limit as a share of the list's flows. Beyond this share, a new epoch is not more
-expensive than the deletions, although all flows must then be searched again."""
+"""Limit of flows that are deleted for one list, as a share of the list's flows. Beyond this share,
+a new epoch costs no more than the deletions, although the rules are then searched for all flows."""
 
 
 class FlowChange(NamedTuple):
@@ -60,15 +61,18 @@ class FlowInvalidation:
         self.counters: Counter[str] = Counter()
 
     def may_keep_epoch(self, list_id: int) -> bool:
-        """Returns whether a commit may keep a list's epoch: it has live flows, and all are
-        known."""
+        """Returns whether a commit may keep a list's epoch.
+
+        A commit may keep it if the list has live flows, and all flows of the list are known.
+        """
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
 
     async def changes(self, before: PolicyList, after: PolicyList) -> list[FlowChange] | None:
         """Returns the flows whose verdicts differ between the lists `before` and `after`.
 
-        Returns None if that needs too many tests. `after` has the ids that its rules will have.
+        Returns None if the comparison needs too many tests. The rules of `after` must already have
+        the ids that a commit would assign.
         """
         known = self._flows.caches.get(before.list_id)
         if known is None:
@@ -112,7 +116,7 @@ class FlowInvalidation:
     async def empty(self, list_ids: Iterable[int]) -> None:
         """Deletes all flows of held lists.
 
-        Raises P4RuntimeError if the switch may still hold one.
+        Raises P4RuntimeError if the switch may still hold one of these flows.
         """
         for list_id in list_ids:
             known = self._flows.caches.get(list_id)

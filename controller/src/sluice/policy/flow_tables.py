@@ -3,8 +3,8 @@
 
 `offer` takes the flow of a packet whose verdict was searched. Writes of flows are queued and sent
 in order, one batch at a time. So a full cache never exceeds its bound. `flush` sends at once if no
-batch is in flight. A session begins with `rebuild`, which adopts the flows found in the switch. It
-ends with `close`. After that, no flow is installed until the next session.
+batch is in flight. A session begins with `rebuild`, which adopts the flows found in the switch. The
+session ends with `close`. After that, no flow is installed until the next session.
 
 Ageing: only the counters in the switch tell whether a flow is in use. Each round reads the counters
 of the flows that are idle according to the record, and deletes a flow if its packet count has not
@@ -57,8 +57,8 @@ COUNTED = 256
 AGEING_ROUNDS = 4
 """Ageing rounds per idle timeout of a list."""
 NEXT_TO_GO = 1024
-"""Number of eviction candidates whose counters are read when a cache is nearly full. The counters
-keep busy flows from eviction."""
+"""Number of eviction candidates whose counters are read when a cache is nearly full. A flow whose
+counter has increased is not evicted."""
 EVICTIONS = NEXT_TO_GO // 4
 """Evictions after which the next ageing round starts early."""
 LOOKS_APART = 1.0
@@ -170,7 +170,10 @@ class FlowTables:
     # -- audits of the switch
 
     def agrees(self, slot: FlowSlot, found: FlowVerdict | None) -> bool:
-        """Returns whether the record agrees with the switch's entry for a flow. None: no entry."""
+        """Returns whether the record agrees with `found`, the switch's entry for a flow.
+
+        `found` is None if the switch has no entry.
+        """
         known = self._cache_of(slot)
         if known is None:
             return found is None or slot in self._strays
@@ -188,12 +191,12 @@ class FlowTables:
         self.flush()
 
     def recorded(self, slot: FlowSlot) -> FlowVerdict | None:
-        """Returns the recorded verdict of a flow, None if there is none."""
+        """Returns the recorded verdict of a flow, or None if the record lacks the flow."""
         known = self._cache_of(slot)
         return None if known is None else known.cache.verdict_of(slot.key)
 
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
-        """Checks a found flow against the rules' verdict; returns False if it was wrong.
+        """Checks a found flow against the rules' verdict. Returns False if the flow was wrong.
 
         Deletes a wrong flow. Also deletes a flow whose verdict the rules alone do not determine
         (`verdict` is None).
@@ -239,14 +242,14 @@ class FlowTables:
             self._pressed.set()
 
     def retire(self, list_id: int, epoch: int) -> None:
-        """Sets a list's epoch; if it differs from before, all the list's flows become stale."""
+        """Sets a list's epoch. If the epoch is new, all flows of the list become stale."""
         known = self.caches.get(list_id)
         if known is not None and known.cache.epoch != epoch:
             known.cache.retire(epoch)
 
     @contextlib.asynccontextmanager
     async def held(self, list_ids: Iterable[int]) -> AsyncIterator[None]:
-        """Holds the flows of lists unchanged.
+        """Prevents changes to the flows of these lists in a `with` block, except by `withdraw`.
 
         The block is entered once the switch has answered all writes of these lists, or the session
         is over.
@@ -280,7 +283,10 @@ class FlowTables:
         return all(known.cache.verdict_of(key) is None for key in keys)
 
     async def delete_found(self, session: FlowDeleter, slots: Sequence[FlowSlot]) -> None:
-        """Deletes flows during a read-back. Raises P4RuntimeError, also if the switch refuses."""
+        """Deletes flows during a read-back.
+
+        Raises P4RuntimeError if the session ends or the switch refuses a deletion.
+        """
         async for some in in_slices(slots, BATCH):
             for status in await session.write([self._codec.delete(slot) for slot in some]):
                 if status.code not in (OK, NOT_FOUND):
@@ -297,8 +303,7 @@ class FlowTables:
         """Sends a batch of queued writes. If a batch is in flight, the next one is sent after
         it."""
         if not self._under_way and self._session is not None and (self._queue or self._strays):
-            # An error here means that the session has ended. The session's owner learns of that
-            # anyway.
+            # An error here means that the session has ended. The session's owner handles that.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where fragments of each rule get their verdict: in the flow cache or from the controller.
 
-A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. Its verdict is
-that of its first fragment. For given addresses and protocol, let D be the first rule that certainly
-matches the later fragment: in D, all selectors that the fragment does not show are any or opaque.
-Without such a rule, D is the final discard. If all earlier rules that could match have the same
-verdict as D, no first fragment is needed, and the cache serves. Otherwise all fragments of the
-datagram go to the controller.
+A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. So a later
+fragment gets the verdict of its datagram's first fragment. For given addresses and protocol, let D
+be the first rule that certainly matches the later fragment: in D, all selectors that the fragment
+does not show are any or opaque. Without such a rule, D is the final discard. If all earlier rules
+that could match have the verdict of D, the flow cache serves the later fragment. Otherwise all
+fragments of the datagram go to the controller.
 
 The result is exact. All rules' ranges cut the source and destination addresses into intervals, and
 each combination of intervals is tested once. Rules that never apply to transit packets, such as
@@ -25,7 +25,7 @@ from sluice.policy.model import OPAQUE, Action, Direction, Rule
 from sluice.state.spd import FINAL_DISCARD
 
 TESTS = 1_000_000
-"""Limit of rules tested for a list and family, summed over all intervals; about a second."""
+"""Limit of tested rules per list and family, over all intervals. The tests take about a second."""
 FAMILIES = {4: "IPv4", 16: "IPv6"}
 
 _Range: TypeAlias = tuple[int, int]
@@ -157,9 +157,10 @@ class _Search:
         self._tried: set[tuple[int, ...]] = set()
 
     def served_by(self) -> dict[int, tuple[ServedBy, set[int]]]:
-        """Returns, by position, the source of the verdict, and the rules that are the reason.
+        """Returns, by each rule's position, the source of the verdicts for the rule's fragments.
 
-        Omits rules that no fragment reaches. Raises _TooManyError.
+        The set has the positions of the rules that are the reason. Omits rules that no fragment
+        reaches. Raises _TooManyError.
         """
         everything = range(len(self._entries))
         for same_source in self._cells(everything, [one.sources for one in self._entries]):

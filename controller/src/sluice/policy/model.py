@@ -64,7 +64,7 @@ def prefix_range(prefix: Prefix) -> AddressRange:
 
 
 def range_text(addresses: AddressRange) -> str:
-    """Formats a range as an address, as a prefix if it is one, or as both ends."""
+    """Formats a range as an address, as a prefix or as `LOW-HIGH`, in this order of preference."""
     bits = len(addresses.low) * 8
     low, high = int.from_bytes(addresses.low, "big"), int.from_bytes(addresses.high, "big")
     size = high - low + 1
@@ -113,9 +113,9 @@ class Selectors(NamedTuple):
 
     - `source_port` and `destination_port` are None for a later fragment, and for a protocol without
       ports.
-    - `icmp` is type << 8 | code. It is None for a later fragment and for other protocols than ICMP.
-    - `protocol` is the protocol after the extension headers that RFC 4301 skips. It is None for a
-      later fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
+    - `icmp` is type << 8 | code, or None for a later fragment and for other protocols than ICMP.
+    - `protocol` is the protocol after the extension headers that RFC 4301 skips. `protocol` is None
+      for a later fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
     - `is_own`: the packet is for this router (inbound), or this router made it (outbound).
     """
 
@@ -139,10 +139,11 @@ class FragmentClass(IntEnum):
 class FlowKey(NamedTuple):
     """The pipeline's key of a flow, without the list id.
 
-    It holds all fields that any rule tests, so the result of an ordered search may be cached under
-    it. Ports are zero where `Selectors` has None; for ICMP the destination port is type << 8 |
-    code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local` is
-    `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, zero outbound.
+    The key holds all fields that any rule tests, so the result of an ordered search may be cached
+    under the key. Ports are zero where `Selectors` has None; for ICMP the destination port is type
+    << 8 | code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local`
+    is `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, or zero for outbound
+    packets.
     """
 
     source: Address

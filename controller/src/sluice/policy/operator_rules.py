@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the searched rules of every list: the generated rules, then the operator's.
+"""Builds the complete rules of every list: the generated rules, then the operator's rules.
 
 The generated rules name this router's addresses, so a list also changes when these addresses
 change. Depends on config and generated_rules.
@@ -40,7 +40,8 @@ class OperatorRules:
 
     @contextmanager
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
-        """Sets proposed rules for the block. Restores the earlier rules if the block raises."""
+        """Sets proposed rules for a `with` block. If the block raises, restores the earlier
+        rules."""
         before = {name: self.by_list[name] for name in rules}
         self.by_list.update(rules)
         try:

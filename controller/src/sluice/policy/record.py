@@ -47,7 +47,7 @@ class PolicyRecord:
         self._is_changing = is_changing
         self.path = store.path
         self.caches: dict[str, bool] = dict(loaded.caches)
-        """Flow caches that an operator turned on or off, by SPD. The others follow the
+        """Flow caches that an operator turned on or off, by SPD. All other flow caches follow the
         configuration."""
         self.bundle_names: dict[int, str] = loaded.bundles
         """The bundle that each number stands for in the switch, as far as it is known."""

@@ -88,8 +88,8 @@ def diff(before: Sequence[Rule], after: Sequence[Rule]) -> list[RuleChange]:
     """Returns the differences between two lists: removed rules first, then the rest in the new
     order.
 
-    A rule is identified by its name. difflib finds the rules that kept their relative order; the
-    others are reported as moved.
+    A rule is identified by its name. difflib finds the rules that kept their relative order. All
+    other rules are reported as moved.
     """
     old = {rule.name: (at, rule) for at, rule in enumerate(before, 1)}
     new = {rule.name: (at, rule) for at, rule in enumerate(after, 1)}

@@ -17,7 +17,7 @@
 A rule has an action (bypass, discard, protect) and selectors. A selector that is absent or `any`
 matches everything; `opaque`, for protocol, ports and icmp, matches only packets that do not show
 the value. A protect rule names a bundle. A discard rule may request an audit log record.
-docs/how-to/rules.md has an example of each.
+docs/how-to/rules.md has examples.
 
 The first rule that matches decides; a packet that no rule matches is discarded (RFC 4301, 4.4.1).
 All problems are reported at once, each with file, line, list, and the rule's number and name.
@@ -64,7 +64,7 @@ def to_action(value: object) -> Action:
     try:
         return _ACTIONS[str(value)]
     except KeyError:
-        raise ValueError(f"{value!r} is no action: bypass, discard or protect") from None
+        raise ValueError(f"{value!r} is no action: write bypass, discard or protect") from None
 
 
 class RuleKeys(ConfigSection, title="Keys of a rule"):
@@ -172,7 +172,7 @@ def _read_list(values: list[YamlValue], direction: Direction, bundles: Bundles) 
         value = unnamed.named(f"{direction.value} rule {number}{called}")
         rule = _read_rule(value.mapping(), bundles)
         if name is not None and names.setdefault(name, number) != number:
-            value.problem(f"rule {names[name]} of this list has that name; give each its own")
+            value.problem(f"rule {names[name]} of this list has that name; give each rule its own")
         if rule is not None:
             yield rule
 
@@ -185,7 +185,8 @@ def _read_rule(text: YamlMapping, bundles: Bundles) -> Rule | None:
         text.problem(RuleKeys.bundle, f"is missing: {RuleKeys.bundle.missing}")
     if action is not None and action is not Action.PROTECT and bundle is not None:
         text.problem(
-            RuleKeys.bundle, f"only a protect rule has one, this one says {action.name.lower()}"
+            RuleKeys.bundle,
+            f"only a protect rule has a bundle; this rule says {action.name.lower()}",
         )
     if bundle is not None and bundles is not None and bundle not in bundles:
         known = ", ".join(sorted(bundles)) or "none"
@@ -193,7 +194,8 @@ def _read_rule(text: YamlMapping, bundles: Bundles) -> Rule | None:
     audit = text.defaulted(RuleKeys.audit)
     if audit and action not in (Action.DISCARD, None):
         text.problem(
-            RuleKeys.audit, f"only a discard rule has it, this one says {action.name.lower()}"
+            RuleKeys.audit,
+            f"only a discard rule has this key; this rule says {action.name.lower()}",
         )
     rule = Rule(
         name=name or "",
@@ -216,7 +218,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
     families = {len(r.low) for ranges in (rule.source, rule.destination) for r in ranges or ()}
     if len(families) > 1:
         where = RuleKeys.source if rule.destination is None else RuleKeys.destination
-        text.problem(where, "IPv4 and IPv6 addresses in one rule; write a rule for each")
+        text.problem(where, "IPv4 and IPv6 addresses in one rule; write a rule for each family")
     for key, numbers, wanted in (
         (RuleKeys.source_ports, rule.source_port, PORT_PROTOCOLS),
         (RuleKeys.destination_ports, rule.destination_port, PORT_PROTOCOLS),
@@ -227,7 +229,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
             isinstance(rule.protocol, tuple) and wanted.issuperset(rule.protocol)
         ):
             names = ", ".join(name for name, number in PROTOCOLS.items() if number in wanted)
-            text.problem(key, f"numbers need a `protocol:` of {names} and no other")
+            text.problem(key, f"numbers need a `protocol:` of {names}, and no other protocol")
 
 
 # -- values: a scalar or a list of scalars. `any` and a missing key become None.
@@ -252,7 +254,7 @@ def _numbers(
 def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple[T, ...] | None:
     if value.text() == "any":
         return None
-    if value.is_null():  # possibly a mistake, and it would match everything
+    if value.is_null():  # possibly a mistake: read as `any`, it would match everything
         value.problem("nothing is written here; write `any`, or leave the key out")
         return ()
     elements = value.sequence() if value.is_sequence() else [value]
@@ -288,7 +290,7 @@ def to_address_range(value: object) -> AddressRange:
         low, _, high = text.partition("-")
         first, last = parse_address(low.strip()), parse_address(high.strip())
         if len(first) != len(last) or first > last:
-            raise ValueError(f"{text!r} is no range of one family, low to high")
+            raise ValueError(f"{text!r} is not a range LOW-HIGH of one family")
         return AddressRange(first, last)
     if "/" not in text:
         return AddressRange(parse_address(text), parse_address(text))
@@ -302,8 +304,8 @@ def to_protocol(value: object) -> int:
     number = _number(str(value), 0xFF)
     if number is None:
         raise ValueError(
-            f"{value!r} is no protocol: a number from 0 to 255, or one of {', '.join(PROTOCOLS)};"
-            " several are a list, there are no ranges"
+            f"{value!r} is no protocol: write a number from 0 to 255, or one of"
+            f" {', '.join(PROTOCOLS)}; write several as a list, not as a range"
         )
     return number
 

@@ -91,14 +91,15 @@ class SpdStore:
         try:
             document = json.loads(text)
             if document["version"] != VERSION:
-                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+                raise ValueError(f"version {document['version']}, but this program reads {VERSION}")
             body = document["body"]
             if document["sha256"] != _checksum(body):
-                raise ValueError("the checksum does not hold")
+                raise ValueError("the checksum is wrong")
             return _decode(body)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SpdStoreError(
-                f"{self.path}: damaged ({error}); remove it together with the flows in the switch"
+                f"{self.path}: damaged ({error}); remove the file, and restart the switch to remove"
+                " its flows"
             ) from None
 
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
@@ -134,12 +135,12 @@ class SpdStore:
 def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
     """Returns a sentence on the rules that a restart would load."""
     if on_disk is None:
-        return "whether a restart goes on with the rules in force or with the change is not known"
+        return "it is not known whether a restart loads the rules in force or the change"
     if would_resume(on_disk, in_force):
         return "the rules in force stay, also over a restart"
     return (
         "the change is on disk, and a restart makes it unless the disk can be written before:"
-        " make room"
+        " free disk space"
     )
 
 

@@ -2,9 +2,10 @@
 """Selects the rules that an SPD starts with, and checks that they fit the pipeline's tables.
 
 Rules change only by a commit. A start, also after a crash, uses the last committed rules (from
-`spdstore`), even if the files have changed since. The configured rules apply to an SPD that was
-never in force, or if the operator requests them (`sluice run --configured-policy`). A difference
-between the two is logged; `sluice spd diff --configured SPD` shows it.
+`spdstore`), even if the files have changed since. The configured rules apply only to an SPD that
+was never in force, or if the operator requests them (`sluice run --configured-policy`). A
+difference between committed and configured rules is logged; `sluice spd diff --configured SPD`
+shows it.
 
 Pure; depends on config, state.spd and model.
 """
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """Reports an impossible policy or a failed change of policy. Its text is a complete
+    """Reports an impossible policy or a failed change of policy. The text is a complete
     sentence."""
 
 
@@ -45,7 +46,7 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
     rules: dict[ListName, tuple[Rule, ...]] = {}
     problems: list[str] = []
     for spd in config.policy.spds:
-        if spd.is_mirrored:  # its rules are the kernel's current policies only
+        if spd.is_mirrored:  # has the kernel's current policies, and no committed rules
             rules |= {(spd.name, direction): () for direction in Direction}
             continue
         in_force = {
@@ -55,8 +56,8 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
         }
         bundles = config.policy.bundle_names(spd.name)
         problems += [
-            f"{spd.name}: the {direction.value} rule {rule.name!r} that was committed names the"
-            f" bundle {rule.bundle!r}, which is no longer configured: configure it, or start with"
+            f"{spd.name}: the committed {direction.value} rule {rule.name!r} names the bundle"
+            f" {rule.bundle!r}, which is no longer configured: configure it, or start with"
             " `sluice run --configured-policy`"
             for direction, listed in in_force.items()
             for rule in listed
@@ -89,7 +90,8 @@ def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) 
 
 
 def check_capacity(config: Config, capacity: Capacity) -> None:
-    """Checks that the flow caches together fit the pipeline's tables, whatever flows they hold.
+    """Checks that the flow caches together fit the pipeline's tables, even with all flows of one
+    family.
 
     Raises PolicyError.
     """
@@ -99,6 +101,6 @@ def check_capacity(config: Config, capacity: Capacity) -> None:
         if wanted > flows:
             sizes = " + ".join(f"{spd.flow_cache.size} ({spd.name})" for spd in spds)
             raise PolicyError(
-                f"spds: flow_cache.size: {sizes} = {wanted} flows, and the pipeline's"
-                f" {direction.value} flow tables have room for {flows}; give the SPDs less"
+                f"spds: flow_cache.size: {sizes} = {wanted} flows, but the pipeline's"
+                f" {direction.value} flow tables have room for {flows}; reduce the sizes"
             )

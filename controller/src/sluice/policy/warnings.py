@@ -101,9 +101,9 @@ def _discarded(rules: RuleLists, direction: Direction, packet: Selectors) -> str
     listed = rules.get(direction, ())
     at = first_match(listed, packet)
     if at is None:
-        return f"no {direction.value} rule lets it pass"
+        return f"no {direction.value} rule lets its packets pass"
     if listed[at].action is Action.DISCARD:
-        return f"the {direction.value} rule {listed[at].name!r} discards it"
+        return f"the {direction.value} rule {listed[at].name!r} discards its packets"
     return None
 
 
@@ -140,12 +140,15 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
         if tried and all(obstacle for _, obstacle in tried):
             own, obstacle = tried[0]
             yield _no_bgp(own, peer.address, peer, obstacle or "") + (
-                ", if it goes by an interface that this SPD guards"
+                ", if it uses an interface that this SPD guards"
             )
 
 
 def _bgp_obstacle(rules: RuleLists, own: Address, far: Address, far_port: int) -> str | None:
-    """Returns why neither end can open the session; None if one can. `far_port` is the peer's."""
+    """Returns why neither end can open the session, or None if an end can.
+
+    `far_port` is the peer's port.
+    """
     passive = _obstacle(rules, _tcp(own, far, (BGP, AN_EPHEMERAL_PORT)))
     active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, far_port)))
     return active if passive else None
@@ -216,7 +219,7 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    # Chooses another address on the link. If the link has two (RFC 3021), it is the other one.
+    # Another address on the link. On a link with two addresses (RFC 3021), the other address.
     has_two = address.length == 8 * len(own) - 1
     peer = own[:-1] + bytes([own[-1] ^ 1 if has_two else own[-1] ^ 3 or 1])
     group = ALL_OSPF_ROUTERS[len(own)]
@@ -233,7 +236,7 @@ def _hello_ipv6(rules: RuleLists, name: str, where: str) -> Iterator[str]:
 
 def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
     return (
-        f"no {protocol} neighbour can come up by {interface}{where}: {obstacle}; `protocol: ospf`"
+        f"no {protocol} neighbour can come up on {interface}{where}: {obstacle}; `protocol: ospf`"
         " needs a bypass rule in both lists"
     )
 
@@ -254,7 +257,7 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
             if rule is not None:
                 yield (
                     f"the {direction.value} rule {rule.name!r} discards every {name}, so that path"
-                    " MTU discovery fails: put a rule for it before this one"
+                    " MTU discovery fails: put a rule for this error before that rule"
                 )
             elif any(_bypasses_large(one, protocol) for one in listed) and not any(
                 _lets_pass(one, protocol, icmp) for one in listed
@@ -265,7 +268,7 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
                 other = ", or `icmp_errors: checked` for the SPD" if is_inbound else ""
                 yield (
                     f"no {direction.value} rule lets {name} pass, so that path MTU discovery fails"
-                    f" for what is bypassed: write a bypass rule for it{other}"
+                    f" for bypassed packets: write a bypass rule for this error{other}"
                 )
 
 
@@ -285,8 +288,8 @@ def _traceroute(rules: RuleLists) -> Iterator[str]:
     if lost and any(one.action is not Action.DISCARD and not one.generated for one in outbound):
         yield (
             f"no outbound rule lets this router's {' or '.join(lost)} pass, so that a traceroute"
-            " that comes in by an interface that this SPD guards shows `*` for this router: write"
-            " a bypass rule for it"
+            " through an interface that this SPD guards shows `*` for this router: write a bypass"
+            " rule for this error"
         )
 
 

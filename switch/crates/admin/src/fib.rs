@@ -78,7 +78,9 @@ fn named(store: &Store, name: &str) -> Result<TableId, Status> {
         (Some((index, _)), None) => Ok(TableId(index as u32)),
         (Some((_, one)), Some((_, other))) => {
             let (one, other) = (&one.name, &other.name);
-            let problem = format!("{name} is the end of several tables' names: {one}, {other}");
+            let problem = format!(
+                "{name} is ambiguous: the names of several tables end with it, such as {one} and {other}"
+            );
             Err(Status::invalid_argument(problem))
         }
         _ => Err(Status::not_found(format!("there is no table {name}"))),

@@ -13,7 +13,7 @@ pub fn directory() -> PathBuf {
 }
 
 /// Returns the sockets in a directory whose name is a process id and whose server runs, sorted by name. Returns no
-/// sockets if the directory does not exist. Ignores other sockets, such as the one of `--metrics-address`.
+/// sockets if the directory does not exist. Ignores other sockets, such as the socket of `--metrics-address`.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -60,7 +60,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.trim_start_matches("//") {
-                "" => Err("no path after `unix:`".to_owned()),
+                "" => Err("there is no path after `unix:`".to_owned()),
                 path => Ok(Self::Unix(path.into())),
             };
         }
@@ -69,7 +69,8 @@ impl FromStr for Address {
             .parse()
             .map_err(|_| format!("{text:?} is neither unix:PATH nor ADDRESS:PORT"))?;
         if !address.ip().is_loopback() {
-            let problem = "whoever connects may ask, so only a loopback address will do";
+            let problem =
+                "this is not a loopback address, and every client that connects can send requests";
             return Err(format!("{address}: {problem}"));
         }
         Ok(Self::Loopback(address))

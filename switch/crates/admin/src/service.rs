@@ -107,7 +107,7 @@ impl Service {
             return Ok(());
         }
         Err(Status::permission_denied(
-            "only questions are answered here: use the switch's admin socket (--admin unix:PATH)",
+            "this address serves only read requests: use the switch's admin socket (--admin unix:PATH)",
         ))
     }
 
@@ -210,7 +210,7 @@ impl Admin for Service {
         let AddPortRequest { number, interface } = request.into_inner();
         let number = port_number(number)?;
         let PortPolicy::Interfaces(options) = self.ports.clone() else {
-            let problem = "the ports are pcap files (--use-files); none can be added";
+            let problem = "the ports are pcap files (--use-files), so no port can be added";
             return Err(Status::failed_precondition(problem));
         };
         let added = move |device: &Device| {
@@ -333,7 +333,9 @@ impl Admin for Service {
         self.check_changes()?;
         let request = request.into_inner();
         if request.depth.is_none() && request.rate.is_none() {
-            return Err(Status::invalid_argument("neither a depth nor a rate"));
+            return Err(Status::invalid_argument(
+                "the request has neither a depth nor a rate",
+            ));
         }
         let change = QueueChange {
             port: request.port.map(port_number).transpose()?,
@@ -355,14 +357,17 @@ impl Admin for Service {
         let RehearseRequest { port, packet } = request.into_inner();
         let port = port_number(port)?;
         if packet.len() > LONGEST_PACKET {
-            let problem = format!("a packet of {} bytes", packet.len());
+            let problem = format!(
+                "the packet has {} bytes; the maximum is {LONGEST_PACKET}",
+                packet.len()
+            );
             return Err(Status::invalid_argument(problem));
         }
         let turn = Arc::clone(&self.rehearsing).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // A task of its own holds the lock until the rehearsal ends, even if the client disconnects. Otherwise repeated
-        // requests could start rehearsals back to back, which would delay the worker's packets.
+        // Spawned, so that a client that disconnects does not cancel the rehearsal and release the lock early.
+        // Otherwise repeated requests could start one rehearsal after another and delay the worker's packets.
         tokio::spawn(async move {
             let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
             let _ = answer.send(blocking(device, rehearse).await);
@@ -381,7 +386,7 @@ impl Admin for Service {
         self.check_changes()?;
         let TraceRequest { filter, count } = request.into_inner();
         if filter.len() > MAX_CONDITIONS {
-            let problem = format!("a filter has at most {MAX_CONDITIONS} conditions");
+            let problem = format!("the filter has more than {MAX_CONDITIONS} conditions");
             return Err(Status::invalid_argument(problem));
         }
         let mut wanted = Filter::default();

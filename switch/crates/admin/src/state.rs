@@ -110,7 +110,8 @@ fn cells(store: &Store, id: RegisterId, index: Option<u32>) -> Result<Range<usiz
         Some(index) if index < size => Ok(index..index + 1),
         Some(index) => {
             let name = &store.program().register(id).name;
-            let problem = format!("index {index} of {name}, which has {size}");
+            let problem =
+                format!("index {index} is beyond the end of {name}, which has {size} cells");
             Err(Status::out_of_range(problem))
         }
     }
@@ -129,7 +130,9 @@ fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
         (Some((index, _)), None) => Ok(RegisterId(index as u32)),
         (Some((_, one)), Some((_, other))) => {
             let (one, other) = (&one.name, &other.name);
-            let problem = format!("{name} is the end of several registers' names: {one}, {other}");
+            let problem = format!(
+                "{name} is ambiguous: the names of several registers end with it, such as {one} and {other}"
+            );
             Err(Status::invalid_argument(problem))
         }
         _ => Err(Status::not_found(format!("there is no register {name}"))),

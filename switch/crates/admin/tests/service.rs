@@ -155,7 +155,7 @@ async fn loopback_answers_questions_and_changes_nothing() {
     let trace = client.trace(TraceRequest::default()).await.err();
     let rehearse = client.rehearse(RehearseRequest::default()).await.err();
     for refused in [add, remove, set, bench, profile, trace, rehearse] {
-        let refused = refused.expect("a refusal");
+        let refused = refused.expect("the call is refused");
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains("unix:PATH"), "{refused}");
     }
@@ -298,7 +298,7 @@ async fn drops_and_punts_have_names() {
     let wire = attach(&served.device, 0);
     assert!(
         wire.send(&[1, 0, 0, 0, 0, 0]),
-        "goes to port 1, where nobody takes it"
+        "the packet is sent to port 1, which has no receiver"
     );
     let counters = loop {
         let counters = served
@@ -409,7 +409,7 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
         count: 0,
     };
     let mut stream = served.client.trace(request).await.unwrap().into_inner();
-    // These are more packets than the buffer, gRPC's windows and the sockets hold. The switch forwards all of them, so
+    // Number of packets, more than the buffer, gRPC's windows and the sockets hold. The switch forwards all of them, so
     // only traces are lost.
     const PACKETS: u64 = 20_000;
     for _ in 0..PACKETS {

@@ -3,7 +3,7 @@
 //! shim. The peer is AWS-LC's AEAD alone, over the same number of bytes.
 //!
 //! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. There is
-//! either 1 SA, or there are 10,000 SAs and each packet uses a random one.
+//! either 1 SA, or there are 10,000 SAs and each packet uses a random SA.
 //!
 //! * *encrypt*, *decrypt*: the frames are already in a batch. Before each pass, the first bytes of each frame are
 //!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.
@@ -40,7 +40,8 @@ const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance in bytes between the buffers of the AEAD alone. It equals the distance between frames in a batch.
+/// Distance in bytes between the buffers of the AEAD alone. This distance equals the distance between frames in a
+/// batch.
 const STRIDE: usize = 66_880;
 
 /// A sequence of packets. Their sizes repeat in a cycle, and their SAs are random.
@@ -225,7 +226,7 @@ fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
         let packet = &answer[PACKET..];
         ensure!(
             packet.len() == size && packet[20..].iter().all(|byte| *byte == 0x33),
-            "a packet came out changed"
+            "decryption did not return the original packet"
         );
     }
     Ok(())
@@ -265,8 +266,8 @@ fn decrypt_pass(
 /// The library's AEAD without an engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// A second copy of the keys, for opening. So opening does not profit from keys that sealing has just brought into
-    /// the caches, as at a peer.
+    /// A second copy of the keys, for opening. Otherwise opening would find the keys in the caches, because sealing has
+    /// just used them. At a real peer, the keys would not be there.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -277,7 +278,9 @@ impl Aead {
     fn new(keys: usize) -> Result<Self> {
         let new = |number| {
             let unbound = UnboundKey::new(&AES_128_GCM, &key(number)[..16]);
-            unbound.map(LessSafeKey::new).context("a key")
+            unbound
+                .map(LessSafeKey::new)
+                .context("the library refuses a key")
         };
         let all = || (0..keys as u32).map(new).collect::<Result<_>>();
         Ok(Self {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures exact match of 5-tuples (`exact`), from a thousand to ten million entries.
 //!
-//! All keys that are looked up are in the table. They come in random order.
+//! All keys that are looked up are in the table. Their order is random.
 //!
 //! * *batch*: as many lookups at a time as possible. Our table and rte_hash use bursts. hashbrown has no bursts, so its
 //!   lookups overlap only as far as the processor speculates.
 //! * *dependent*: the next key is one of the next two keys of the trace. The lowest bit of the previous value selects
-//!   it. For comparison, `random-read` is a chain of reads in memory of the same size as our table, with one read in
-//!   each cache line. Its time is a lower bound of the time of a lookup in that table.
+//!   one of these two keys. For comparison, `random-read` is a chain of reads in memory of the same size as our table,
+//!   with one read in each cache line. The time of a read is a lower bound of the time of a lookup in that table.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -248,7 +248,7 @@ fn agree(tables: &[Box<dyn ExactTable>], keys: &Keys) -> Result<()> {
             .position(|(found, entry)| *found != Some(*entry));
         if let Some(at) = differs {
             let (found, entry) = (found[at], keys.entries[at]);
-            bail!("{}: {found:?} instead of entry {entry}", table.name());
+            bail!("{} found {found:?} instead of entry {entry}", table.name());
         }
     }
     Ok(())

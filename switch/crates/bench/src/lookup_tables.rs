@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The traits of the tables that benchmarks measure, which are our own tables and those of other projects.
+//! Defines the traits of the tables that benchmarks measure: our own tables and those of other projects.
 
 use std::ops::Range;
 

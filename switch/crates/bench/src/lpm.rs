@@ -6,8 +6,8 @@
 //!
 //! * in batches, with the uniform trace and with the Zipf trace;
 //! * one key at a time, with the dependent trace. This trace has the keys of the uniform trace, but one bit of a key is
-//!   flipped if the previous value was odd (the last bit for IPv4, the 64th bit for IPv6). So no lookup starts before
-//!   the previous lookup ends.
+//!   flipped if the previous value was odd. The flipped bit is the last bit of an IPv4 key, or the 64th bit of an IPv6
+//!   key. So no lookup starts before the previous lookup ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,7 +219,7 @@ pub(crate) fn agree<A: Family>(tables: &[Box<dyn LpmTable<A>>], trace: &Trace<A>
             .position(|(one, other)| one != other);
         if let Some(at) = differs {
             bail!(
-                "{:?}: {} says {}, {} says {}",
+                "{:?}: {} returns {}, {} returns {}",
                 trace.keys[at],
                 tables[0].name(),
                 expected[at],

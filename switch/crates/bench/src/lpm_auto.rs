@@ -27,8 +27,8 @@ use crate::report::{Case, OURS, Report};
 use crate::setting::Setting;
 
 const SEED: u64 = 0x6175;
-/// Number of routes drawn for one pass of updates. A pass changes each of these routes, then removes each of them, and
-/// then adds each of them again.
+/// Number of routes drawn for one pass of updates. A pass changes all of these routes, then removes all routes, and
+/// then adds all routes again.
 const CHANGED: usize = 2_000;
 /// Updates per second.
 const CHURN: f64 = 10_000.0;
@@ -91,7 +91,7 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Adds the rates of the fastest algorithm once more, under the name [`BEST`]. Returns the name of this algorithm.
+/// Adds the rates of the fastest algorithm a second time, under the name [`BEST`]. Returns the name of this algorithm.
 fn name_best(rates: &mut Vec<Rates>) -> String {
     let fastest = rates.iter().filter(|rates| rates.name != OURS);
     let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
@@ -184,8 +184,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Excludes peers that refused updates, because they did less work than the others. Notes this in the report. DPDK's
-/// structures refuse updates because they never release some of their parts, and run out of parts.
+/// Excludes peers that refused updates, because they did less work than the others. Notes the exclusion in the report.
+/// DPDK's structures refuse updates when they run out of parts, because they never release some of their parts.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {

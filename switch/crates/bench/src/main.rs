@@ -2,7 +2,7 @@
 //! Measures the switch's lookup structures and its ESP engine against their peers, all in one process and in turn.
 //!
 //! `make bench-NAME` runs this program and writes the results. The program prints every round as JSON on standard
-//! output, and its progress on standard error. It is not part of the product.
+//! output, and its progress on standard error. The program is not part of the product.
 //!
 //! - [`input`]: tables, rules and traces; [`peers`]: lookup structures of other projects
 //! - [`measure`]: runs the contenders in turn, in rounds; [`report`]: the output
@@ -76,7 +76,7 @@ fn run(name: Name, setting: &Setting) -> Result<Report> {
 }
 
 fn measured(arguments: Arguments) -> Result<()> {
-    let processor = system::pin().context("binding to one processor")?;
+    let processor = system::pin().context("cannot bind to one processor")?;
     let setting = Setting::new(
         arguments.quick,
         arguments.rounds,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the project's own longest-prefix-match structures as contenders. There are routes with a follower, as in
-//! the switch's tables, and each algorithm alone.
+//! Provides the project's own longest-prefix-match structures as contenders. One contender is routes with a follower,
+//! as in the switch's tables. The other contenders are single algorithms.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -154,7 +154,11 @@ impl<A: Family, S: Structure<A>> LpmTable<A> for Own<S> {
             structure.many(keys, values);
         }
         for (key, value) in keys.iter().zip(&mut values) {
-            assert_eq!(*value, structure.one(*key), "alone and in a batch: {key:?}");
+            assert_eq!(
+                *value,
+                structure.one(*key),
+                "results alone and in a batch: {key:?}"
+            );
             *value = hop(*value);
         }
         values

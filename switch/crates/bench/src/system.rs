@@ -20,7 +20,7 @@ pub(crate) fn pin() -> io::Result<u32> {
     let all = 0..libc::CPU_SETSIZE as usize;
     // SAFETY: `cpu` is below CPU_SETSIZE, so it is within the set.
     let last = all.rev().find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) });
-    let last = last.ok_or_else(|| io::Error::other("no processor to run on"))?;
+    let last = last.ok_or_else(|| io::Error::other("there is no processor to run on"))?;
     // SAFETY: `last` is below CPU_SETSIZE. The kernel reads `size` bytes, which is the size of `set`.
     let bound = unsafe {
         libc::CPU_ZERO(&mut set);
@@ -72,7 +72,7 @@ mod tests {
             Ok(())
         })
         .join()
-        .expect("the thread asserts nothing that fails")
+        .expect("the thread does not panic")
     }
 
     #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures the search for the first of many overlapping rules that matches a packet (`ternary`), with ten to a hundred
-//! thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. They
+//! thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. The rules
 //! resemble the rules of access lists, firewalls and packet filter chains. The crate `classifier` generates the trace.
-//! Its packets match random rules, and often lie at the bounds of these rules.
+//! The packets of the trace match random rules, and often lie at the bounds of these rules.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -50,7 +50,7 @@ impl Own {
         self.0.lookup_batch(keys, &mut found);
         for (key, found) in keys.chunks_exact(KEY_BYTES).zip(&mut found) {
             let single = self.0.lookup(key).unwrap_or(sluice_classifier::NONE);
-            assert_eq!(single, *found, "alone and in a batch: {key:?}");
+            assert_eq!(single, *found, "results alone and in a batch: {key:?}");
             if *found == sluice_classifier::NONE {
                 *found = 0;
             }
@@ -155,7 +155,9 @@ fn agree(
         let first = rules.iter().position(|rule| rule.matches(key));
         let first = first.map_or(0, |number| number as u32 + 1);
         if first != *ours {
-            bail!("{key:?}: ours says {ours}, the rules {first}");
+            bail!(
+                "{key:?}: our classifier returns rule {ours}, but the first match is rule {first}"
+            );
         }
     }
     let Some(acl) = acl else { return Ok(()) };
@@ -165,7 +167,11 @@ fn agree(
         .zip(ours)
         .position(|(acl, ours)| acl != ours);
     match differs {
-        Some(at) => bail!("{:?}: ours says {}, rte_acl does not", trace[at], ours[at]),
+        Some(at) => bail!(
+            "{:?}: our classifier returns rule {}, and rte_acl another rule",
+            trace[at],
+            ours[at]
+        ),
         None => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ fn is_complete(report: &Report, peers: &[&str], missing: &[&str]) {
             .cases
             .iter()
             .any(|case| case.peers.contains_key(*peer));
-        assert!(measured, "{peer} is in no case");
+        assert!(measured, "no case measures {peer}");
     }
     let named: Vec<_> = report.missing.keys().collect();
     assert_eq!(named, missing, "peers that are not installed are named");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a tree. It consists of blocks of whole cache lines in one vector. A block is identified by the number of
-//! its first line. Freed blocks are reused for blocks of the same size class.
+//! Provides the memory of a tree: blocks of whole cache lines in one vector. A block is identified by the number of its
+//! first line. Freed blocks are reused for blocks of the same size class.
 
 /// Number of words in a cache line.
 pub(crate) const LINE: usize = 8;
@@ -30,7 +30,7 @@ impl Arena {
     }
 
     /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, the number of lines
-    /// is exact. Above 64 lines, it is a power of two.
+    /// is exact. Above 64 lines, the number of lines is a power of two.
     fn size(words: usize) -> (usize, usize) {
         let lines = words.div_ceil(LINE).max(1);
         if lines <= 64 {
@@ -79,8 +79,8 @@ impl Arena {
     pub(crate) fn words_mut(&mut self, block: u32, count: usize) -> &mut [u64] {
         let start = block as usize * LINE;
         let lines = self.lines.len() * LINE;
-        // SAFETY: a `Line` is `repr(C)` and holds eight words. Its size equals its alignment, so adjacent lines are
-        // adjacent words. The borrow is that of `self.lines`.
+        // SAFETY: a `Line` is `repr(C)` and holds eight words. The size of a `Line` equals its alignment, so adjacent
+        // lines are adjacent words. The slice borrows `self.lines`.
         let flat = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), lines) };
         &mut flat[start..start + count]
     }

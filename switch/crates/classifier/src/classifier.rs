@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classifier, which is a decision tree and the best search kernel that the processor supports.
+//! Defines the classifier: a decision tree, and the best search kernel that the processor supports.
 
 use std::ops::Range;
 
@@ -45,9 +45,9 @@ impl Classifier {
         }
     }
 
-    /// Adds a rule. Lookups that match it return `value`, which is at most [`MAX_VALUE`] and differs from the values of
-    /// all other rules. Memory grows with the greatest value. If there is a rule with equal fields and equal priority,
-    /// replaces it and returns its value.
+    /// Adds a rule. Lookups that match the rule return `value`, which is at most [`MAX_VALUE`] and differs from the
+    /// values of all other rules. Memory grows with the greatest value. Replaces a rule that has equal fields and equal
+    /// priority, and returns the value of the replaced rule.
     ///
     /// # Panics
     /// Panics if the rule's length is not the key length, or if `value` is too great.
@@ -73,7 +73,7 @@ impl Classifier {
         let lengths = [rule.value.len(), rule.bounds.len()];
         assert_eq!(
             lengths, [self.tree.layout.key_bytes; 2],
-            "a rule has the length of keys"
+            "a rule is as long as a key"
         );
     }
 

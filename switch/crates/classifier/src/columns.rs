@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of rules in leaves. Rules are in groups of [`LANES`] rules, and a group is stored column by column. So one
-//! pass of SIMD comparisons finds the matching rules of a group.
+//! Defines the layout of rules in leaves. Rules are in groups of [`LANES`] rules, and a group is stored column by
+//! column. So one pass of SIMD comparisons finds the matching rules of a group.
 //!
 //! A column covers two bytes of the key and has two rows of [`LANES`] numbers:
 //! - A masked column has a row of values and a row of masks.
@@ -22,7 +22,7 @@ pub(crate) const ROW: usize = LANES / 4;
 /// Masked column, which compares two bytes under a mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Masked {
-    /// Offset of the two bytes in the key. They are read as a little-endian number.
+    /// Offset in the key of two bytes that are read as a little-endian number.
     pub(crate) at: u16,
     /// Mask of the bits that belong to this column, and not to another column or to a range field.
     own: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Masked {
 /// Range column, which has one or two bytes of a range field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Offset of two bytes in the key. They are read as a big-endian number, which is shifted right and masked.
+    /// Offset in the key of two bytes that are read as a big-endian number, which is shifted right and masked.
     at: u16,
     shift: u8,
     mask: u16,
@@ -46,7 +46,7 @@ pub(crate) struct Columns {
     pub(crate) masked: Vec<Masked>,
     /// Range fields of at most two bytes.
     pub(crate) short: Vec<Part>,
-    /// Longer range fields. Each has its columns, with that of the last bytes first.
+    /// Longer range fields, each with its columns. The column of a field's last bytes comes first.
     pub(crate) long: Vec<Vec<Part>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs.
+//! Defines cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs.
 
 use crate::last_word::copies_of;
 use crate::layout::Layout;
@@ -21,7 +21,7 @@ pub(crate) const THRESHOLDS: usize = 7;
 /// The method by which a node selects the child for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Selects bits of the eight bytes at `offset`. They form the child's index.
+    /// Selects bits of the eight bytes at `offset`. The selected bits form the child's index.
     Bits {
         /// Offset in the key, in bytes.
         offset: u16,

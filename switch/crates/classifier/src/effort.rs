@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The effort of a lookup, for measurements.
+//! Counts the effort of a lookup, for measurements.
 
 /// Effort of a lookup, as counts that do not depend on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

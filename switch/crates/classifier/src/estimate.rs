@@ -2,9 +2,9 @@
 //! Selects the cut of a node by an estimate of the lookup time below the node.
 //!
 //! The estimate assumes that packets hit all rules equally often. Bits are selected greedily: each step adds the bit
-//! with the lowest estimate. The best of all steps is kept, so a choice is found even if it pays only after three bits.
-//! Many rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the rest.
-//! So the selection is tried with several limits on the share of rules that may wildcard a bit.
+//! with the lowest estimate. The best of all steps is kept, so a choice is found even if only three bits together pay
+//! off. Many rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the
+//! rest. So the selection is tried with several limits on the share of rules that may wildcard a bit.
 
 use crate::columns::LANES;
 use crate::cut::{Cut, THRESHOLDS, spare};
@@ -16,14 +16,14 @@ const SAMPLE: usize = 512;
 /// Maximum number of bits that one node selects.
 const MOST_BITS: usize = 9;
 
-/// Number of candidate bits of a window. They are the bits that divide the rules best.
+/// Number of candidate bits of a window. The candidates are the bits that divide the rules best.
 const CANDIDATES: usize = 14;
 
 /// Penalty for one more copy of each rule, in the unit of [`Costs`]. Copies take memory, and so cause cache misses.
 const COPY: f32 = 10.0;
 
-/// Number of units that a rule counts when it moves to the rest. Each copy of the rule counts this number, shifted
-/// right by the number of bits that the rule wildcards.
+/// Weight of a rule that moves to the rest. Each copy of the rule has this weight, shifted right by the number of bits
+/// that the rule wildcards. So all copies of a rule together have the weight of one rule.
 const QUARTERS: u32 = 4;
 
 /// Number of rules from which on windows overlap and all limits are tried.
@@ -70,8 +70,8 @@ impl Costs {
             .unwrap_or_else(|| cost(sampled as f32 * self.scale))
     }
 
-    /// Returns the cost of a rest. It is lower than the cost of a tree, because a lookup skips the rest if the match
-    /// found so far ranks before all rules of the rest.
+    /// Returns the cost of a rest. A rest costs less than a tree, because some lookups skip the rest: their match so
+    /// far ranks before all rules of the rest.
     fn rest(&self, sampled: u32) -> f32 {
         if sampled == 0 {
             0.0
@@ -108,8 +108,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // With overlapping windows, more pairs of adjacent bits are in one window. This does not pay for few rules or for
-    // long keys.
+    // With overlapping windows, more pairs of adjacent bits are in one window. Overlapping does not pay for few rules
+    // or for long keys.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -124,7 +124,7 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     best.1
 }
 
-/// State of the greedy selection. It has the rules of the sample in their children, while bits are added.
+/// State of the greedy selection. Records the children to which each rule of the sample belongs while bits are added.
 struct Greedy<'a> {
     /// For each rule, its value and mask in the window.
     window: &'a [(u64, u64)],
@@ -240,7 +240,7 @@ impl Sample<'_> {
             .collect();
         at.dedup();
         at.resize(THRESHOLDS, u32::MAX);
-        let at: [u32; THRESHOLDS] = at.try_into().expect("seven thresholds");
+        let at: [u32; THRESHOLDS] = at.try_into().expect("there are seven thresholds");
         let child = |number: u32| at.iter().filter(|at| number > **at).count();
         let (mut sizes, mut rest) = ([0u32; THRESHOLDS + 1], 0);
         for ((low, high), spare) in ranges.into_iter().zip(&self.spare) {
@@ -346,8 +346,8 @@ impl Greedy<'_> {
     }
 }
 
-/// Returns a measure of how evenly a bit divides the rules. It is the number of rules that require 0 or the number of
-/// rules that require 1, whichever is smaller.
+/// Returns a measure of how evenly a bit divides the rules: the number of rules that require 0, or the number of rules
+/// that require 1, whichever is smaller.
 fn divides(window: &[(u64, u64)], bit: u32) -> usize {
     let (mut zeros, mut ones) = (0, 0);
     for (value, mask) in window {

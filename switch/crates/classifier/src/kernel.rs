@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Search kernels. A kernel compares a key with a group of rules, gathers bits, and counts thresholds. Every kernel
-//! returns the same results as [`Portable`].
+//! Implements search kernels. A kernel compares a key with a group of rules, gathers bits, and counts thresholds. Every
+//! kernel returns the same results as [`Portable`].
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -12,8 +12,8 @@ use crate::cut::gather;
 
 /// The operations for which a processor may have special instructions.
 pub(crate) trait Machine: Copy {
-    /// Returns a bit for each lane of a group. It is set if the key matches the lane's rule. Bits of unused lanes are
-    /// arbitrary.
+    /// Returns a bit for each lane of a group. The bit of a lane is set if the key matches the lane's rule. Bits of
+    /// unused lanes are arbitrary.
     ///
     /// # Safety
     /// `group` must point to a group with these columns, and `key` must be a key of the same layout.
@@ -38,7 +38,7 @@ const fn spread(number: u16) -> u64 {
     number as u64 * 0x0001_0001_0001_0001
 }
 
-/// Returns a bit for each lane. It is set if the lane's two numbers fulfil a condition.
+/// Returns a bit for each lane. The bit of a lane is set if the lane's two numbers fulfil a condition.
 fn lanes(first: &[u64; ROW], second: &[u64; ROW], holds: impl Fn(u16, u16) -> bool) -> u32 {
     let number = |row: &[u64; ROW], lane: usize| (row[lane / 4] >> (16 * (lane % 4))) as u16;
     (0..LANES).fold(0, |bits, lane| {
@@ -74,8 +74,8 @@ impl Machine for Portable {
             inside &= lanes(low, span, |low, span| number.wrapping_sub(low) <= span);
         }
         for field in &columns.long {
-            // `above` has the lanes whose bytes compared so far are at least the least number. `below` has those whose
-            // bytes are at most the greatest number.
+            // `above` has the lanes whose bytes compared so far are at least the least number. `below` has the lanes
+            // whose bytes compared so far are at most the greatest number.
             let (mut above, mut below) = (u32::MAX, u32::MAX);
             for part in field {
                 // SAFETY: as above.
@@ -124,7 +124,7 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Returns the differing bits of a masked column. Its two rows begin at `rows`.
+    /// Returns the differing bits of a masked column whose two rows begin at `rows`.
     ///
     /// # Safety
     /// The same as for [`matching`](Machine::matching). `rows` must be the rows of `column`.
@@ -212,7 +212,7 @@ impl Machine for Avx2 {
                 }
                 inside = _mm256_and_si256(inside, _mm256_and_si256(above, below));
             }
-            // `movemask` yields two equal bits for each lane. Only one of them is kept.
+            // `movemask` yields two equal bits for each lane. Only one of the two bits is kept.
             _pext_u32(_mm256_movemask_epi8(inside) as u32, 0x5555_5555)
         }
     }
@@ -289,7 +289,7 @@ mod tests {
                     let mut key = bytes(random, length);
                     key.resize(length.max(8), 0);
                     let key = KeyBytes(key.as_ptr());
-                    // SAFETY: the group has these columns, and the key is one of the same layout.
+                    // SAFETY: the group has these columns, and the key is a key of the same layout.
                     let found = unsafe {
                         let wanted = Portable.matching(columns, group, key);
                         assert_eq!(

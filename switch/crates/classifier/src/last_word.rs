@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last word of a rule's record. It has the priority, a flag for leaves, the number of copies, and the handle.
+//! Packs and unpacks the last word of a rule's record: the priority, a flag for leaves, the number of copies, and the
+//! handle.
 
-/// Flag in the last word of a group of rules in a leaf. It is set if another group follows.
+/// Flag in the last word of a group of rules in a leaf. Set if another group follows.
 pub(crate) const MORE: u64 = 1 << 31;
 
-/// Layout of a rule's last word, from the highest bit: priority (32 bits), [`MORE`] (1 bit), logarithm of the rule's
-/// number of copies (3 bits), handle (28 bits).
+/// Layout of a rule's last word, from the highest bit:
+/// - priority (32 bits)
+/// - [`MORE`] (1 bit)
+/// - logarithm of the rule's number of copies (3 bits)
+/// - handle (28 bits)
 const COPIES_SHIFT: u32 = 28;
 const HANDLE_MASK: u64 = (1 << COPIES_SHIFT) - 1;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of keys and rules. A key has bytes that are matched under a mask, and range fields.
+//! Defines the layout of keys and rules. A key has bytes that are matched under a mask, and range fields.
 //!
 //! While a tree is built, a rule is a *record* of words:
 //! - the values and masks of all bytes,
@@ -28,12 +28,12 @@ pub struct Rule<'a> {
 }
 
 /// Rank of a rule in the order of rules. The rule with the higher priority comes first. Of rules with equal priorities,
-/// the one with the lower sequence number comes first. No two rules of one classifier have equal ranks.
+/// the rule with the lower sequence number comes first. No two rules of one classifier have equal ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precedence {
     /// Priority of the rule; the highest priority wins.
     pub priority: i32,
-    /// Sequence number; of rules with equal priorities, the one with the lowest number wins.
+    /// Sequence number; of rules with equal priorities, the rule with the lowest number wins.
     pub sequence: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Precedence {
 pub(crate) struct RangeField {
     /// Bytes of the field in the key.
     bytes: Range<usize>,
-    /// Offset of eight bytes in the key. They are read as a big-endian number, which is shifted right and masked.
+    /// Offset in the key of eight bytes that are read as a big-endian number, which is shifted right and masked.
     load: usize,
     shift: u32,
     mask: u32,
@@ -101,7 +101,9 @@ impl Layout {
         let mut record = vec![0; self.stride()];
         let mut parts = record.chunks_exact_mut(self.words);
         let mut put = |bytes: &[u8]| {
-            let words = parts.next().expect("a part for each");
+            let words = parts
+                .next()
+                .expect("the record has a part for each byte string");
             let placed = bytes.iter().enumerate();
             placed.for_each(|(at, byte)| put_byte(words, at, *byte));
         };
@@ -117,7 +119,7 @@ impl Layout {
         }
         self.complete(&mut record);
         let priority = precedence.priority as u32 ^ 1 << 31;
-        *record.last_mut().expect("a last word") = u64::from(priority) << 32;
+        *record.last_mut().expect("a record has a last word") = u64::from(priority) << 32;
         record
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leaves in the arena. A leaf has consecutive groups of rules, stored in [`Columns`], with the rules in their order.
-//! The last word of a group's last lane says whether another group follows.
+//! Reads and writes leaves in the arena. A leaf has consecutive groups of rules, stored in [`Columns`], with the rules
+//! in their order. The last word of a group's last lane says whether another group follows.
 
 use crate::arena::Arena;
 use crate::columns::{Columns, LANES};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet classification: finds the first of many overlapping rules that matches a key.
+//! Classifies packets: finds the first of many overlapping rules that matches a key.
 //!
-//! For each bit of the key, a rule has a value or "any". For some fields it has a range instead. Each rule has a
+//! For each bit of the key, a rule has a value or "any". For some fields, a rule has a range instead. Each rule has a
 //! [`Precedence`]: the highest priority wins, and of equal priorities the lowest sequence number. Rules are added and
 //! removed one by one. The lookup time of [`Classifier`] hardly depends on the number of rules, as long as rules differ
 //! in their bits. A lookup never scans all rules.
@@ -12,16 +12,17 @@
 //! the rest if the match found so far ranks before all rules of the rest. So the trees partition the rules
 //! automatically, as CutSplit (Li et al., INFOCOM 2018) and related work do by hand. Unlike in HiCuts, the number of
 //! copies of a rule is bounded (8). Leaves hold their rules in order and column by column, so that SIMD instructions
-//! compare sixteen rules in one pass. The cut of each node is selected by an estimate of the lookup time. This suits
-//! access lists, policies over ranges and tables with a few exact fields.
+//! compare sixteen rules in one pass. The cut of each node is selected by an estimate of the lookup time. This
+//! structure suits access lists, policies over ranges and tables with a few exact fields.
 //!
 //! **Changes.** A rule is added to the leaves to which it belongs. A leaf that grows too long becomes a node. When a
 //! subtree has had as many changes as it had rules when it was built, it is rebuilt. A small subtree is rebuilt
 //! immediately. A large one is rebuilt incrementally beside the old one, a part with each change. So a change costs an
 //! amortised O(log n) of building, n changes never cost O(n²), and no single change waits for a whole rebuild.
 //!
-//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not panic on any key. They do not
-//! allocate for keys of the right length. The crate depends only on `random`, for [`sample`], and can be used alone:
+//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not panic on any key. These functions do
+//! not allocate memory for keys of the right length. The crate depends only on `random`, for [`sample`], and can be
+//! used alone:
 //!
 //! ```
 //! use sluice_classifier::{Classifier, Precedence, Rule, NONE};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes in the arena, and references to nodes and leaves. A node has these words:
+//! Reads and writes nodes in the arena, and defines references to nodes and leaves. A node has these words:
 //!
 //! | word | content |
 //! |---|---|
@@ -12,8 +12,8 @@
 use crate::arena::Arena;
 use crate::cut::{Cut, THRESHOLDS};
 
-/// Reference to a node, to a leaf or to nothing. It is the block number, shifted left by one. The lowest bit is set for
-/// a leaf.
+/// Reference to a node, to a leaf or to nothing: the block number, shifted left by one. The lowest bit is set for a
+/// leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ref(pub(crate) u32);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Incremental rebuild of large trees, without a pause. The new tree is built beside the old one, one piece with each
-//! change of the rules. Changes of the old tree are queued, and are applied to the new tree when it is built. When the
-//! queue is empty, the new tree replaces the old one.
+//! Rebuilds large trees incrementally, so that no change waits for a whole rebuild. The new tree is built beside the
+//! old one, one piece with each change of the rules. Changes of the old tree are queued, and are applied to the new
+//! tree when it is built. When the queue is empty, the new tree replaces the old one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const CHANGE: usize = 16;
 const RUN: usize = 256;
 const RUN_SORTED: usize = 16;
 
-/// Number of queued changes up to which all of them are applied at once, so that the rebuild ends.
+/// Maximum number of queued changes that are applied at once, which ends the rebuild.
 const LAST: usize = 8;
 
 impl Tree {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of an incremental rebuild of a large tree. The module [`renew`](crate::renew) performs the steps.
+//! Holds the state of an incremental rebuild of a large tree. The module [`renew`](crate::renew) performs the steps.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ pub(crate) enum Change {
     Remove(Vec<u64>),
 }
 
-/// Incremental merge sort of rules. It sorts runs of rules, and then merges all runs.
+/// Incremental merge sort of rules. Runs of rules are sorted first, and then all runs are merged.
 #[derive(Debug)]
 pub(crate) struct Sorting {
     pub(crate) records: Vec<u64>,
@@ -58,11 +58,11 @@ pub(crate) struct Renewal {
     pub(crate) of: Ref,
     pub(crate) level: usize,
     pub(crate) root: Ref,
-    /// The sort, while it is in progress. It ends before the first task exists.
+    /// The sort, while it is in progress. The sort ends before the first task exists.
     pub(crate) sorting: Option<Sorting>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) changes: VecDeque<Change>,
-    /// Copy of the tree's `sequences` as of the last change that was applied to the new tree. It is needed because a
-    /// handle may have been reused for another rule since then.
+    /// Copy of the tree's `sequences` as of the last change that was applied to the new tree. The rebuild needs this
+    /// copy, because a handle may have been reused for another rule since then.
     pub(crate) sequences: Vec<u64>,
 }

@@ -39,7 +39,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// Returns whether the rule matches a key. This is the reference for the classifier.
+    /// Returns whether the rule matches a key. Tests compare the classifier with this function.
     pub fn matches(&self, key: &[u8; KEY_BYTES]) -> bool {
         let address =
             |at: usize| u32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
@@ -53,8 +53,8 @@ impl FiveTuple {
             && self.protocol.is_none_or(|protocol| protocol == key[12])
     }
 
-    /// Returns the value and the bounds of a [`crate::Rule`]. The value has the values and the lowest ports, the bounds
-    /// have the masks and the highest ports.
+    /// Returns the value and the bounds of a [`crate::Rule`]. The value consists of the address values and the lowest
+    /// ports. The bounds consist of the masks and the highest ports.
     pub fn parts(&self) -> ([u8; KEY_BYTES], [u8; KEY_BYTES]) {
         let (from, to) = (&self.source_ports, &self.destination_ports);
         let protocol = self.protocol.unwrap_or(0);
@@ -134,7 +134,7 @@ impl Random {
     }
 }
 
-/// Pool of prefixes, which are those of sites, subnets and hosts.
+/// Pool of the prefixes of sites, subnets and hosts.
 struct Addresses {
     sites: Vec<u32>,
     /// Weights of the prefix lengths 0, 8 to 16, 17 to 23, 24, 25 to 31, and 32.
@@ -169,8 +169,8 @@ const WELL_KNOWN: [u16; 16] = [
     80, 443, 53, 25, 22, 21, 23, 110, 123, 135, 139, 143, 161, 389, 445, 1521,
 ];
 
-/// Returns a random range of ports. The weights are those of any port, one port, the ephemeral ports, the reserved
-/// ports, and another range.
+/// Returns a random range of ports. The weights are for any port, one port, the ephemeral ports, the reserved ports,
+/// and another range.
 fn ports(random: &mut Random, weights: &[u32; 5]) -> RangeInclusive<u16> {
     match random.weighted(weights) {
         0 => 0..=u16::MAX,
@@ -269,8 +269,8 @@ pub fn key(source: u32, destination: u32, from: u16, to: u16, protocol: u8) -> [
     key
 }
 
-/// Returns random keys of packets. Nine of ten keys match a rule that is drawn uniformly. The others mix the addresses
-/// of two rules.
+/// Returns random keys of packets. Nine of ten keys match a rule that is drawn uniformly. The other keys mix the
+/// addresses of two rules.
 pub fn trace(rules: &[FiveTuple], count: usize, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     let random = &mut Random::new(seed);
     (0..count)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The decision tree. Adds and removes rules, and builds subtrees.
+//! Implements the decision tree: adds and removes rules, and builds subtrees.
 
 use crate::arena::Arena;
 use crate::columns::LANES;
@@ -11,7 +11,7 @@ use crate::leaf::Leaf;
 use crate::node::{Node, Ref, new_node};
 use crate::renewal::{AT_ONCE, Change, Renewal, SortKey};
 
-/// Maximum number of nodes on a path from the root. After these, all remaining rules are in one leaf.
+/// Maximum number of nodes on a path from the root. At the end of such a path, all remaining rules are in one leaf.
 pub(crate) const MOST_LEVELS: usize = 40;
 
 /// A decision tree.
@@ -301,7 +301,8 @@ impl Tree {
         collected.records
     }
 
-    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`, which copied rules.
+    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`, because these cuts may
+    /// have copied rules.
     fn collect_below(&self, at: Ref, path: &mut Vec<Cut>, collected: &mut Collected) {
         if at.is_none() {
             return;
@@ -424,8 +425,8 @@ impl Tree {
     }
 }
 
-/// Returns whether a leaf of `count` rules should be tried as a node. This is so when the leaf first needs one group
-/// more than 1, 2, 4, 8, ... groups.
+/// Returns whether the tree tries to replace a leaf of `count` rules by a node: when the leaf grows beyond 1, 2, 4, 8,
+/// ... groups.
 fn splits(count: usize) -> bool {
     count % LANES == 1 && count > 1 && (count / LANES).is_power_of_two()
 }

@@ -49,7 +49,7 @@ impl Scan {
     }
 }
 
-/// Layouts of keys. Each has the number of bytes and the range fields, as first byte and end.
+/// Layouts of keys: for each layout, the number of bytes, and the first byte and the end of each range field.
 const LAYOUTS: [(usize, &[(usize, usize)]); 13] = [
     (1, &[]),
     (2, &[(0, 2)]),
@@ -177,7 +177,7 @@ fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u
         } else {
             let rule = draw_rule(random, bytes, ranges);
             let priority = random.below(priorities) as i32 - priorities as i32 / 2;
-            let value = free.pop().expect("as many as steps");
+            let value = free.pop().expect("there are as many values as steps");
             // Sequence numbers come in any order, because a rollback may restore an old number.
             let precedence = Precedence {
                 priority,
@@ -340,7 +340,7 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
         } else {
             let (priority, sequence) = (random.below(3) as i32, random.number());
             let precedence = Precedence { priority, sequence };
-            let value = free.pop().expect("a value for each rule");
+            let value = free.pop().expect("there is a value for each rule");
             assert_eq!(list.insert(rule, precedence, value), None);
             known[index] = Some((precedence, value));
         }

@@ -216,8 +216,8 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
     Ok((port, memory.handle))
 }
 
-/// Prefixes of port names that are not the name of an interface. They contain a colon, which no interface name can
-/// contain.
+/// Prefixes of port names that are not the name of an interface. The colon prevents collisions, because no interface
+/// name can contain a colon.
 const REPLAY: &str = "replay:";
 const DISCARD: &str = "discard:";
 

@@ -174,7 +174,7 @@ fn follow_qdisc(port: PortId, name: &str, attachment: &mut Attachment) {
             tracing::info!(port, name, qdisc, "the interface's qdisc changed");
         }
         Err(error) => {
-            tracing::warn!(port, name, %error, "the interface's qdisc is not followed");
+            tracing::warn!(port, name, %error, "the port keeps its send path, although the interface's qdisc changed");
         }
     }
 }

@@ -44,11 +44,11 @@ counters! {
     no_such_port,
     /// Packets sent to the control plane.
     packet_in,
-    /// Packets to the control plane that were dropped, because it did not accept them or was too slow.
+    /// Packets to the control plane that were dropped, because the control plane did not accept them or was too slow.
     packet_in_dropped,
     /// Packets from the control plane.
     packet_out,
-    /// Packets from the control plane that were dropped because the queue was full.
+    /// Packets from the control plane that were dropped because their queue was full.
     packet_out_dropped,
     /// Digests that were dropped because the control plane did not accept them.
     digest_dropped,

@@ -111,8 +111,8 @@ pub struct PortInfo {
     pub name: String,
     /// Whether the port's link is up.
     pub up: bool,
-    /// Kind of the interface's qdisc, if frames pass through it. `None` if frames bypass the qdisc, because it is the
-    /// kernel's default one.
+    /// Kind of the interface's qdisc, if frames pass through it. `None` if frames bypass the qdisc, as they do for the
+    /// kernel's default qdisc.
     pub qdisc: Option<String>,
     /// Counters of the port.
     pub statistics: PortStatistics,
@@ -465,8 +465,8 @@ impl Device {
     }
 
     /// Returns the trace that this packet would have if it arrived on this port now. The packet is not sent and changes
-    /// no state: no counter counts it, meters are green for it, and its writes to registers are discarded. The first
-    /// worker runs the packet between two batches, in the interpreter.
+    /// no state: counters do not count the packet, meters return green, and writes to registers are discarded. The
+    /// first worker runs the packet between two batches, in the interpreter.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].
@@ -513,7 +513,7 @@ impl Device {
         }
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a worker had died");
+                tracing::error!("a worker had panicked");
             }
         }
         self.sweeper.watch(None);

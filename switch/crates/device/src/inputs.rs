@@ -51,7 +51,7 @@ impl Inputs {
         if let Some(fd) = receiver.readiness()
             && let Err(error) = self.poller.add(fd, index as u64)
         {
-            tracing::error!(port, %error, "the port cannot be waited for");
+            tracing::error!(port, %error, "the port receives nothing, because its receiver cannot be polled");
             return;
         }
         if index == self.inputs.len() {
@@ -74,8 +74,8 @@ impl Inputs {
         self.poller.add_writable(port, ROOM)
     }
 
-    /// Waits for packets or commands, at most for `time`. Returns true if there are commands. The caller has just polled
-    /// all receivers and found no packet.
+    /// Waits for packets or commands, at most for `time`. Returns true if there are commands. Precondition: the caller
+    /// has just polled all receivers and found no packet.
     pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let mut commands = false;
         let mut ended = Vec::new();
@@ -111,7 +111,7 @@ impl Inputs {
         if let Some(fd) = input.receiver.readiness()
             && let Err(error) = self.poller.remove(fd)
         {
-            tracing::error!(port = input.port, %error, "a port that left is still waited for");
+            tracing::error!(port = input.port, %error, "the receiver of a removed port is still polled");
         }
     }
 }
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether no receiver is ready. A command may be pending; it would end each wait at once.
+    /// Returns whether no receiver is ready. A pending command would end each wait at once.
     fn quiet(inputs: &mut Inputs) -> bool {
         let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
         events.filter(|event| event.token != COMMANDS).count() == 0

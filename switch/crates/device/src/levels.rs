@@ -2,8 +2,8 @@
 //! Tracks fill levels, depths and rates of a port's queues. All workers share these values, but each worker keeps its
 //! own packets.
 //!
-//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate limit the sum over all
-//! workers. The order of packets and of priorities holds only among the packets of one worker.
+//! The rules are the same as in BMv2's `QueueingLogicPriRL`. With several workers, depth and rate limit the sum over
+//! all workers. The order of packets and of priorities holds only among the packets of one worker.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -80,8 +80,8 @@ impl Level {
         }
     }
 
-    /// Returns the departure time of an arriving packet. The queue's rate sets the minimum distance to the previous
-    /// packet's departure time.
+    /// Returns the departure time of an arriving packet. The queue's rate determines the minimum distance from the
+    /// previous packet's departure time.
     fn stamp(&self, now_ns: u64) -> u64 {
         let rate = self.rate.load(Relaxed);
         let interval = 1_000_000_000u64.checked_div(rate).unwrap_or(0);
@@ -189,7 +189,7 @@ mod tests {
             level.admit(start, false),
             waits(1, start + 20 * MILLISECOND)
         );
-        // Waiting packets keep their departure times. The next packet's time follows from the last of these.
+        // Waiting packets keep their departure times. The next packet's time follows from the last of these times.
         level.set(QueueSetting {
             depth: 64,
             rate: 1_000,

@@ -9,8 +9,8 @@
 //!
 //! Workers are threads. Each worker owns the halves of its ports and a [`sluice_engine::TrafficManager`]. An idle
 //! worker waits in epoll. Programs are swapped, and ports added and removed, between two batches of each worker. The
-//! caller of such a change waits until all workers have made it. Depends on engine, ports, tables and program, but
-//! neither on P4Runtime nor on async code.
+//! caller of such a change waits until all workers have made the change. Depends on engine, ports, tables and program,
+//! but neither on P4Runtime nor on async code.
 //!
 //! While a port accepts no more frames, packets wait between ingress and egress in queues like BMv2's (`port_queues`,
 //! `levels`). If no port is congested, a worker does not check the queues.
@@ -51,7 +51,8 @@ use sluice_tables::Entry;
 /// Receives notifications of the switch for the control plane. Methods run on workers and housekeeping threads, so they
 /// must not block.
 pub trait Handler: Send + Sync {
-    /// Receives a packet that was sent to the CPU port. Returns true if it is accepted, false if it must be dropped.
+    /// Receives a packet that was sent to the CPU port. Returns true if the packet is accepted, false if the packet
+    /// must be dropped.
     fn packet_in(&self, packet: &[u8]) -> bool;
 
     /// Receives a digest that the program sent. Each field in `fields` is big-endian and padded to whole bytes. Returns

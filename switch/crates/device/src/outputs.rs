@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the destinations of a worker's packets: the ports' sending halves with their queues, and the control plane.
 //!
-//! Invariant: a port is *congested* while it accepts no more frames, while packets wait in its queues, or while a queue
-//! of the port has a rate or a depth of 0. Only congested ports are checked for each packet and after each batch.
+//! Invariant: a port is *congested* while one of these conditions holds: the port accepts no more frames, packets wait
+//! in its queues, or a queue of the port has a rate or a depth of 0. Only congested ports are checked for each packet
+//! and after each batch.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ pub(crate) fn go_first(nice: i32) {
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
         let thread = thread::current();
         let worker = thread.name().unwrap_or_default();
-        tracing::warn!(worker, nice, %error, "a worker keeps the priority of other threads");
+        tracing::warn!(worker, nice, %error, "the priority of a worker cannot be raised");
     }
 }
 

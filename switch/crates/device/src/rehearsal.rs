@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs one packet through the program with the current tables, without side effects and without sending the packet.
 //!
-//! The interpreter runs the packet and records a trace. The caller creates the rehearsal. A worker runs it, because the
-//! worker already has a reader of the tables.
+//! The interpreter runs the packet and records a trace. The caller creates the rehearsal. A worker runs the rehearsal,
+//! because the worker already has a reader of the tables.
 
 use std::sync::Arc;
 

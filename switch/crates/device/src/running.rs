@@ -43,14 +43,14 @@ pub(crate) struct Running {
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures packets. Its kind is that of the engine for other packets.
+/// An engine that measures packets, of the same kind as the engine for other packets.
 enum Clock {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// An engine that measures, and the selection of its packets. The engine is kept after profiling, because its counters
-/// are still needed.
+/// An engine that measures packets, and the selection of these packets. The engine is kept after profiling, because its
+/// counters are still needed.
 struct Measured {
     clock: Clock,
     /// `None` while no packets are measured.
@@ -171,7 +171,7 @@ impl Engines {
             Some(code) => {
                 let native = Native::new(Arc::clone(code), config.clone());
                 let lanes = Lanes::new(code, &config, Lanes::FAR).unwrap_or_else(|error| {
-                    tracing::error!(%error, "no lanes: packets run one after the other");
+                    tracing::error!(%error, "there are no lanes, so packets are processed one after the other");
                     None
                 });
                 Plain::Native(TrafficManager::new(native), lanes.map(Box::new))
@@ -204,7 +204,10 @@ fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
     let (milliseconds, bytes) = (report.time.as_secs_f64() * 1e3, report.code_bytes);
     tracing::info!(milliseconds, bytes, "program compiled");
     for construct in &report.not_compiled {
-        tracing::error!(construct, "no machine code: please report this");
+        tracing::error!(
+            construct,
+            "a construct has no machine code and runs slower: please report it"
+        );
     }
     Some(code)
 }
@@ -350,7 +353,7 @@ struct Batch<'a> {
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// The worker's watchers. They are dropped with the batch, so that a removed watcher is freed.
+    /// The worker's watchers. The copy is dropped with the batch, so that a removed watcher is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,

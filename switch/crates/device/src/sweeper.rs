@@ -66,7 +66,7 @@ impl Drop for Sweeper {
         state.lock().stop = true;
         changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, this was already reported.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }

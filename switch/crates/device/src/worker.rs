@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a worker: one thread that receives packets, runs the program on them and sends the results.
 //!
-//! The loop takes batches from the receivers in turn, and waits only if no receiver has packets. Between batches it
-//! executes commands, such as a new program, or a port that is added or removed.
+//! The loop takes batches from the receivers in turn, and waits only if no receiver has packets. Between batches, the
+//! loop executes commands, such as the load of a program, or the addition or removal of a port.
 
 use std::io;
 use std::sync::Arc;

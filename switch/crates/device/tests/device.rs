@@ -64,7 +64,10 @@ fn frame(kind: u16) -> Vec<u8> {
 fn wait_until(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < deadline, "it did not come to pass");
+        assert!(
+            Instant::now() < deadline,
+            "the condition did not become true"
+        );
         thread::yield_now();
     }
 }
@@ -387,7 +390,7 @@ fn profile(engine: EngineKind) {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 input.send(&frame(0x1111));
-                output.receive(DEADLINE).expect("it is forwarded");
+                output.receive(DEADLINE).expect("the frame is forwarded");
             }
         });
         let mut report = device.profile(every, Duration::from_millis(10)).unwrap();

@@ -85,7 +85,9 @@ fn lines(traces: &mpsc::Receiver<Arc<PacketTrace>>) -> Vec<String> {
     let trace = traces.recv_timeout(DEADLINE).expect("a packet is traced");
     let without_stamp = |line: String| {
         let mut words = line.splitn(3, ' ').skip(2);
-        let rest = words.next().expect("number, time, and the rest");
+        let rest = words
+            .next()
+            .expect("a line has a number, a time and more text");
         rest.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     trace.text().map(without_stamp).collect()
@@ -139,7 +141,7 @@ fn parser_table_register_and_fate_have_a_line_each() {
     );
     assert!(
         wires[1].receive(DEADLINE).is_some(),
-        "it left as if nobody watched"
+        "the packet left as without a trace"
     );
 }
 
@@ -269,13 +271,13 @@ fn who_reads_slowly_loses_traces_and_nobody_loses_packets() {
     assert_eq!(
         traces.recv_timeout(DEADLINE).unwrap().number,
         1,
-        "only this one was recorded"
+        "only this packet was recorded"
     );
     drop(handle);
     assert!(wires[1].receive(DEADLINE).is_some());
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
-    assert!(traces.try_recv().is_err(), "nobody watches any more");
+    assert!(traces.try_recv().is_err(), "the trace has ended");
 }
 
 #[test]
@@ -300,7 +302,7 @@ fn a_rehearsal_takes_the_way_of_a_packet_and_counts_nothing() {
     tx.commit();
     let words = |trace: &PacketTrace| trace.lines.clone();
     let rehearsed = device.rehearse(0, vec![3, 0xa, 0]).unwrap();
-    assert_eq!(rehearsed.number, 0, "it is no packet of the switch");
+    assert_eq!(rehearsed.number, 0, "a rehearsed packet has no number");
     let (taker, traces) = taker();
     let _handle = device.trace(Filter::default(), Some(1), taker);
     assert!(wires[0].send(&[3, 0xa, 0]));
@@ -309,8 +311,8 @@ fn a_rehearsal_takes_the_way_of_a_packet_and_counts_nothing() {
     assert_eq!(
         device.engine_counters()["received"],
         1,
-        "the real one alone"
+        "only the real packet is counted"
     );
     device.load(None);
-    assert!(device.rehearse(0, vec![3]).is_err(), "no program");
+    assert!(device.rehearse(0, vec![3]).is_err(), "there is no program");
 }

@@ -76,7 +76,7 @@ impl Admin {
             (Direction::In, None, Some(spi)) => self
                 .engine
                 .ask(|answer| Command::RemoveInbound(which.vrf, spi, answer)),
-            _ => return Err("an outbound SA is named by sa, an inbound one by spi and vrf".into()),
+            _ => return Err("give sa for an outbound SA, or spi and vrf for an inbound SA".into()),
         };
         // Order: the SA is dropped here, because the engine's thread must not spend time on it.
         match removed.ok_or(ENDED)? {
@@ -89,9 +89,9 @@ impl Admin {
     }
 
     fn answer(&self, line: &[u8]) -> Value {
-        // The parser's error may quote the line and its keys. So it is sent to the client, but never logged.
+        // The parser's error may quote the line and its keys. So the error is sent to the client, but never logged.
         let done = match serde_json::from_slice(line) {
-            Err(error) => Err(format!("not a request: {error}")),
+            Err(error) => Err(format!("the line is not a request: {error}")),
             Ok(Request::Add(spec)) => self.add(*spec),
             Ok(Request::Delete(which)) => self.delete(&which),
             Ok(Request::Status {}) => match self.engine.ask(Command::Status) {
@@ -134,7 +134,7 @@ fn accept(listener: &UnixListener, admin: &Arc<Admin>) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "accepting a connection of `ctl`");
+                tracing::warn!(%error, "a connection of `ctl` cannot be accepted");
                 // Accepting fails for example if there are no free descriptors. Pause before the next attempt.
                 thread::sleep(Duration::from_millis(100));
                 continue;

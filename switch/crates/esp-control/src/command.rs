@@ -73,9 +73,9 @@ pub struct Commands(Receiver<Command>);
 
 /// Creates sender and receiver of commands. `wake` interrupts the wait of the engine's thread.
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
-    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists, and their
-    // clients would wait forever. An unbounded channel drops these commands together with its receiver. Each client
-    // thread has at most one command in the channel, so the channel stays small.
+    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists. The clients
+    // of these commands would wait forever. An unbounded channel drops the commands together with its receiver. Each
+    // client thread has at most one command in the channel, so the channel stays small.
     let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))
@@ -133,7 +133,7 @@ impl Commands {
     }
 }
 
-/// Runs one command. Returns false if the thread must end. The answer is dropped if its client is gone.
+/// Runs one command. Returns false if the thread must end. If the client is gone, the answer is dropped.
 fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> Frames) -> bool {
     match command {
         Command::Add(sa, answer) => drop(answer.send(engine.add(sa))),
@@ -179,7 +179,7 @@ mod tests {
         drop(commands);
         thread::spawn(move || ended.send(asking.join()));
         let answer = end.recv_timeout(Duration::from_secs(20));
-        assert!(matches!(answer, Ok(Ok(None))), "it waits for ever");
+        assert!(matches!(answer, Ok(Ok(None))), "the command waits for ever");
         assert!(handle.ask(Command::Tick).is_none());
     }
 }

@@ -97,7 +97,7 @@ impl Connection {
     fn open(socket: &Path) -> anyhow::Result<Self> {
         let path = socket.display();
         let stream = UnixStream::connect(socket).with_context(|| {
-            format!("{path}: no engine answers (is it running, may you ask it?)")
+            format!("{path}: cannot connect to the engine; check that it runs, and that you may open its socket")
         })?;
         Ok(Self {
             stream: BufReader::new(stream),
@@ -105,14 +105,16 @@ impl Connection {
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
-        // Allocates the full size at once, because the line contains keys: a growing vector would leave copies of them.
+        // Allocates the full size at once, because the line contains keys: a growing vector would leave copies of the
+        // keys.
         let mut line = Zeroizing::new(Vec::with_capacity(MAX_REQUEST));
         serde_json::to_writer(&mut *line, request)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line)?;
         let mut answer = String::new();
         self.stream.read_line(&mut answer)?;
-        let answer: Value = serde_json::from_str(&answer).context("the engine's answer")?;
+        let answer: Value =
+            serde_json::from_str(&answer).context("the engine's answer is not JSON")?;
         match answer.get("error").and_then(Value::as_str) {
             Some(error) => bail!("{error}"),
             None => Ok(answer),
@@ -145,12 +147,12 @@ fn show(out: &mut impl Write, status: &Value) -> io::Result<()> {
         )?;
         show_drops(out, &sa["counters"])?;
     }
-    writeln!(out, "packets that met no SA")?;
+    writeln!(out, "packets without an SA")?;
     show_drops(out, &status["others"])?;
     let port = &status["port"];
     writeln!(
         out,
-        "port: {} received, {} of them lost; {} sent, {} not sent",
+        "port: {} frames received, {} lost before the engine; {} frames sent, {} lost on the way to the switch",
         port["received"], port["receive_dropped"], port["sent"], port["send_dropped"]
     )
 }

@@ -29,7 +29,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     let file = fs::File::open(path).with_context(name)?;
     let metadata = file.metadata().with_context(name)?;
     if !metadata.is_file() {
-        bail!("{}: not a regular file", path.display());
+        bail!("{}: this is not a regular file", path.display());
     }
     let text = read_all(file, metadata.len()).with_context(name)?;
     let (mut specs, directory) = (parse(&text).with_context(name)?, path.parent());
@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
         .any(|spec| spec.key.is_some() || spec.integrity_key.is_some());
     if inline && metadata.mode() & 0o077 != 0 {
         bail!(
-            "{}: it has keys in it, and others can read it: chmod 600",
+            "{}: the file contains keys, and other users can access it: run chmod 600",
             path.display()
         );
     }
@@ -49,7 +49,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
 /// Reads into a buffer that is allocated at full size at once, because a growing buffer would leave copies of keys.
 fn read_all(mut from: impl Read, length: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     if length > MAX_FILE {
-        bail!("larger than {MAX_FILE} bytes");
+        bail!("the file is larger than {MAX_FILE} bytes");
     }
     let mut buffer = Zeroizing::new(vec![0; length as usize + 1]);
     let mut filled = 0;
@@ -59,7 +59,7 @@ fn read_all(mut from: impl Read, length: u64) -> anyhow::Result<Zeroizing<Vec<u8
             count => filled += count,
         }
         if filled == buffer.len() {
-            bail!("larger than {length} bytes");
+            bail!("the input is larger than {length} bytes");
         }
     }
     buffer.truncate(filled);

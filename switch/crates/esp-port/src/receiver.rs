@@ -31,8 +31,8 @@ pub struct EngineReceiver {
     counters: Arc<PortCounters>,
 }
 
-/// An engine and its commands. The two are dropped together, so that clients waiting for an answer notice that the
-/// engine has ended.
+/// An engine and its commands. Engine and commands are dropped together, so that clients waiting for an answer notice
+/// that the engine has ended.
 struct Running {
     engine: Engine,
     commands: Commands,
@@ -184,7 +184,7 @@ mod tests {
         to_engine.push(b"before");
         to_engine.flush();
         assert_eq!(port.receiver.guarded(|_| panic!("a test")), 0);
-        let mut deliver = |_: PortId, _: Frame<'_, '_>| panic!("nothing comes of it");
+        let mut deliver = |_: PortId, _: Frame<'_, '_>| panic!("no frame is delivered");
         assert_eq!(port.receiver.receive(64, &mut deliver), 0);
         assert!(port.engine.ask(Command::Status).is_none());
         to_engine.push(b"after");

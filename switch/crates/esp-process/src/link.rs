@@ -43,9 +43,12 @@ impl Link {
         }
         match self.interface.check() {
             Ok(Checked::Intact) => {}
-            Ok(_) => tracing::warn!(interface, "closed to the host again"),
+            Ok(_) => tracing::warn!(
+                interface,
+                "the interface was open to the host: closed again"
+            ),
             Err(error) => {
-                tracing::error!(interface, %error, "set down: it cannot be closed to the host")
+                tracing::error!(interface, %error, "the interface cannot be closed to the host and is down")
             }
         }
         let is_up = interface::is_running(interface);
@@ -56,7 +59,7 @@ impl Link {
             } else {
                 tracing::warn!(
                     interface,
-                    "the link is down, at this end or the other: no packet passes"
+                    "the link is down, at this end or the other, so no packet passes"
                 );
             }
         }

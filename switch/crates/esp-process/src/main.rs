@@ -24,7 +24,7 @@ use sluice_esp_control::hardening::no_core;
 
 fn main() -> ExitCode {
     if let Err(error) = no_core() {
-        eprintln!("sluice-esp: cannot switch core files off: {error}");
+        eprintln!("sluice-esp: cannot disable core files: {error}");
         return ExitCode::FAILURE;
     }
     let mut arguments = std::env::args_os().skip(1);

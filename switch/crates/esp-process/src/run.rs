@@ -60,7 +60,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     let specs = options.sas.as_deref().map(sas::read).transpose()?;
     // The capabilities that the port needs become effective only while it is checked or restored.
     privilege::keep_only(privilege::NEEDED, CapabilitySet::empty())
-        .context("giving up capabilities")?;
+        .context("cannot give up capabilities")?;
     let reservations = Reservations::open(directory)
         .with_context(|| format!("--state-directory {}", directory.display()))?;
 
@@ -93,7 +93,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
             Ok(Event::Stop) => break,
             Ok(Event::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => {
                 join(moving)?;
-                bail!("the worker has ended");
+                bail!("the worker's thread has ended");
             }
             Err(RecvTimeoutError::Timeout) => link.check()?,
         }
@@ -103,8 +103,8 @@ pub(crate) fn main() -> anyhow::Result<()> {
     join(moving)
 }
 
-/// Sets up logging to the journal if standard error is connected to it, else to standard error. The level is info
-/// unless `RUST_LOG` sets another.
+/// Sets up logging to the journal if standard error is connected to the journal, else to standard error. The level is
+/// info unless `RUST_LOG` sets another.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     match Journal::behind_standard_error("sluice-esp") {
@@ -131,7 +131,7 @@ fn start(
 /// The worker's error, or a report that the worker panicked.
 fn join(moving: JoinHandle<io::Result<()>>) -> anyhow::Result<()> {
     let result = moving.join();
-    result.map_err(|_| anyhow!("the worker has panicked"))??;
+    result.map_err(|_| anyhow!("the worker's thread has panicked"))??;
     Ok(())
 }
 
@@ -168,7 +168,10 @@ mod tests {
 
     #[test]
     fn a_worker_that_panics_ends_the_process() {
-        assert_eq!(end(|| panic!("a test's")), "the worker has panicked");
+        assert_eq!(
+            end(|| panic!("a test's")),
+            "the worker's thread has panicked"
+        );
     }
 
     #[test]

@@ -12,7 +12,11 @@ use sluice_esp::engine::Sa;
 use sluice_esp::{Engine, MAX_OUTPUT, Reservations, SaSpec};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let directory = PathBuf::from(std::env::args_os().nth(1).ok_or("no state directory")?);
+    let directory = PathBuf::from(
+        std::env::args_os()
+            .nth(1)
+            .ok_or("usage: esp-frames STATE_DIRECTORY")?,
+    );
     let reservations = Reservations::open(&directory)?;
     let mut engine = Engine::default();
     let mut out = vec![0; MAX_OUTPUT];
@@ -24,7 +28,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Err(error) => json!({ "error": error }),
             }
         } else {
-            let frame = unhex(request["frame"].as_str().ok_or("neither add nor frame")?)?;
+            let frame = unhex(
+                request["frame"]
+                    .as_str()
+                    .ok_or("the request has neither `add` nor `frame`")?,
+            )?;
             match engine.process(&frame, 0, &mut out) {
                 Ok(length) => json!({ "frame": hex(&out[..length]) }),
                 Err(why) => json!({ "drop": why.name() }),

@@ -27,7 +27,7 @@ pub const HEADER: usize = 8;
 pub const TRAILER: usize = 2;
 
 const SALT: usize = 4;
-const REFUSED: &str = "the library refuses the key";
+const REFUSED: &str = "the crypto library refuses the key";
 const CBC_BLOCK: usize = 16;
 
 /// An algorithm with its keys. The library erases the keys on drop.
@@ -69,7 +69,7 @@ impl Cipher {
             if key.bytes().len() != expected {
                 let found = key.bytes().len();
                 return Err(format!(
-                    "{name} has {found} bytes, the algorithm takes {expected}"
+                    "{name} has {found} bytes; the algorithm needs {expected}"
                 ));
             }
         }
@@ -208,7 +208,8 @@ impl Cipher {
     }
 }
 
-/// Returns the additional authenticated data: SPI and sequence number, which with ESN has 64 bits (RFC 4106, 5).
+/// Returns the additional authenticated data: SPI and sequence number. With ESN, the sequence number has 64 bits (RFC
+/// 4106, 5).
 #[inline]
 fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     let mut aad = [0; 12];
@@ -221,8 +222,8 @@ fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     (aad, 8)
 }
 
-/// Returns the HMAC of a packet up to its ICV. With ESN it also covers the upper half of the sequence number (RFC 4303,
-/// 2.2.1).
+/// Returns the HMAC of a packet up to its ICV. With ESN, the HMAC also covers the upper half of the sequence number
+/// (RFC 4303, 2.2.1).
 fn tag(key: &hmac::Key, esn: bool, packet: &[u8], sequence: u64) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
     context.update(packet);

@@ -108,7 +108,7 @@ pub struct Counters {
     pub reassembled: u64,
     /// Fragments of the reassembled datagrams.
     pub reassembled_fragments: u64,
-    /// Drops by reason. They are allocated separately, so that serving a packet touches few cache lines.
+    /// Drops by reason. The array has its own allocation, so that serving a packet touches few cache lines.
     drops: Box<[u64; Drop::ALL.len()]>,
 }
 

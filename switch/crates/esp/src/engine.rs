@@ -35,7 +35,7 @@ pub enum Sa {
 }
 
 impl Sa {
-    /// Creates an SA from a checked specification. For an outbound SA this reserves sequence numbers on disk.
+    /// Creates an SA from a checked specification. Reserves sequence numbers on disk for an outbound SA.
     ///
     /// # Errors
     /// Describes why the SA cannot be created.
@@ -121,7 +121,7 @@ impl From<&Counters> for CountersView {
     }
 }
 
-/// Sums over all SAs. They include SAs that have ended, so the sums never decrease.
+/// Sums over all SAs, including SAs that have ended. So the sums never decrease.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Current outbound SAs.
@@ -179,7 +179,10 @@ impl Engine {
             Sa::Out(sa) => {
                 // Two SAs with one key in opposite directions would both count from 1, and so repeat nonces.
                 if self.keys_in.contains_key(&sa.fingerprint()) {
-                    return Err((Sa::Out(sa), "an inbound SA has this key".into()));
+                    return Err((
+                        Sa::Out(sa),
+                        "an inbound SA has this key: generate a new one".into(),
+                    ));
                 }
                 let number = sa.spec().sa;
                 if self.outbound.contains(&number) {
@@ -193,11 +196,14 @@ impl Engine {
             Sa::In(sa) => {
                 let keyed = sa.spec().algorithm.icv_len() != 0;
                 if keyed && self.keys_out.contains(&sa.fingerprint()) {
-                    return Err((Sa::In(sa), "an outbound SA has this key".into()));
+                    return Err((
+                        Sa::In(sa),
+                        "an outbound SA has this key: generate a new one".into(),
+                    ));
                 }
                 let key = (sa.spec().vrf, sa.spec().spi);
                 if self.inbound.contains(&key) {
-                    let problem = format!("there is an inbound SA of SPI {} already", key.1);
+                    let problem = format!("there is an inbound SA with SPI {} already", key.1);
                     return Err((Sa::In(sa), problem));
                 }
                 *self.keys_in.entry(sa.fingerprint()).or_default() += 1;
@@ -398,8 +404,8 @@ impl Engine {
         sa
     }
 
-    /// Accepts a fragment. If it completes a datagram, the datagram replaces the fragment in the frame. Returns the
-    /// datagram's SPI.
+    /// Accepts a fragment. If the fragment completes a datagram, the datagram replaces the fragment in the frame.
+    /// Returns the datagram's SPI.
     #[cold]
     fn reassemble(
         &mut self,
@@ -437,7 +443,7 @@ impl Engine {
         }
     }
 
-    /// Prefetches the keys of a frame's SA. This reads the SA, which should be in the cache already.
+    /// Prefetches the keys of a frame's SA. Reads the SA, which should be in the cache already.
     #[inline]
     fn prefetch_keys(&self, found: &[Found], position: usize) {
         match first_of_run(found, position) {
@@ -572,7 +578,7 @@ fn hex(fingerprint: Fingerprint) -> String {
 }
 
 /// Checks that shim and SA have the same VRF and bundle. Different programs write the router's tables and the engine's
-/// SAs, so they can disagree.
+/// SAs, so tables and SAs can disagree.
 #[inline]
 fn belongs(shim: &Shim, (vrf, bundle): (u16, u16)) -> Result<(), Drop> {
     if shim.vrf != vrf {

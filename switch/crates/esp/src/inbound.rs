@@ -146,7 +146,7 @@ impl InboundSa {
         self.followed_by
     }
 
-    /// Prefetches the SA's keys and window. This reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys and window. Reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -332,7 +332,7 @@ fn restore(
 }
 
 /// Corrects the upper-layer checksum after NAT has changed the addresses (RFC 3948, 3.1.2). The ICV has authenticated
-/// the payload, so its checksum need not be verified first.
+/// the payload, so the code need not verify the old checksum first.
 fn renew_checksum(whole: &mut [u8], upper: usize, next_header: u8) {
     let size = whole.len() - upper;
     let field = match next_header {

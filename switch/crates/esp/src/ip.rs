@@ -31,8 +31,8 @@ const IPV6_HEADER: usize = 40;
 /// Don't Fragment flag, in the upper byte of the fragment field.
 pub const DF: u8 = 0x40;
 
-/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning. Invariant: they lie within the
-/// packet.
+/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning. Invariant: all offsets lie
+/// within the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// 4 or 6.
@@ -48,7 +48,7 @@ pub struct View {
     /// Whether the packet is a fragment.
     pub fragment: bool,
     /// IPv6: offset behind the last hop-by-hop or routing header, and behind all headers before it. ESP in transport
-    /// mode begins there (RFC 4303, 3.1.1).
+    /// mode begins at this offset (RFC 4303, 3.1.1).
     pub hops_end: usize,
     /// Offset of the byte that names the header at `hops_end`.
     pub hops_next_at: usize,
@@ -58,7 +58,8 @@ impl View {
     /// Parses the packet at the beginning of `bytes`. Bytes behind the packet's length are ignored.
     ///
     /// Inlined, so that the fields stay in registers. A view returned through memory would be read by loads wider than
-    /// its stores. Such loads cannot be forwarded from the store buffer, and stall until the stores have left it.
+    /// its stores. The CPU cannot forward stores to wider loads, so each such load would wait until the stores reach
+    /// the cache.
     #[inline(always)]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
@@ -160,8 +161,8 @@ impl View {
     }
 }
 
-/// Fragment fields of a packet. Offsets into the packet count from its beginning. Invariant: they lie within the
-/// packet.
+/// Fragment fields of a packet. Offsets into the packet count from its beginning. Invariant: these offsets lie within
+/// the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// Identification. Together with the addresses it identifies the datagram.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 /// Length in bytes of the longest key of any algorithm.
 pub const MAX_KEY: usize = 64;
 
-const NO_STRING: &str = "a key is a string of hexadecimal digits";
+const NO_STRING: &str = "a key must be a string of hexadecimal digits";
 
 /// Bytes of a key. `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Key {
         let text = text.trim_ascii();
         let text = text.strip_prefix(b"0x").unwrap_or(text);
         if !text.len().is_multiple_of(2) || text.len() > 2 * MAX_KEY {
-            return Err("a key is an even number of hexadecimal digits, at most 128");
+            return Err("a key must have an even number of hexadecimal digits, at most 128");
         }
         // Allocates the full size at once: a growing vector would leave copies of the key behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_KEY));
@@ -37,7 +37,7 @@ impl Key {
             let digit = |byte: u8| char::from(byte).to_digit(16);
             match (digit(pair[0]), digit(pair[1])) {
                 (Some(high), Some(low)) => bytes.push((high << 4 | low) as u8),
-                _ => return Err("a key has hexadecimal digits only"),
+                _ => return Err("a key must consist of hexadecimal digits only"),
             }
         }
         Ok(Self(bytes))
@@ -64,7 +64,7 @@ impl Key {
             )
         };
         if filled == text.len() {
-            return Err(invalid("too long for a key"));
+            return Err(invalid("the file is too long for a key"));
         }
         Self::from_hex(&text[..filled]).map_err(invalid)
     }
@@ -104,12 +104,12 @@ pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
     if !metadata.is_file() {
         return Err(named(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "not a regular file",
+            "this is not a regular file",
         )));
     }
     if metadata.mode() & 0o077 != 0 {
         let problem = format!(
-            "mode {:04o} lets others read or write it: chmod 600",
+            "mode {:04o} lets other users access the file: run chmod 600",
             metadata.mode() & 0o7777
         );
         return Err(named(io::Error::new(
@@ -119,8 +119,9 @@ pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
     }
     let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != 0 && owner != user {
-        let problem =
-            format!("belongs to user {owner}, who could read it: chown it to root or user {user}");
+        let problem = format!(
+            "the file belongs to user {owner}, who could read the key: chown the file to root or user {user}"
+        );
         return Err(named(io::Error::new(
             io::ErrorKind::PermissionDenied,
             problem,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the ESP engine (RFC 4303). It encrypts and decrypts packets for the pipeline. Each packet follows a shim
-//! header, which p4src/headers.p4 defines.
+//! Implements the ESP engine (RFC 4303), which encrypts and decrypts packets for the pipeline. Each packet follows a
+//! shim header, which p4src/headers.p4 defines.
 //!
 //! ```text
 //!   frame ─► shim ─► ENCRYPT: SA by number ─► outbound ─► cipher ─► ENCRYPTED frame
 //!                └─► DECRYPT: ip ─► SA by VRF and SPI ─► replay ─► cipher ─► inbound ─► DECRYPTED frame
 //! ```
 //!
-//! * [`engine`] holds all SAs. It replaces each frame of a batch by an answer, drops the frame, or keeps it as a
-//!   fragment.
+//! * [`engine`] holds all SAs. The engine replaces each frame of a batch by an answer, drops the frame, or keeps the
+//!   frame as a fragment.
 //! * [`batch`] holds frames with headroom and tailroom, so that packets are encrypted in place.
 //! * [`outbound`] encrypts with one SA; [`inbound`] decrypts with one SA.
 //! * [`cipher`], [`algorithm`] and [`key`] adapt the crypto library AWS-LC.
@@ -23,7 +23,7 @@
 //! * Bytes from the wire never cause a panic. Only fragments allocate memory.
 //! * Each packet has one outcome, which is counted by name. A packet that must be encrypted is never returned in clear.
 //! * A sequence number is never used twice with the same key, even across crashes.
-//! * Keys are erased when their SA ends. They are never printed.
+//! * Keys are erased when their SA ends, and are never printed.
 
 mod aead;
 pub mod algorithm;

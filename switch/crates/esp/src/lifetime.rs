@@ -186,14 +186,14 @@ mod tests {
         assert_eq!(bytes.age(), Age::Soft);
         assert!(bytes.serves(50, 0));
         assert!(!bytes.serves(1, 0));
-        assert!(!bytes.serves(0, 0), "ended for good");
+        assert!(!bytes.serves(0, 0), "the SA has ended for ever");
 
         let mut time = Lifetime::new(limits(0, 0, 10), limits(0, 0, 20), 5 * SECOND);
         assert!(time.serves(1, 15 * SECOND - 1) && time.age() == Age::Fresh);
         assert!(time.serves(1, 15 * SECOND) && time.age() == Age::Soft);
         assert!(time.serves(1, 25 * SECOND - 1));
         assert!(!time.serves(1, 25 * SECOND));
-        assert!(!time.serves(1, 0), "ended for good");
+        assert!(!time.serves(1, 0), "the SA has ended for ever");
     }
 
     #[test]

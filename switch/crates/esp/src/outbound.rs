@@ -192,7 +192,7 @@ impl OutboundSa {
         let (key, integrity) = (spec.key_or_none(), spec.integrity_key_or_none());
         (spec.key, spec.integrity_key) = (None, None);
         let (Some(local), Some(remote)) = (spec.local, spec.remote) else {
-            return Err("an outbound SA has local and remote".into());
+            return Err("an outbound SA needs local and remote".into());
         };
         Ok(Self {
             outer: OuterHeader::of(&spec, local, remote),
@@ -275,7 +275,7 @@ impl OutboundSa {
         (self.outer.vrf, self.outer.bundle)
     }
 
-    /// Prefetches the SA's keys. This reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys. Reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {

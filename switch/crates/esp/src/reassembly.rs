@@ -69,7 +69,7 @@ struct Datagram {
     /// Position of the datagram in the order of age.
     serial: u64,
     deadline: Nanoseconds,
-    /// Reason for refusing the datagram. Its later fragments are dropped for the same reason.
+    /// Reason for refusing the datagram. Later fragments of the datagram are dropped for the same reason.
     refused: Option<Drop>,
     /// Fragments of the datagram, ordered by offset. Invariant: they do not overlap.
     parts: Vec<Part>,

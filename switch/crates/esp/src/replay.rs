@@ -47,7 +47,7 @@ impl Window {
         }
     }
 
-    /// Returns the full sequence number of a packet whose lower 32 bits are `low`, if it may be accepted.
+    /// Returns the full sequence number of a packet whose lower 32 bits are `low`, if the packet may be accepted.
     ///
     /// # Errors
     /// [`Drop::Replayed`] or [`Drop::Late`].
@@ -160,12 +160,12 @@ mod tests {
         }
         let mut last = Window::new(64, true);
         last.accept(u64::MAX);
-        assert_eq!(last.check(5), Err(Drop::Late), "there is no number above");
+        assert_eq!(last.check(5), Err(Drop::Late), "no higher number exists");
         let first = Window::new(64, true);
         assert_eq!(
             first.check(u32::MAX - 2),
             Err(Drop::Late),
-            "nor one below 1"
+            "no number is below 1"
         );
     }
 
@@ -208,8 +208,8 @@ mod tests {
                 };
                 let found = window.check(number as u32);
                 match expected {
-                    // With ESN a late number is inferred to have the next upper half. No authentic packet has that
-                    // number.
+                    // With ESN, the window takes a late number for a number with the next upper half. No authentic
+                    // packet has that number.
                     Err(Drop::Late) if esn => prop_assert_ne!(found, Ok(number)),
                     _ => prop_assert_eq!(found, expected),
                 }

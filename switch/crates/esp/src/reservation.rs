@@ -11,7 +11,7 @@
 //! again. Promises:
 //!
 //! * A number is issued only when the limit on disk is at least that number.
-//! * A record that cannot be read is an error. Its limit is never guessed.
+//! * A record that cannot be read is an error. The limit of such a record is never guessed.
 //! * Only one process has the file open for use, and each key has only one SA.
 
 use std::collections::HashMap;
@@ -65,11 +65,11 @@ pub struct Reservations {
 #[derive(Debug, thiserror::Error)]
 pub enum ReservationError {
     /// Another outbound SA has this key.
-    #[error("another outbound SA uses this key: each needs a key of its own")]
+    #[error("another outbound SA uses this key: each outbound SA needs its own key")]
     InUse,
     /// Numbers of this key may have been used, but the file has no record of the key.
     #[error(
-        "no sequence numbers are reserved here for this key, which has encrypted before: rekey"
+        "the key has encrypted before, but no sequence numbers are reserved for it in this state directory: rekey"
     )]
     NotReserved,
     /// All numbers of this key may have been used.
@@ -106,7 +106,7 @@ struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
     limit: AtomicU64,
-    /// The highest number that the SA can use. It has 32 bits without ESN, 64 bits with ESN.
+    /// The highest number that the SA can use: a number of 32 bits without ESN, and of 64 bits with ESN.
     last: u64,
     asked: AtomicBool,
 }
@@ -134,14 +134,17 @@ impl Reservations {
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.mode(0o600).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            let problem = format!("{}: another process has it ({error})", path.display());
+            let problem = format!(
+                "{}: another process has it open, and only one may use it ({error})",
+                path.display()
+            );
             io::Error::new(io::ErrorKind::AddrInUse, problem)
         })?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let state = read(&bytes).map_err(|slot| {
             let problem = format!(
-                "{}: record {slot} is damaged, so it is not known which sequence numbers were used; give all SAs new \
+                "{}: record {slot} is damaged, so the used sequence numbers are unknown: give all SAs new \
                  keys, then remove the file",
                 path.display()
             );
@@ -242,7 +245,7 @@ impl Reservations {
 impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
-        // SAs that still exist keep the thread running. So this waits for the thread only if there are none.
+        // SAs that still exist keep the thread running. So this code waits for the thread only if no SA is left.
         if let Some(keeper) = self.keeper.take()
             && Arc::strong_count(&self.store) == 2
         {
@@ -295,7 +298,7 @@ impl Numbers {
     }
 
     /// Returns the number that [`Numbers::take`] returned last. Before the first call, returns the number below the
-    /// first one.
+    /// first number.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
@@ -325,7 +328,8 @@ impl Drop for Numbers {
 }
 
 impl Store {
-    /// Locks the state. Ignores poisoning: the state changes in single steps, so it is consistent even after a panic.
+    /// Locks the state. Ignores poisoning: the state changes in single steps, so the state is consistent even after a
+    /// panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -467,7 +471,7 @@ mod tests {
         assert_eq!(
             again.claim(B, u64::MAX).unwrap().take(),
             Ok(1),
-            "none was issued"
+            "no number was issued"
         );
         assert_eq!(
             again.resume([4; 16], u64::MAX).unwrap().take(),
@@ -504,7 +508,7 @@ mod tests {
             assert!(again.claim(A, u64::MAX).unwrap().take().unwrap() > used);
             assert!(again.claim(B, u64::MAX).unwrap().take().unwrap() > round + 1);
         }
-        assert!(used > 2 * CHUNK, "the keeper renewed them meanwhile");
+        assert!(used > 2 * CHUNK, "the keeper has renewed the numbers");
     }
 
     #[test]

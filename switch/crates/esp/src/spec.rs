@@ -164,7 +164,7 @@ impl SaSpec {
         ] {
             let Some(path) = file.take() else { continue };
             if key.is_some() {
-                return Err(format!("both {name} and {name}_file: give one"));
+                return Err(format!("{name} and {name}_file are both set: set only one"));
             }
             let read = Key::from_file(&directory.join(path));
             *key = Some(read.map_err(|error| error.to_string())?);
@@ -178,23 +178,26 @@ impl SaSpec {
     /// Describes the first problem and its remedy.
     pub fn check(&self, allow_no_integrity: bool) -> Result<(), String> {
         let require = |holds: bool, problem: &str| holds.then_some(()).ok_or(problem.to_owned());
-        require(self.spi >= 256, "an SPI is 256 or more (RFC 4303, 2.1)")?;
-        require(self.bundle != 0, "bundle 0 is no bundle")?;
+        require(self.spi >= 256, "spi must be 256 or more (RFC 4303, 2.1)")?;
+        require(self.bundle != 0, "bundle must not be 0")?;
         let files = self.key_file.is_some() || self.integrity_key_file.is_some();
         require(
             !files,
-            "key files are read by who sends an SA, not by the engine",
+            "the engine does not read key_file and integrity_key_file: the client must send the keys",
         )?;
         require(
             self.algorithm != Algorithm::NullWithoutIntegrity || allow_no_integrity,
-            "without integrity only where the engine was started with --allow-null-without-integrity-for-benchmarks",
+            "an SA without integrity needs an engine with --allow-null-without-integrity-for-benchmarks",
         )?;
-        require(self.dscp.is_none_or(|dscp| dscp < 64), "a DSCP is 0 to 63")?;
+        require(
+            self.dscp.is_none_or(|dscp| dscp < 64),
+            "dscp must be 0 to 63",
+        )?;
         let window = self.replay_window.unwrap_or(64);
-        require(window <= MAX_WINDOW, "replay_window is at most 4096")?;
+        require(window <= MAX_WINDOW, "replay_window must be at most 4096")?;
         require(
             !self.esn || window > 0,
-            "esn takes a replay_window: the upper half of numbers is found by it",
+            "esn needs a replay_window above 0, to infer the upper half of sequence numbers",
         )?;
         match self.direction {
             Direction::Out => self.check_outbound(),
@@ -204,31 +207,35 @@ impl SaSpec {
 
     fn check_outbound(&self) -> Result<(), String> {
         if self.encapsulated || self.followed_by.is_some() || self.replay_window.is_some() {
-            return Err("encapsulated, followed_by and replay_window are an inbound SA's".into());
+            return Err(
+                "encapsulated, followed_by and replay_window are for inbound SAs only".into(),
+            );
         }
         match (self.local, self.remote) {
             (Some(local), Some(remote)) if local.is_ipv4() == remote.is_ipv4() => {}
-            (Some(_), Some(_)) => return Err("local and remote are of one family".into()),
-            _ => return Err("an outbound SA has local and remote".into()),
+            (Some(_), Some(_)) => {
+                return Err("local and remote must be of the same address family".into());
+            }
+            _ => return Err("an outbound SA needs local and remote".into()),
         }
         if let Some(ports) = self.encapsulation
             && ports.local_port != NAT_TRAVERSAL
             && ports.remote_port != NAT_TRAVERSAL
         {
-            return Err("ESP in UDP is known by port 4500 on one side".into());
+            return Err("local_port or remote_port of encapsulation must be 4500".into());
         }
         if self
             .encapsulation
             .is_some_and(|ports| ports.local_port == 0 || ports.remote_port == 0)
         {
-            return Err("port 0 is no port".into());
+            return Err("local_port and remote_port of encapsulation must not be 0".into());
         }
         if self.ttl == Some(0) {
-            return Err("a ttl is 1 to 255".into());
+            return Err("ttl must be 1 to 255".into());
         }
         let tunnel_only = self.ttl.is_some() || self.dscp.is_some() || self.tfc_pad_to != 0;
         if self.mode == Mode::Transport && (tunnel_only || self.df != DontFragment::Set) {
-            return Err("ttl, dscp, df and tfc_pad_to are of an outer header: tunnel mode".into());
+            return Err("ttl, dscp, df and tfc_pad_to are for tunnel mode only".into());
         }
         Ok(())
     }
@@ -244,12 +251,14 @@ impl SaSpec {
             || self.resume;
         if outbound_only {
             return Err(
-                "local, remote, encapsulation, ttl, dscp, df, tfc_pad_to and resume are an outbound SA's"
+                "local, remote, encapsulation, ttl, dscp, df, tfc_pad_to and resume are for outbound SAs only"
                     .into(),
             );
         }
         if self.followed_by.is_some() && !self.encapsulated {
-            return Err("followed_by is for peers behind NAT: encapsulated".into());
+            return Err(
+                "followed_by needs encapsulated, because only a peer behind NAT moves".into(),
+            );
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ const REPORT: Duration = Duration::from_secs(10);
 /// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// This time has passed.
+    /// The run has lasted for this time.
     Elapsed(Duration),
     /// The target has counted this number of its units.
     Count(u64),
@@ -179,7 +179,7 @@ fn save(folder: &Path, name: &str, input: &[u8]) -> Result<PathBuf> {
 
 fn how_to_replay(name: &str, path: &Path) -> String {
     let path = path.display();
-    format!("its input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
+    format!("the input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
 }
 
 /// Ends the process if an input never ends. A thread that does not return cannot be stopped in another way.
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_crash_is_found_and_its_input_kept() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a folder can be made");
         let mut driver = Driver::new("fragile", Box::new(Fragile), 1, folder.path());
         let error = driver.run(Until::Count(1_000_000)).expect_err("a crash");
         let message = error.to_string();
@@ -241,9 +241,17 @@ mod tests {
             message.contains("replay it: sluice-fuzz replay fragile"),
             "{message}"
         );
-        let file = std::fs::read_dir(folder.path()).expect("the folder").next();
-        let path = file.expect("one file").expect("one file").path();
-        assert_eq!(std::fs::read(path).expect("the input").first(), Some(&b'!'));
+        let file = std::fs::read_dir(folder.path())
+            .expect("the folder can be read")
+            .next();
+        let path = file
+            .expect("the folder contains one file")
+            .expect("the folder contains one file")
+            .path();
+        assert_eq!(
+            std::fs::read(path).expect("the input can be read").first(),
+            Some(&b'!')
+        );
     }
 
     #[test]

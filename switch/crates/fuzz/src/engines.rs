@@ -9,9 +9,9 @@
 //! * After every frame, the counters of both engines are equal.
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
-//! The interpreter is the reference for the native engine. It is also the reference for two more engines: the
-//! interpreter with tracing, and the native engine with several packets at a time. The last one is compared after each
-//! batch instead of each frame.
+//! The interpreter is the reference for the native engine. The interpreter is also the reference for two more engines:
+//! the interpreter with tracing, and the native engine with several packets at a time. The outputs of the latter are
+//! compared after each batch, not after each frame.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ const MAX_FRAMES: u64 = 1024;
 const WATCHED: usize = 16;
 /// Of the other inputs, one in this number compares the native engine with several packets at a time.
 const IN_LANES: usize = 3;
-/// Maximum number of frames in a batch. It exceeds the number of packets that lanes gather before they run.
+/// Maximum number of frames in a batch. Lanes gather fewer packets than this before they run.
 const BATCH: usize = 100;
 /// Length of a new input in bytes.
 const LENGTH: usize = 32 << 10;
@@ -156,7 +156,7 @@ pub fn against_interpreter<E: Engine>(
 
 /// Creates a store, and fills its tables. The seed determines the contents.
 fn filled(program: &Arc<Program>, seed: u64) -> Store {
-    // Until the switch's clock reaches this time, it shows 0, so all entries have the same age.
+    // The switch's clock shows 0 until this time, so all entries have the same age.
     let later = Instant::now() + Duration::from_secs(3600);
     let store = Store::with_epoch(Arc::clone(program), later);
     let mut random = Random::new(seed);
@@ -234,12 +234,12 @@ pub fn compare<A: Engine, B: Engine>(
         let number = sent.packets;
         assert_eq!(
             oracle.outputs, rival.outputs,
-            "{program}: what is sent differs on frame {number}, {frame:x?}"
+            "{program}: the outputs differ on frame {number}, {frame:x?}"
         );
         assert_eq!(
             oracle.switch.counters(),
             rival.switch.counters(),
-            "{program}: counts differ on frame {number}, {frame:x?}"
+            "{program}: the counters differ on frame {number}, {frame:x?}"
         );
         sent.packets += 1;
         sent.outputs += oracle.outputs.0.len() as u64;
@@ -247,7 +247,10 @@ pub fn compare<A: Engine, B: Engine>(
     drop((left, right));
     let cells = oracle.residue().into_iter().zip(rival.residue());
     for (ours, theirs) in cells {
-        assert_eq!(ours, theirs, "{program}: what frames left behind differs");
+        assert_eq!(
+            ours, theirs,
+            "{program}: the states after the frames differ"
+        );
     }
     sent
 }
@@ -304,19 +307,22 @@ pub fn compare_batches<E: Engine>(
         let number = sent.packets;
         assert_eq!(
             oracle.outputs, outputs,
-            "{program}: what is sent differs in the batch from frame {number} on"
+            "{program}: the outputs differ in the batch from frame {number} on"
         );
         assert_eq!(
             *oracle.switch.counters(),
             lanes.counters(),
-            "{program}: counts differ in the batch from frame {number} on"
+            "{program}: the counters differ in the batch from frame {number} on"
         );
         sent.packets += batch.len() as u64;
         sent.outputs += outputs.0.len() as u64;
     }
     drop((left, right));
     for (ours, theirs) in oracle.residue().into_iter().zip(residue::of(store)) {
-        assert_eq!(ours, theirs, "{program}: what frames left behind differs");
+        assert_eq!(
+            ours, theirs,
+            "{program}: the states after the frames differ"
+        );
     }
     sent
 }
@@ -352,7 +358,8 @@ mod tests {
     use super::*;
 
     fn router(seed: u64) -> Lane<sluice_interpreter::Interpreter> {
-        let program = Arc::new(Program::from_json(&programs::router().json).expect("it loads"));
+        let program =
+            Arc::new(Program::from_json(&programs::router().json).expect("the program loads"));
         let store = Store::new(Arc::clone(&program));
         let mut random = Random::new(seed);
         state::populate(&store, &mut random);

@@ -2,12 +2,12 @@
 //! Implements the target `esp`: passes packets to an ESP engine, as its peer and attackers could.
 //!
 //! An input selects an algorithm, a mode and a window, and then packets. One engine encrypts these packets. The other
-//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. It also
-//! receives invented packets. Invariants:
+//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. The other
+//! engine also receives invented packets. Invariants:
 //!
 //! * No input causes a panic. Each frame has exactly one outcome, which is counted, or the engine keeps it as a
 //!   fragment.
-//! * A decrypted packet equals the packet that was encrypted with the same sequence number. It is delivered once.
+//! * A decrypted packet equals the packet that was encrypted with the same sequence number, and is delivered once.
 //! * A packet from the peer is decrypted if it is new and not older than the window.
 
 use std::collections::{HashMap, HashSet};
@@ -118,8 +118,9 @@ impl Pair {
         } else {
             tempfile::tempdir()
         };
-        let state = state.expect("a directory for sequence numbers");
-        let reservations = Reservations::open(state.path()).expect("sequence numbers");
+        let state = state.expect("a directory can be made");
+        let reservations =
+            Reservations::open(state.path()).expect("the sequence numbers can be reserved");
         let spec = |direction| SaSpec {
             replay_window: (direction == Direction::In).then_some(window),
             ..spec(direction, algorithm, mode, esn)
@@ -129,7 +130,7 @@ impl Pair {
             (&mut sender, spec(Direction::Out)),
             (&mut receiver, spec(Direction::In)),
         ] {
-            spec.check(false).expect("a sound SA");
+            spec.check(false).expect("the SA is valid");
             let sa = Sa::prepare(spec, &reservations, 0).expect("an SA");
             assert!(engine.add(sa).is_ok());
         }
@@ -223,7 +224,7 @@ impl Pair {
         let length = self
             .sender
             .process(&frame, 0, &mut self.out)
-            .expect("a packet of the SA's");
+            .expect("the packet is for the SA");
         let sealed = self.out[PACKET..length].to_vec();
         tally.add("encrypted", 1);
         self.sent.push((packet, sealed));
@@ -274,9 +275,9 @@ impl Pair {
         assert_eq!(
             after.values().sum::<u64>(),
             before.values().sum::<u64>() + 1,
-            "one outcome"
+            "a packet has one outcome"
         );
-        assert!(after["kept"] <= MAX_KEPT, "fragments that are kept");
+        assert!(after["kept"] <= MAX_KEPT, "too many fragments are kept");
         let length = match result {
             Ok(0) => {
                 tally.add("kept", 1);
@@ -320,7 +321,10 @@ impl Pair {
             usize::from(opened[0] & 15) * 4
         };
         assert_eq!(opened[header..], clear[protected..], "number {number}");
-        assert!(self.accepted.insert(number), "number {number} came before");
+        assert!(
+            self.accepted.insert(number),
+            "number {number} was accepted before"
+        );
         self.top = self.top.max(number);
         true
     }
@@ -390,7 +394,7 @@ fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> Sa
         followed_by: None,
         ttl: None,
         dscp: None,
-        // The outer header is not authenticated, so its ECN may be modified. Copying it would change the result.
+        // The outer header is not authenticated, so its ECN may be modified. Copying the ECN would change the result.
         ecn: false,
         df: Default::default(),
         tfc_pad_to: 0,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates frames of every kind that the programs parse. Most are well formed; about half of the frames are damaged
-//! afterwards.
+//! Generates frames of every kind that the programs parse. Most frames are well formed at first. About half of the
+//! frames are damaged afterwards.
 //!
 //! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. Therefore frames
 //! hit entries.
 
 use crate::choices::Choices;
 
-/// Values that both frames and tables use, each truncated to the required width.
+/// Values that frames and tables share. A value is truncated to the required width.
 pub const VALUES: [u128; 12] = [
     0x0200_0000_0001,
     0x0200_0000_0002,
@@ -44,7 +44,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// Generates the next frame. Its payload is filled with `tag`, which must be unique to this frame.
+/// Generates the next frame. Fills the payload with `tag`, which must be unique to this frame.
 pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     let port = match choices.below(16) {
         15 => choices.below(512) as u32,

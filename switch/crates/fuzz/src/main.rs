@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice-fuzz`. It fuzzes for a given time or until the targets reach their bars, and replays crashes.
+//! Implements `sluice-fuzz`, which fuzzes for a given time or until the targets reach their bars, and replays crashes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ fn run(
     Ok(())
 }
 
-/// Creates the target with this name. If a folder of programs is given, `engines` also runs these.
+/// Creates the target with this name. If a folder of programs is given, `engines` also runs the programs in it.
 fn target(
     name: &str,
     make: fn() -> Box<dyn Target>,
@@ -121,13 +121,16 @@ fn target(
     };
     let others = programs::within(folder)?;
     if others.is_empty() {
-        bail!("{} has no compiled program (NAME.json)", folder.display());
+        bail!(
+            "{} contains no compiled program (NAME.json)",
+            folder.display()
+        );
     }
     let found = others.len();
     let (target, refused) = EnginesTarget::with(others);
     refused
         .iter()
-        .for_each(|reason| println!("left out: {reason}"));
+        .for_each(|reason| println!("program left out: {reason}"));
     println!("{} of {found} programs", found - refused.len());
     Ok(Box::new(target))
 }

@@ -160,7 +160,7 @@ fn check_balance(counters: &sluice_engine::Counters) {
     assert_eq!(
         counters.received + counters.copies,
         ends,
-        "packets with no fate or two: {counters:?}"
+        "a packet has no fate or two fates: {counters:?}"
     );
 }
 

@@ -58,7 +58,7 @@ pub fn router() -> Compiled {
 /// If the source tree is missing.
 pub fn surface() -> Compiled {
     let path = "switch/crates/p4runtime/tests/server/programs/surface.json";
-    load(&root().join(path)).expect("surface is compiled")
+    load(&root().join(path)).expect("the program `surface` was compiled")
 }
 
 /// Returns the router, followed by the programs of `switch/programs` in the order of their names.
@@ -69,7 +69,7 @@ pub fn all() -> Vec<Compiled> {
     let folder = root().join("switch/programs/build");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut files: Vec<_> = files
-        .map(|file| file.expect("a folder's file").path())
+        .map(|file| file.expect("the folder can be read").path())
         .collect();
     files.retain(|path| {
         path.extension()
@@ -81,7 +81,8 @@ pub fn all() -> Vec<Compiled> {
     programs
 }
 
-/// Loads every JSON file of a folder and its subfolders, in the order of their paths. These programs have no P4Info.
+/// Loads every JSON file of a folder and its subfolders, in the order of their paths. The loaded programs have no
+/// P4Info.
 ///
 /// # Errors
 /// A file or folder cannot be read.
@@ -165,7 +166,7 @@ pub fn native(code: &Arc<Code>) -> TrafficManager<Native> {
 /// # Panics
 /// If there is not enough memory for the stacks.
 pub fn lanes(code: &Arc<Code>) -> Option<Lanes> {
-    Lanes::new(code, &limits(), 0).expect("memory for stacks")
+    Lanes::new(code, &limits(), 0).expect("there is memory for the stacks")
 }
 
 /// Counts the steps of packets.

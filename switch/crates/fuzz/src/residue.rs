@@ -22,8 +22,8 @@ pub struct Cell {
 pub enum Content {
     /// Packets and bytes.
     Count(u64, u64),
-    /// An entry: packets, bytes, time of the last hit (0 if there was none), and its meter's counts for each colour, if
-    /// the entry has a meter.
+    /// An entry: packets, bytes, and time of the last hit (0 without a hit). If the entry has a meter, also the meter's
+    /// counts for each colour.
     Entry(u64, u64, u64, Option<[(u64, u64); 3]>),
     /// Counts of a meter for green, yellow and red.
     Colors([(u64, u64); 3]),

@@ -307,7 +307,8 @@ mod tests {
 
     #[test]
     fn the_routers_tables_get_entries_of_every_kind() {
-        let program = Program::from_json(&crate::programs::router().json).expect("it loads");
+        let program =
+            Program::from_json(&crate::programs::router().json).expect("the program loads");
         let store = Store::new(Arc::new(program));
         populate(&store, &mut Random::new(1));
         let view = store.view();

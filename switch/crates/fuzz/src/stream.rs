@@ -64,7 +64,7 @@ impl StreamTarget {
             PANICS.fetch_add(1, Ordering::Relaxed);
             hook(panic);
         }));
-        let runtime = Runtime::new().expect("a runtime");
+        let runtime = Runtime::new().expect("the runtime starts");
         let rpc = runtime.block_on(serve());
         Self { runtime, rpc }
     }
@@ -83,19 +83,19 @@ async fn serve() -> P4RuntimeClient<Channel> {
         cpu_port: Some(510),
         ..Config::default()
     };
-    let device = Arc::new(Device::start(config, hub.clone()).expect("a device"));
-    let (port, _) = memory_port(1, 1).expect("a port");
-    device.add_port(port).expect("a port that is new");
+    let device = Arc::new(Device::start(config, hub.clone()).expect("the device starts"));
+    let (port, _) = memory_port(1, 1).expect("the port can be made");
+    device.add_port(port).expect("the port is new");
     let server = Server::bind("127.0.0.1:0", DEVICE, device, hub, digests);
-    let server = server.await.expect("an address to listen on");
-    let address = server.address().expect("the address");
+    let server = server.await.expect("the server can listen");
+    let address = server.address().expect("the server has an address");
     let surface = programs::surface();
     let config = ForwardingPipelineConfig {
-        p4info: Some(p4info::from_text(&surface.p4info).expect("a good P4Info")),
+        p4info: Some(p4info::from_text(&surface.p4info).expect("the P4Info is valid")),
         p4_device_config: surface.json.into(),
         cookie: None,
     };
-    server.control().load(config).expect("a good program");
+    server.control().load(config).expect("the program loads");
     tokio::spawn(server.serve(std::future::pending()));
     P4RuntimeClient::connect(format!("http://{address}"))
         .await
@@ -136,12 +136,12 @@ type Client = (mpsc::Sender<StreamMessageRequest>, JoinHandle<u64>);
 async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
     let (requests, receiver) = mpsc::channel(QUEUE);
     let stream = rpc.stream_channel(ReceiverStream::new(receiver));
-    let stream = stream.await.expect("a stream").into_inner();
+    let stream = stream.await.expect("the stream opens").into_inner();
     (requests, tokio::spawn(listen(stream)))
 }
 
 /// Sends every message of the input. A client whose stream has ended reconnects. The server may end a stream before it
-/// has read all messages, and how many it reads depends on timing. So this target is not deterministic.
+/// has read all messages. The number of messages that it reads depends on timing, so this target is not deterministic.
 async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
     let mut choices = Choices::new(input);
     let mut clients = Vec::new();
@@ -172,7 +172,7 @@ async fn hang_up((requests, listener): Client, tally: &mut Tally) {
     let heard = tokio::time::timeout(DEADLINE, listener).await;
     let heard = heard.expect("the stream ends");
     tally.add("streams", 1);
-    tally.add("responses", heard.expect("what was heard is as it must be"));
+    tally.add("responses", heard.expect("the responses are correct"));
 }
 
 /// Reads a stream to its end. Returns the number of messages.

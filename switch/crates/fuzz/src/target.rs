@@ -27,7 +27,7 @@ impl Tally {
     }
 }
 
-/// A fuzz target, which processes untrusted input. It panics if an invariant is violated.
+/// A fuzz target, which processes untrusted input, and panics if an invariant is violated.
 pub trait Target {
     /// Returns the unit in which the target's bar is counted.
     fn unit(&self) -> &'static str;

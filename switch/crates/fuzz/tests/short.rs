@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs every target with a fixed seed, long enough to check that it still works. This is the short form of `make
-//! fuzz`.
+//! Runs every target with a fixed seed, long enough to check that it still works. `make fuzz` is the long form of this
+//! test.
 
 use sluice_fuzz::{Driver, Tally, Until, targets};
 

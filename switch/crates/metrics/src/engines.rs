@@ -31,12 +31,12 @@ pub(crate) fn all(engines: &Engines, families: &mut Families) {
     };
     families.gauge(
         "esp_sas",
-        "SAs of an engine inside the switch.",
+        "SAs of an ESP engine inside the switch, by direction.",
         by_direction(|totals| [totals.outbound_sas as f64, totals.inbound_sas as f64]),
     );
     families.counter(
         "esp_packets_total",
-        "Packets that an engine has encrypted (out) or decrypted (in).",
+        "Packets that an ESP engine has encrypted (out) or decrypted (in).",
         by_direction(|totals| {
             [
                 totals.outbound.packets as f64,
@@ -46,12 +46,12 @@ pub(crate) fn all(engines: &Engines, families: &mut Families) {
     );
     families.counter(
         "esp_bytes_total",
-        "Their bytes, as they are in clear.",
+        "Bytes in clear of the packets that an ESP engine has encrypted (out) or decrypted (in).",
         by_direction(|totals| [totals.outbound.bytes as f64, totals.inbound.bytes as f64]),
     );
     families.counter(
         "esp_dropped_packets_total",
-        "Packets that an engine has dropped, by reason.",
+        "Packets that an ESP engine has dropped, by reason.",
         found.iter().flat_map(|(port, totals)| drops(*port, totals)),
     );
 }

@@ -36,27 +36,27 @@ pub(crate) fn ports(device: &Device, families: &mut Families) {
     };
     families.gauge(
         "port_up",
-        "1 while the link of a port is up.",
+        "1 while the link of a port is up, else 0.",
         each(|port| f64::from(u8::from(port.up))),
     );
     families.counter(
         "port_received_packets_total",
-        "Packets that came in by a port.",
+        "Packets that a port has received.",
         each(|port| port.statistics.rx_packets as f64),
     );
     families.counter(
         "port_received_bytes_total",
-        "Bytes that came in by a port, without frame check sequences.",
+        "Bytes that a port has received, without frame check sequences.",
         each(|port| port.statistics.rx_bytes as f64),
     );
     families.counter(
         "port_sent_packets_total",
-        "Packets that left by a port.",
+        "Packets that a port has sent.",
         each(|port| port.statistics.tx_packets as f64),
     );
     families.counter(
         "port_sent_bytes_total",
-        "Bytes that left by a port, without frame check sequences.",
+        "Bytes that a port has sent, without frame check sequences.",
         each(|port| port.statistics.tx_bytes as f64),
     );
     let drops = ports.iter().flat_map(|port| {
@@ -76,7 +76,7 @@ pub(crate) fn ports(device: &Device, families: &mut Families) {
     });
     families.counter(
         "port_dropped_packets_total",
-        "Packets that a port lost, by reason.",
+        "Packets that a port has lost, by reason.",
         drops,
     );
 }
@@ -101,17 +101,17 @@ pub(crate) fn queues(device: &Device, families: &mut Families) {
     );
     families.gauge(
         "queue_limit_packets",
-        "Packets that a port's queue holds.",
+        "Maximum number of packets in a port's queue.",
         each(|queue| f64::from(queue.depth)),
     );
     families.counter(
         "queue_dropped_packets_total",
-        "Packets that found a port's queue full.",
+        "Packets that were dropped because a port's queue was full.",
         each(|queue| queue.dropped as f64),
     );
     families.value(
         "queues_left_out",
-        "Queues beyond 1024, which have no metrics of their own.",
+        "Number of queues without their own metrics. Only the first 1024 queues have metrics.",
         (found.len() - told.len()) as f64,
     );
 }
@@ -136,12 +136,12 @@ pub(crate) fn counters(device: &Device, families: &mut Families) {
     }
     families.counter(
         "dropped_packets_total",
-        "Packets that the switch dropped apart from ports, by reason. `ingress` and `egress`: the program dropped them.",
+        "Packets that the switch dropped outside of ports, by reason. `ingress`, `egress`: the program dropped the packet.",
         drops,
     );
     families.counter(
         "events_total",
-        "What the switch has counted besides drops, by name.",
+        "Counters of the switch and of the program that are not drops, by name.",
         events,
     );
 }

@@ -12,16 +12,16 @@ const FIBS: usize = 128;
 
 pub(crate) fn all(device: &Device, families: &mut Families) {
     let Some(store) = device.store() else {
-        families.value("program_loaded", "1 while a program runs.", 0.0);
+        families.value("program_loaded", "1 while a program runs, else 0.", 0.0);
         return;
     };
-    families.value("program_loaded", "1 while a program runs.", 1.0);
+    families.value("program_loaded", "1 while a program runs, else 0.", 1.0);
     let engine = device.engine();
     let labels = vec![
         ("program", store.program().name.clone()),
         ("engine", engine.map_or_else(String::new, |e| e.to_string())),
     ];
-    let help = "1, with the program that runs and what runs it, interpreter or native.";
+    let help = "1, with the running program and its engine (interpreter or native) as labels.";
     families.gauge("program_info", help, [(labels, 1.0)]);
     tables(&store, families);
     fibs(&store, families);
@@ -53,13 +53,13 @@ fn tables(store: &Store, families: &mut Families) {
     families.gauge("table_entries", "Entries of a table.", entries);
     families.gauge(
         "table_limit_entries",
-        "Entries that a table may have.",
+        "Maximum number of entries in a table.",
         sizes,
     );
     families.gauge("profile_members", "Members of an action profile.", members);
     families.gauge(
         "profile_limit_members",
-        "Members that an action profile may have.",
+        "Maximum number of members in an action profile.",
         limits,
     );
     families.gauge("profile_groups", "Groups of an action profile.", groups);
@@ -88,7 +88,7 @@ fn fibs(store: &Store, families: &mut Families) {
     });
     families.gauge(
         "fib_info",
-        "1, with the algorithm that looks routes up. `vrf`: the values of the key's exact fields.",
+        "1, with the lookup algorithm of a FIB as a label. `vrf`: the values of the key's exact fields.",
         algorithms,
     );
     families.gauge(
@@ -98,22 +98,22 @@ fn fibs(store: &Store, families: &mut Families) {
     );
     families.gauge(
         "fib_bytes",
-        "Memory of one copy of a FIB's look-up structure.",
+        "Memory of one copy of a FIB's lookup structure, in bytes.",
         each(|fib| fib.status.bytes as f64),
     );
     families.counter(
         "fib_builds_total",
-        "How often a FIB's structure was built anew.",
+        "Number of builds of a FIB's lookup structure.",
         each(|fib| fib.status.builds as f64),
     );
     families.gauge(
         "fib_last_build_seconds",
-        "What building a FIB's structure took the last time.",
+        "Duration of the last build of a FIB's lookup structure.",
         each(|fib| fib.status.last_build.as_secs_f64()),
     );
     families.value(
         "fibs_left_out",
-        "FIBs beyond 128, which have no metrics of their own.",
+        "Number of FIBs without their own metrics. Only the 128 FIBs with the most routes have metrics.",
         left_out as f64,
     );
 }

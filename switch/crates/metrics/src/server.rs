@@ -97,7 +97,7 @@ impl Server {
                     }
                 };
                 if let Err(error) = accepted {
-                    tracing::warn!(%error, "a client of the metrics was not taken");
+                    tracing::warn!(%error, "cannot accept a client of the metrics");
                     // Accepting fails if there are no free descriptors. Without a pause, this loop would spin.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -127,7 +127,9 @@ async fn talk(
         .serve_connection(TokioIo::new(stream), service);
     match tokio::time::timeout(PATIENCE, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the connection of a client of the metrics failed")
+        }
         Err(_) => tracing::debug!("a client of the metrics is too slow"),
     }
 }
@@ -159,7 +161,7 @@ impl Scraper {
             }
             Err(error) => {
                 tracing::error!(%error, "metrics could not be made");
-                let text = "metrics could not be made; the log says why\n";
+                let text = "metrics could not be made: the log has the cause\n";
                 plain(StatusCode::INTERNAL_SERVER_ERROR, text.into())
             }
         }
@@ -170,7 +172,7 @@ impl Scraper {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();
         let (answer, text) = oneshot::channel();
-        // If the client disconnects, its scrape still completes, and the lock is held for its full time.
+        // Spawned, so that a client that disconnects does not cancel the scrape and release the lock early.
         tokio::spawn(async move {
             let _ = answer.send(tokio::task::spawn_blocking(move || source.text()).await);
             tokio::time::sleep(BETWEEN_SCRAPES).await;

@@ -43,7 +43,7 @@ impl Source {
         self
     }
 
-    /// Returns all metrics as text. Waits until each worker has reported, which it does between two batches.
+    /// Returns all metrics as text. Waits until each worker has reported its counters between two batches.
     ///
     /// # Errors
     /// The client library refuses a name, which is a defect of this crate.
@@ -67,7 +67,7 @@ impl Source {
         ];
         families.gauge(
             "build_info",
-            "1, with the version that runs and the device id.",
+            "1, with the version of the switch and the device id as labels.",
             [(build, 1.0)],
         );
         let seconds = self.device.clock().now_us() as f64 / 1e6;
@@ -81,12 +81,12 @@ impl Source {
         for (name, help, value) in [
             (
                 "p4runtime_streams",
-                "Streams of P4Runtime clients that are open.",
+                "Open streams of P4Runtime clients.",
                 found.streams,
             ),
             (
                 "p4runtime_streams_limit",
-                "Streams that may be open.",
+                "Maximum number of open streams of P4Runtime clients.",
                 MAX_STREAMS,
             ),
             (
@@ -96,12 +96,12 @@ impl Source {
             ),
             (
                 "packet_in_queue_longest_messages",
-                "Those that wait for the slowest client.",
+                "Packet-ins, digests and notifications that wait for the slowest client.",
                 found.longest,
             ),
             (
                 "packet_in_queue_limit_messages",
-                "Messages that may wait for one client; further ones are dropped.",
+                "Maximum number of messages that wait for one client. Further messages are dropped.",
                 EVENT_QUEUE,
             ),
         ] {
@@ -113,7 +113,7 @@ impl Source {
         ];
         families.gauge(
             "p4runtime_primaries",
-            "Primary controllers of the default role, and of all roles with a name.",
+            "Primary controllers: of the default role (default), and of all other roles (named).",
             primaries.map(|(role, count)| (vec![("role", role.to_owned())], count as f64)),
         );
     }

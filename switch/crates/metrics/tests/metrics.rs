@@ -187,7 +187,7 @@ fn names_are_as_prometheus_has_them() {
     let mut names = BTreeSet::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = line.split_once(' ').unwrap();
-        assert!(names.insert(name), "{name} comes twice");
+        assert!(names.insert(name), "{name} is listed twice");
         assert!(name.starts_with("sluice_dataplane_") || name.starts_with("process_"));
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name} {kind}");
         assert!(text.contains(&format!("# HELP {name} ")), "{name}");
@@ -316,7 +316,7 @@ async fn a_unix_socket_is_for_its_group_and_goes_with_the_server() {
     assert_eq!(mode & 0o777, 0o660);
     assert!(
         Server::bind(&address, source).await.is_err(),
-        "it is served"
+        "a server uses the socket"
     );
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let task = tokio::spawn(server.serve(async { drop(stopped.await) }));

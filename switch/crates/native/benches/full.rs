@@ -2,8 +2,9 @@
 //! Measures the CPU time per packet of the router program with full tables. The program runs as native code, with
 //! packets in memory.
 //!
-//! There are a million routes and a million flows of an outbound list. Each packet belongs to another flow, so memory
-//! latency dominates the lookups. The benchmark processes packets one after the other and in lanes, alternately.
+//! There are a million routes, and a million flows of an outbound policy list. Consecutive packets belong to different
+//! flows, so memory latency dominates the lookups. The benchmark processes packets one after the other and in lanes,
+//! alternately.
 //!
 //! `cargo bench -p sluice-native --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
 //! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. With few
@@ -46,7 +47,7 @@ fn main() {
     let code = Arc::clone(bench.switch.engine().code());
     let far = numbers.get(4).map_or(Lanes::FAR, |far| *far as u64);
     let lanes = Lanes::new(&code, &Config::default(), far);
-    let lanes = lanes.expect("memory for stacks");
+    let lanes = lanes.expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..runs {
@@ -85,7 +86,7 @@ fn in_lanes(
         });
     }
     let elapsed = cpu_time() - start;
-    assert_eq!(sink.0, packets / BATCH * BATCH, "not every packet left");
+    assert_eq!(sink.0, packets / BATCH * BATCH, "a packet was not sent");
     elapsed as f64 / sink.0 as f64
 }
 
@@ -107,6 +108,6 @@ fn in_turn(bench: &mut cases::Bench<Native>, frames: &[u8], packets: usize) -> f
         }
     }
     let elapsed = cpu_time() - start;
-    assert_eq!(sink.0, packets / BATCH * BATCH, "not every packet left");
+    assert_eq!(sink.0, packets / BATCH * BATCH, "a packet was not sent");
     elapsed as f64 / sink.0 as f64
 }

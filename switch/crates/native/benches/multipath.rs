@@ -5,8 +5,9 @@
 //! and there are no groups. In *unused* there is also a group that the route does not use. In *used* the route has a
 //! group of 1 to 64 members. Prints every round as JSON, as `sluice-bench` does.
 //!
-//! Each round creates new switches and keeps the old ones. The addresses of code and data change the result by some
-//! nanoseconds, as much as a group does. A switch that is used in all rounds would have the same bias in every round.
+//! Each round creates new switches and keeps the old ones. The memory addresses of code and data change the result by a
+//! few nanoseconds. A group costs about as much. If all rounds used the same switch, every round would have the same
+//! bias.
 //!
 //! `cargo bench -p sluice-native --bench multipath -- [--rounds N] [--quick] [--only CASE]`. To count instructions, run
 //! a single case (0 is *single-path*) twice, with different numbers of rounds, and take the difference.
@@ -66,7 +67,7 @@ fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) ->
         }
     }
     let elapsed = cpu_time() - start;
-    assert_eq!(sink.0, passes * packets.len(), "not every packet left");
+    assert_eq!(sink.0, passes * packets.len(), "a packet was not sent");
     sink.0 as f64 * 1e9 / elapsed.max(1) as f64
 }
 

@@ -70,7 +70,7 @@ fn measure<E: cases::Runs>(
         }
         let elapsed = cpu_time() - start;
         let sent = amount.packets.div_ceil(BATCH) * BATCH;
-        assert_eq!(sink.0, sent, "{name}: not every packet left");
+        assert_eq!(sink.0, sent, "{name}: a packet was not sent");
         nanoseconds.push(elapsed as f64 / sink.0 as f64);
     }
     nanoseconds.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine of one worker, which calls the machine code of a program's parts.
+//! Implements the engine of one worker, which calls the machine code of a program's parts.
 
 use std::sync::Arc;
 

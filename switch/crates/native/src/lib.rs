@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The native engine. It runs a program's parser, pipelines, deparser and checksums as machine code, which Cranelift
-//! generates when the program is loaded.
+//! Implements the native engine. The engine runs a program's parser, pipelines, deparser and checksums as machine code,
+//! which Cranelift generates when the program is loaded.
 //!
 //! ```text
 //! Program -> analysis -> codegen (parser, pipeline, table, action, expr, ...) -> Cranelift -> runtime::pages

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The native engine with a profile. Its code reports to the [`Profile`] which points of the program packets reach.
+//! Implements the native engine with a profile. The engine's machine code reports to the [`Profile`] which points of
+//! the program packets reach.
 
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use sluice_program::{Program, Slot};
 
 use super::{Code, Native};
 
-/// Engine with a profile. [`Code::compile`] generates code for it if [`Config::profile`] is set. This code has the same
-/// results as code without a profile. But it tests every condition on a packet's path, so that all conditions are
-/// reported.
+/// Engine with a profile. [`Code::compile`] generates code for this engine if [`Config::profile`] is set. The code has
+/// the same results as code without a profile. But the code tests every condition on a packet's path, so that all
+/// conditions are reported.
 pub struct NativeProfiled(Native);
 
 impl NativeProfiled {
@@ -32,7 +33,7 @@ impl NativeProfiled {
 impl Profiled for NativeProfiled {
     fn profile(&mut self) -> &mut Profile {
         let profile = &mut self.0.work.profile;
-        profile.as_mut().expect("it was made with one")
+        profile.as_mut().expect("a profiled engine has a profile")
     }
 }
 

@@ -13,8 +13,8 @@ use sluice_tables::Store;
 
 use cases::{Bench, Runs};
 
-/// Numbers of routes and flows. They are large enough for the tables to use all their lookup algorithms, and small
-/// enough for the interpreter.
+/// Numbers of routes and flows. With these numbers, the tables use all their lookup algorithms, and the interpreter is
+/// fast enough.
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 
@@ -75,7 +75,7 @@ fn agree(name: &str, tables: &str, fill: impl Fn(&Store), packets: &[Vec<u8>]) {
         "{name}: the engines differ"
     );
     let code = native.switch.engine().code();
-    let lanes = Lanes::new(code, &Config::default(), 1).expect("memory for stacks");
+    let lanes = Lanes::new(code, &Config::default(), 1).expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut sent = Sent::default();
     let side = native.reader.pin();

@@ -22,7 +22,7 @@ const PROGRAMS: u32 = 96;
 /// Number of header fields (`FIELDS`) and of metadata fields (`LOCALS`).
 const FIELDS: usize = 6;
 const LOCALS: usize = 4;
-/// A compiled program that supplies all parts that the test does not replace. It could be any program without tables.
+/// A compiled program that supplies all parts that the test does not replace. Any program without tables would do.
 const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
 
 /// A field's width in bits, and whether it is signed.
@@ -203,7 +203,7 @@ fn table(action: &str, id: usize, next: Option<&str>) -> Value {
 
 /// Returns the program as BMv2 JSON.
 fn program(case: &Case) -> Value {
-    let mut program: Value = serde_json::from_str(BASE).expect("it was compiled");
+    let mut program: Value = serde_json::from_str(BASE).expect("the program was compiled");
     program["header_types"][0]["fields"] = declared('m', &case.locals);
     program["header_types"][2]["fields"] = declared('f', &case.fields);
     let (mut actions, mut tables, mut conditionals) = (Vec::new(), Vec::new(), Vec::new());
@@ -278,7 +278,7 @@ fn engines_agree(case: &Case) -> Result<(), TestCaseError> {
         &case.packets,
     );
     let got = run(&store, Native::new(code, config), &case.packets);
-    prop_assert_eq!(wanted.len(), case.packets.len(), "not every packet left");
+    prop_assert_eq!(wanted.len(), case.packets.len(), "a packet was not sent");
     prop_assert_eq!(wanted, got);
     Ok(())
 }

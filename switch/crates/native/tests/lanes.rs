@@ -91,7 +91,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
     let packets: Vec<_> = packets.into_iter().cycle().take(PACKETS).collect();
     let packets = &packets[..];
     let lanes = Lanes::new(bench.switch.engine().code(), &Config::default(), 0);
-    let lanes = lanes.expect("memory for stacks");
+    let lanes = lanes.expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, packets, &mut all));
@@ -100,7 +100,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         let before = lanes.counters();
         let mut some = Limited::new(room);
         assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
-        assert_eq!(some.panics, 1, "nothing is sent after a panic");
+        assert_eq!(some.panics, 1, "no packet is sent after a panic");
         assert_eq!(some.taken, all.taken[..room]);
         // The counters of replaced engines are kept, and include all packets processed before the panic.
         let received = lanes.counters().received - before.received;
@@ -128,7 +128,7 @@ fn who_gives_a_batch_and_panics_ends_it() {
     let packets = traces::router::ipv4();
     let packets: Vec<_> = packets.into_iter().cycle().take(PACKETS).collect();
     let lanes = Lanes::new(bench.switch.engine().code(), &Config::default(), 0);
-    let lanes = lanes.expect("memory for stacks");
+    let lanes = lanes.expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
@@ -169,7 +169,7 @@ fn packets_that_wait_before_egress_go_on_as_they_came() {
     let packets: Vec<_> = packets.into_iter().cycle().take(PACKETS).collect();
     let config = Config::default();
     let lanes = Lanes::new(bench.switch.engine().code(), &config, 0);
-    let lanes = lanes.expect("memory for stacks");
+    let lanes = lanes.expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, &packets, &mut all));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that flows are distributed over the members of a next-hop group according to the weights, and equally in both
-//! engines.
+//! Checks that flows are distributed over the members of a next-hop group according to the weights, and in the same way
+//! in both engines.
 
 mod cases;
 mod traces;
@@ -125,8 +125,8 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     }
 }
 
-/// Compares the distribution of flows with the weights by a chi-square test. One in a thousand random hashes exceeds
-/// the bounds.
+/// Compares the distribution of flows with the weights by a chi-square test. Of a thousand random hash functions, one
+/// exceeds the bounds.
 #[test]
 fn flows_come_to_next_hops_as_their_weights_say() {
     let cases: [(&[u32], f64); 4] = [

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that all programs of the router compile to native code completely, with nothing left to the interpreter.
+//! Checks that all programs of the router compile to native code completely, so that the interpreter runs no part of
+//! them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ fn nothing_of_the_router_is_left_to_the_interpreter() {
         let (_, report) = Code::compile(&Arc::new(program), &Config::default())
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(report.not_compiled, Vec::<String>::new(), "{name}");
-        assert!(report.code_bytes > 0, "{name}: no code");
+        assert!(report.code_bytes > 0, "{name}: there is no code");
         compiled += 1;
     }
     assert!(compiled > 0, "no program in {}", folder.display());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks that every program in `switch/programs` behaves as its case file requires.
 //!
-//! The source of a program is NAME.p4, the compiled program build/NAME.json. Its cases are in NAME.case. The
+//! The source of a program is NAME.p4, the compiled program build/NAME.json. The program's cases are in NAME.case. The
 //! environment variable SLUICE_PROGRAMS selects another folder with the same layout.
 
 mod cases;

@@ -12,8 +12,8 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
 const WORKERS: usize = 2;
-/// Number of packets per worker. It is large enough for workers to collide: without the lock, thousands of increments
-/// are lost on two cores.
+/// Number of packets per worker. With this number, workers collide: without the lock, thousands of increments are lost
+/// on two cores.
 const PACKETS: usize = 100_000;
 
 /// The values in the sent packets.

@@ -60,7 +60,7 @@ struct Options {
 
 async fn run(options: &Options) -> anyhow::Result<report::Report> {
     let updates = std::fs::read(&options.file)
-        .with_context(|| format!("reading {}", options.file.display()))?;
+        .with_context(|| format!("cannot read {}", options.file.display()))?;
     let requests = requests::cut(
         updates.into(),
         options.device_id,

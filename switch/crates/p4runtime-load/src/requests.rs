@@ -58,11 +58,11 @@ pub(crate) fn cut(
 fn skip_update(rest: &mut &[u8]) -> anyhow::Result<()> {
     let key = prost::encoding::decode_varint(rest)?;
     if key != UPDATES {
-        bail!("field key {key:#x} is not that of updates");
+        bail!("the file has field key {key:#x}, which is not that of updates");
     }
     let length = prost::encoding::decode_varint(rest)? as usize;
     if length > rest.len() {
-        bail!("it ends beyond the file");
+        bail!("an update ends beyond the end of the file");
     }
     rest.advance(length);
     Ok(())
@@ -105,6 +105,9 @@ mod tests {
         let mut bytes = updates(2).encode_to_vec();
         bytes.extend([0x22, 0x7f, 0]);
         let error = cut(bytes.into(), 1, 1, 10).unwrap_err();
-        assert_eq!(format!("{error:#}"), "update 2: it ends beyond the file");
+        assert_eq!(
+            format!("{error:#}"),
+            "update 2: an update ends beyond the end of the file"
+        );
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn connect(options: &Options) -> anyhow::Result<Channel> {
         // The answer to a refused batch has an error for each of its updates, in a header.
         .http2_max_header_list_size(64 << 20);
     let connected = endpoint.connect().await;
-    connected.with_context(|| format!("connecting to {}", options.server))
+    connected.with_context(|| format!("cannot connect to {}", options.server))
 }
 
 impl Session {
@@ -62,7 +62,7 @@ impl Session {
         let mut responses = responses.into_inner();
         let told = next(&mut responses).await?;
         let Some(Response::Arbitration(told)) = told.update else {
-            bail!("the server answers arbitration with {told:?}");
+            bail!("the server answers the arbitration update with {told:?}");
         };
         let code = told
             .status

@@ -41,7 +41,10 @@ impl Usage {
         let kib = line.and_then(|line| line.split_whitespace().next());
         Ok(Self {
             cpu_seconds: nanoseconds as f64 / 1e9,
-            resident_mib: kib.context("no VmRSS")?.parse::<f64>()? / 1024.0,
+            resident_mib: kib
+                .context("/proc has no VmRSS of the process")?
+                .parse::<f64>()?
+                / 1024.0,
         })
     }
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the P4Runtime test suite's program.
+"""Compiles the P4Runtime test suite's program.
 
-With p4c on PATH this writes program/build/ and its manifest; with --check it compiles
-nothing and fails if anything committed is stale.
+Needs p4c on PATH. Writes program/build/ and its manifest. With --check, compiles nothing, and fails
+if a committed file is stale.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
 const bit<9> CPU_PORT = 510;
 
-// Ways through the pipeline.
-const bit<8> WALK_OUT = 0;  // leaves by egress_port
+// Parts of the program that a packet-out can request to run through.
+const bit<8> WALK_OUT = 0;  // sends the packet to egress_port
 const bit<8> WALK_EXACT = 1;
 const bit<8> WALK_LPM = 2;
 const bit<8> WALK_TERNARY = 3;
@@ -18,10 +18,10 @@ const bit<8> WALK_CONST = 6;
 const bit<8> WALK_PROFILE = 7;
 const bit<8> WALK_SELECTOR = 8;
 const bit<8> WALK_KEYLESS = 9;
-const bit<8> WALK_CELLS = 10;  // counters, a meter and registers at index `index`; `egress_port` says which
-const bit<8> WALK_LEARN = 11;  // digest
-const bit<8> WALK_MULTICAST = 12;  // to group `index`
-const bit<8> WALK_CLONE = 13;  // to session 7
+const bit<8> WALK_CELLS = 10;  // counters, a meter and registers at index `index`; `egress_port` selects the meter
+const bit<8> WALK_LEARN = 11;  // sends a digest
+const bit<8> WALK_MULTICAST = 12;  // copies the packet to group `index`
+const bit<8> WALK_CLONE = 13;  // clones the packet to session 7
 const bit<8> WALK_VALUE_SET = 14;
 const bit<8> WALK_TIMEOUT = 15;
 
@@ -35,9 +35,9 @@ header packet_out_t {
 @controller_header("packet_in")
 header packet_in_t {
     bit<16> ingress_port;
-    bit<16> mark;       // what the table's action says; 0 for a miss
-    bit<16> instance;   // of a replica
-    bit<8> color;       // that the meter gave
+    bit<16> mark;       // value set by the table's action; 0 for a miss
+    bit<16> instance;   // instance of a replica
+    bit<8> color;       // colour from the meter
     bit<8> copy;        // 1 for a clone
 }
 

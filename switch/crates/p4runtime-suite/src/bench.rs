@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server under test, and its clients.
+//! Provides the server under test, and its clients.
 //!
-//! Servers remember the highest election id that they have seen, and cases share a server. So every [`Bench`] has a
-//! range of ids of its own, above those of all earlier ones, in this run and in previous runs.
+//! Servers remember the highest election id that they have seen, and cases share a server. So every [`Bench`] has its
+//! own range of ids. The ids are above those of all earlier benches, in this run and in previous runs.
 
 mod client;
 mod packet;
@@ -25,7 +25,7 @@ use crate::outcome::{Failure, Outcome};
 /// Time limit for an expected event, on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Time without an event that counts as proof that none comes.
+/// Time to wait for an event that must not come.
 pub const QUIET: Duration = Duration::from_millis(150);
 
 /// Election ids of one case.
@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Describes a server at `HOST:PORT`; `packet_io` says whether packets come back.
+    /// Describes a server at `HOST:PORT`. `packet_io` says whether packets come back.
     pub fn new(address: &str, device_id: u64, packet_io: bool) -> Self {
         Self {
             address: address.into(),
@@ -52,7 +52,7 @@ impl Target {
     /// Connects to a server at `HOST:PORT`, and sends a packet to find out whether packets come back.
     ///
     /// # Errors
-    /// No server listens there, or it refuses this client as primary or the pipeline.
+    /// No server listens at the address, or the server refuses this client as primary, or refuses the pipeline.
     pub async fn probe(address: &str, device_id: u64) -> anyhow::Result<Self> {
         let bench = Bench::new(Self::new(address, device_id, true));
         let steps = async || -> Outcome<bool> {
@@ -67,7 +67,7 @@ impl Target {
         }
     }
 
-    /// Whether packets come back.
+    /// Returns whether packets come back.
     pub fn has_packet_io(&self) -> bool {
         self.packet_io
     }
@@ -140,10 +140,7 @@ impl Bench {
         Ok(Client::open(rpc, &self.target, self.first_id))
     }
 
-    /// Returns a primary with the case's election id 100, after setting the suite's pipeline anew.
-    ///
-    /// # Errors
-    /// The server refuses.
+    /// Returns a primary with the case's election id 100. Sets the suite's pipeline again.
     pub async fn primary(&self) -> Outcome<Client> {
         let mut client = self.elected(100).await?;
         client.commit().await?;
@@ -160,10 +157,7 @@ impl Bench {
         Ok(client)
     }
 
-    /// Like [`elected`](Self::elected), for a role of the case's own.
-    ///
-    /// # Errors
-    /// The server refuses. Skipped if the server has no roles.
+    /// Like [`elected`](Self::elected), for a role that only this case uses.
     pub async fn elected_for(&self, role: &str, n: u64) -> Outcome<Client> {
         let mut client = self.client().await?;
         client.role = role.into();
@@ -171,29 +165,28 @@ impl Bench {
         match client.told().await {
             Ok(told) if told.code() == tonic::Code::Ok => Ok(client),
             Ok(told) => Err(Failure::Failed(format!(
-                "role {role:?}: told {:?}",
+                "role {role:?}: the server answered {:?}",
                 told.code()
             ))),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Checks that the server has no pipeline yet, which only its first client can see.
+    /// Checks that the server has no pipeline yet. Only the first client of a server can see this.
     ///
     /// # Errors
-    /// Skipped if it has one.
+    /// Skipped if the server has a pipeline.
     pub async fn before_any_pipeline(&self) -> Outcome {
         let mut client = self.client().await?;
         match client.pipeline(Default::default()).await? {
             None => Ok(()),
-            Some(_) => Err(Failure::Skipped("the server has had a pipeline set".into())),
+            Some(_) => Err(Failure::Skipped(
+                "a pipeline was set on the server before".into(),
+            )),
         }
     }
 
-    /// Reads a table's entries without stream or election id, which any client may do.
-    ///
-    /// # Errors
-    /// The server refuses.
+    /// Reads a table's entries without a stream or an election id. Any client may do so.
     pub async fn entries_of(&self, table: &str) -> Outcome<usize> {
         let mut client = self.client().await?;
         Ok(client.read(all_of(table)).await?.len())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Test cases, and running them.
+//! Defines test cases, and runs them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -59,7 +59,9 @@ impl Case {
         let steps = tokio::time::timeout(LIMIT, (self.steps)(&mut bench)).await;
         let late = || {
             let limit = LIMIT.as_secs();
-            Err(Failure::Failed(format!("not done after {limit} seconds")))
+            Err(Failure::Failed(format!(
+                "the case did not end within {limit} seconds"
+            )))
         };
         Verdict {
             outcome: steps.unwrap_or_else(|_| late()),

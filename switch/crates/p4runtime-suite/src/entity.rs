@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Short constructors for the entities of `program/suite.p4`. Numbers become the shortest bytestrings.
+//! Provides short constructors for the entities of `program/suite.p4`. Numbers become the shortest bytestrings.
 
 use sluice_p4runtime::proto::v1::packet_replication_engine_entry::Type as Replication;
 use sluice_p4runtime::proto::v1::*;
@@ -20,7 +20,7 @@ fn field(field_id: u32, kind: field_match::FieldMatchType) -> FieldMatch {
     }
 }
 
-/// An exact match, byte for byte.
+/// Returns an exact match, byte for byte.
 pub fn exact_bytes(id: u32, value: &[u8]) -> FieldMatch {
     let value = value.to_vec();
     field(
@@ -29,12 +29,12 @@ pub fn exact_bytes(id: u32, value: &[u8]) -> FieldMatch {
     )
 }
 
-/// An exact match.
+/// Returns an exact match.
 pub fn exact(id: u32, value: u128) -> FieldMatch {
     exact_bytes(id, &number(value))
 }
 
-/// A prefix.
+/// Returns a prefix.
 pub fn lpm(id: u32, value: u128, prefix_len: i32) -> FieldMatch {
     let value = number(value);
     field(
@@ -43,7 +43,7 @@ pub fn lpm(id: u32, value: u128, prefix_len: i32) -> FieldMatch {
     )
 }
 
-/// A value and its mask.
+/// Returns a value and its mask.
 pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     let (value, mask) = (number(value), number(mask));
     field(
@@ -52,7 +52,7 @@ pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     )
 }
 
-/// A range with two bounds.
+/// Returns a range with two bounds.
 pub fn range(id: u32, low: u128, high: u128) -> FieldMatch {
     let (low, high) = (number(low), number(high));
     field(
@@ -61,7 +61,7 @@ pub fn range(id: u32, low: u128, high: u128) -> FieldMatch {
     )
 }
 
-/// An optional match with a value.
+/// Returns an optional match with a value.
 pub fn optional(id: u32, value: u128) -> FieldMatch {
     let value = number(value);
     field(
@@ -70,7 +70,7 @@ pub fn optional(id: u32, value: u128) -> FieldMatch {
     )
 }
 
-/// A match field without a match.
+/// Returns a match field without a match.
 pub fn no_match(field_id: u32) -> FieldMatch {
     FieldMatch {
         field_id,
@@ -78,7 +78,7 @@ pub fn no_match(field_id: u32) -> FieldMatch {
     }
 }
 
-/// An action with parameters, numbered from 1.
+/// Returns an action with parameters, numbered from 1.
 pub fn call(name: &str, params: &[u128]) -> Action {
     let param = |(index, value): (usize, &u128)| action::Param {
         param_id: index as u32 + 1,
@@ -90,33 +90,33 @@ pub fn call(name: &str, params: &[u128]) -> Action {
     }
 }
 
-/// The action of an entry of a direct table.
+/// Returns an action for an entry of a table without an action profile.
 pub fn does(name: &str, params: &[u128]) -> Option<TableAction> {
     Some(TableAction {
         r#type: Some(table_action::Type::Action(call(name, params))),
     })
 }
 
-/// The action that sets the mark.
+/// Returns the action that sets the mark.
 pub fn mark(value: u128) -> Option<TableAction> {
     does("mark", &[value])
 }
 
-/// The action of an entry of an indirect table: a member.
+/// Returns an action for an entry of a table with an action profile: a member.
 pub fn to_member(member: u32) -> Option<TableAction> {
     Some(TableAction {
         r#type: Some(table_action::Type::ActionProfileMemberId(member)),
     })
 }
 
-/// The action of an entry of an indirect table: a group.
+/// Returns an action for an entry of a table with an action selector: a group.
 pub fn to_group(group: u32) -> Option<TableAction> {
     Some(TableAction {
         r#type: Some(table_action::Type::ActionProfileGroupId(group)),
     })
 }
 
-/// The action of an entry of an indirect table: a set of marks with weights.
+/// Returns an action for an entry of a table with an action selector: a one-shot set of marks with weights.
 pub fn to_set(marks: &[(u128, i32)]) -> Option<TableAction> {
     let action = |&(value, weight): &(u128, i32)| ActionProfileAction {
         action: Some(call("mark", &[value])),
@@ -132,7 +132,7 @@ pub fn to_set(marks: &[(u128, i32)]) -> Option<TableAction> {
     })
 }
 
-/// An entry.
+/// Returns an entry.
 pub fn entry(table: &str, matches: Vec<FieldMatch>, action: Option<TableAction>) -> TableEntry {
     TableEntry {
         table_id: id(table),
@@ -142,7 +142,7 @@ pub fn entry(table: &str, matches: Vec<FieldMatch>, action: Option<TableAction>)
     }
 }
 
-/// An entry with a priority.
+/// Returns an entry with a priority.
 pub fn ranked(
     table: &str,
     matches: Vec<FieldMatch>,
@@ -155,12 +155,12 @@ pub fn ranked(
     }
 }
 
-/// A request for all entries of a table; also the base of other entries.
+/// Returns a request for all entries of a table. Other constructors complete it to an entry.
 pub fn all_of(table: &str) -> TableEntry {
     entry(table, vec![], None)
 }
 
-/// A table's default entry.
+/// Returns a table's default entry.
 pub fn default_of(table: &str, action: Option<TableAction>) -> TableEntry {
     TableEntry {
         is_default_action: true,
@@ -168,13 +168,13 @@ pub fn default_of(table: &str, action: Option<TableAction>) -> TableEntry {
     }
 }
 
-/// An entry of `exact_table` that sets a mark.
+/// Returns an entry of `exact_table` that sets a mark.
 pub fn exact_entry(a: u128, value: u128) -> TableEntry {
     let action = does("mark_direct", &[value]);
     entry("exact_table", vec![exact(1, a), exact(2, 0)], action)
 }
 
-/// An entry's identity: the entry without action and other content.
+/// Returns an entry's identity: the entry without action and other content.
 pub fn key_of(entry: &TableEntry) -> TableEntry {
     TableEntry {
         table_id: entry.table_id,
@@ -184,12 +184,12 @@ pub fn key_of(entry: &TableEntry) -> TableEntry {
     }
 }
 
-/// An entry of `lpm_table`.
+/// Returns an entry of `lpm_table`.
 pub fn lpm_entry(a: u128, prefix_len: i32, value: u128) -> TableEntry {
     entry("lpm_table", vec![lpm(1, a, prefix_len)], mark(value))
 }
 
-/// A member that sets a mark.
+/// Returns a member that sets a mark.
 pub fn member(profile: &str, member_id: u32, value: u128) -> ActionProfileMember {
     ActionProfileMember {
         action_profile_id: id(profile),
@@ -198,7 +198,7 @@ pub fn member(profile: &str, member_id: u32, value: u128) -> ActionProfileMember
     }
 }
 
-/// A group of members with weights, of at most 8.
+/// Returns a group of members with weights. Its size is at most 8.
 pub fn group(group_id: u32, members: &[(u32, i32)]) -> ActionProfileGroup {
     let member = |&(member_id, weight): &(u32, i32)| action_profile_group::Member {
         member_id,
@@ -213,7 +213,7 @@ pub fn group(group_id: u32, members: &[(u32, i32)]) -> ActionProfileGroup {
     }
 }
 
-/// A counter's packets and bytes.
+/// Returns a counter's packets and bytes.
 pub fn counted(packet_count: i64, byte_count: i64) -> CounterData {
     CounterData {
         byte_count,
@@ -221,7 +221,7 @@ pub fn counted(packet_count: i64, byte_count: i64) -> CounterData {
     }
 }
 
-/// A cell of a counter, or all cells without an index.
+/// Returns a cell of a counter, or all cells if `index` is `None`.
 pub fn counter(name: &str, index: Option<i64>, data: Option<CounterData>) -> CounterEntry {
     CounterEntry {
         counter_id: id(name),
@@ -230,7 +230,7 @@ pub fn counter(name: &str, index: Option<i64>, data: Option<CounterData>) -> Cou
     }
 }
 
-/// A cell of a meter, or all cells without an index.
+/// Returns a cell of a meter, or all cells if `index` is `None`.
 pub fn meter(name: &str, index: Option<i64>, config: Option<MeterConfig>) -> MeterEntry {
     MeterEntry {
         meter_id: id(name),
@@ -240,7 +240,7 @@ pub fn meter(name: &str, index: Option<i64>, config: Option<MeterConfig>) -> Met
     }
 }
 
-/// A meter configuration with two rates.
+/// Returns a meter configuration with two rates.
 pub fn rates(cir: i64, cburst: i64, pir: i64, pburst: i64) -> MeterConfig {
     MeterConfig {
         cir,
@@ -251,7 +251,7 @@ pub fn rates(cir: i64, cburst: i64, pir: i64, pburst: i64) -> MeterConfig {
     }
 }
 
-/// A cell of a register, or all cells without an index.
+/// Returns a cell of a register, or all cells if `index` is `None`.
 pub fn register(name: &str, index: Option<i64>, value: Option<u128>) -> RegisterEntry {
     let data = |value| P4Data {
         data: Some(p4_data::Data::Bitstring(number(value))),
@@ -263,7 +263,7 @@ pub fn register(name: &str, index: Option<i64>, value: Option<u128>) -> Register
     }
 }
 
-/// The members of the value set.
+/// Returns the members of the value set.
 pub fn kinds(values: &[u128]) -> ValueSetEntry {
     let member = |value: &u128| ValueSetMember {
         r#match: vec![exact(1, *value)],
@@ -274,7 +274,7 @@ pub fn kinds(values: &[u128]) -> ValueSetEntry {
     }
 }
 
-/// Settings of the digest.
+/// Returns settings of the digest.
 pub fn digest(max_timeout_ns: i64, max_list_size: i32, ack_timeout_ns: i64) -> DigestEntry {
     DigestEntry {
         digest_id: id("learned_t"),
@@ -286,7 +286,7 @@ pub fn digest(max_timeout_ns: i64, max_list_size: i32, ack_timeout_ns: i64) -> D
     }
 }
 
-/// A replica.
+/// Returns a replica.
 pub fn replica(port: u128, instance: u32) -> Replica {
     Replica {
         port_kind: Some(replica::PortKind::Port(number(port))),
@@ -295,7 +295,7 @@ pub fn replica(port: u128, instance: u32) -> Replica {
     }
 }
 
-/// A replica with backups.
+/// Returns a replica with backups.
 pub fn backed(port: u128, instance: u32, backups: &[(u128, u32)]) -> Replica {
     let backup = |&(port, instance): &(u128, u32)| BackupReplica {
         port: number(port),
@@ -307,7 +307,7 @@ pub fn backed(port: u128, instance: u32, backups: &[(u128, u32)]) -> Replica {
     }
 }
 
-/// A multicast group with metadata.
+/// Returns a multicast group with metadata.
 pub fn multicast_with(
     multicast_group_id: u32,
     replicas: Vec<Replica>,
@@ -323,12 +323,12 @@ pub fn multicast_with(
     }
 }
 
-/// A multicast group.
+/// Returns a multicast group.
 pub fn multicast(id: u32, replicas: Vec<Replica>) -> PacketReplicationEngineEntry {
     multicast_with(id, replicas, b"")
 }
 
-/// A clone session.
+/// Returns a clone session.
 pub fn session(
     session_id: u32,
     replicas: Vec<Replica>,
@@ -357,7 +357,7 @@ macro_rules! into_entity {
 
 /// Any kind of entity.
 pub trait IntoEntity {
-    /// Wraps it as an entity.
+    /// Wraps the value as an entity.
     fn into_entity(self) -> Entity;
 }
 
@@ -389,17 +389,17 @@ fn update(kind: update::Type, entity: impl IntoEntity) -> Update {
     }
 }
 
-/// An INSERT.
+/// Returns an INSERT.
 pub fn insert(entity: impl IntoEntity) -> Update {
     update(update::Type::Insert, entity)
 }
 
-/// A MODIFY.
+/// Returns a MODIFY.
 pub fn modify(entity: impl IntoEntity) -> Update {
     update(update::Type::Modify, entity)
 }
 
-/// A DELETE.
+/// Returns a DELETE.
 pub fn delete(entity: impl IntoEntity) -> Update {
     update(update::Type::Delete, entity)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `p4runtime-suite`: runs the cases against a server and reports which pass.
+//! Implements `p4runtime-suite`, which runs the cases against a server and reports which cases pass.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,8 @@ use sluice_p4runtime_suite::report::Report;
 use sluice_p4runtime_suite::spawn::Spawned;
 use sluice_p4runtime_suite::{Case, Failure, Target, Verdict, cases};
 
-/// Tests a P4Runtime server against the specification. It sets its own pipeline (BMv2 JSON for v1model): do not point it
-/// at a switch that is in use. Exit code 1 if a case fails
+/// Tests a P4Runtime server against the specification. Sets its own pipeline (BMv2 JSON for v1model), so do not use a
+/// switch that forwards traffic. Exit code 1 if a case fails
 #[derive(Debug, Parser)]
 #[command(name = "p4runtime-suite", version, max_term_width = 100)]
 struct Options {
@@ -53,7 +53,7 @@ async fn spawned(options: &Options) -> std::io::Result<Option<Spawned>> {
     }
 }
 
-/// Runs a case, on a server of its own if requested. A case fails if its server is dead afterwards.
+/// Runs a case, on a separate server if requested. A case fails if its server has died afterwards.
 async fn verdict(options: &Options, target: &Target, case: &Case) -> anyhow::Result<Verdict> {
     let mut server = spawned(options).await?;
     let mut verdict = case.run(target).await;
@@ -73,7 +73,7 @@ async fn run(options: &Options) -> anyhow::Result<Report> {
     drop(first);
     if !target.has_packet_io() {
         eprintln!(
-            "p4runtime-suite: packets do not come back: was the server started with CPU port 510?"
+            "p4runtime-suite: packets do not come back; check that the server has CPU port 510"
         );
     }
     let mut report = Report::default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Outcomes of cases and of their steps, and checks.
+//! Defines the outcomes of cases and of their steps, and checks.
 
 use tonic::Status;
 
@@ -30,7 +30,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -
     Err(Failure::Failed(message))
 }
 
-/// Fails unless `it` holds.
+/// Fails unless `it` is true.
 pub fn holds(it: bool, what: impl Into<String>) -> Outcome {
     if it {
         Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program of the cases: p4c's output for `program/suite.p4`.
+//! Provides the program of the cases: p4c's output for `program/suite.p4`.
 
 use std::sync::LazyLock;
 
@@ -14,15 +14,15 @@ const P4INFO_TEXT: &str = include_str!("../program/build/suite.p4info.txtpb");
 /// The cookie in [`config`].
 pub const COOKIE: u64 = 0x51de;
 
-/// The program's port to the controller.
+/// Number of the program's port to the controller.
 pub const CPU_PORT: u16 = 510;
 
-/// Cells of `cells_counter`.
+/// Number of cells of `cells_counter`.
 pub const COUNTER_CELLS: i64 = 8;
 
-/// The program's P4Info. p4c does not set the types of meters; they are filled in from annotations.
+/// The program's P4Info. p4c does not set the types of meters, so this code sets them from annotations.
 pub static P4INFO: LazyLock<P4Info> = LazyLock::new(|| {
-    let mut info = p4info::from_text(P4INFO_TEXT).expect("committed, and made by p4c");
+    let mut info = p4info::from_text(P4INFO_TEXT).expect("the committed P4Info is valid");
     for meter in &mut info.meters {
         let annotations = meter.preamble.iter().flat_map(|p| &p.annotations);
         let kind = annotations.fold(None, |kind, annotation| match annotation.as_str() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results: a table by section, a summary line, or JSON.
+//! Formats results: as a table by section, as a summary line, or as JSON.
 
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ impl Report {
         &self.cases[index]
     }
 
-    /// Whether a case failed.
+    /// Returns whether a case failed.
     pub fn has_failures(&self) -> bool {
         self.failed > 0
     }
@@ -108,7 +108,7 @@ impl Report {
 
     /// Returns everything as JSON, for programs.
     pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings and numbers")
+        serde_json::to_string_pretty(self).expect("strings and numbers can be written as JSON")
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server of its own for each case: a command that is started before it and killed after it. So cases do not see each
-//! other's state, and a server that dies fails only one case.
+//! Starts a separate server for each case. A command starts the server before the case, and the server is killed after
+//! the case. So cases do not see each other's state, and a server that dies fails only one case.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -50,7 +50,7 @@ impl Spawned {
         Ok(server)
     }
 
-    /// Returns how the server ended, if it has.
+    /// Returns how the server ended, if it has ended.
     pub fn end(&mut self) -> Option<String> {
         let status = self.0.try_wait().ok().flatten()?;
         Some(format!("the server ended: {status}"))

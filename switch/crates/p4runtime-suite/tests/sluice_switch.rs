@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs every case against our own server, each with a server of its own in this process: a device without ports.
+//! Runs every case against sluice-switch. Each case has its own server in this process, on a device without ports.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 const DEVICE: u64 = 1;
 
-/// Cases about requests that our server refuses by default (see `--writes-from-any-connection`).
+/// Cases about requests that sluice-switch refuses by default (see `--writes-from-any-connection`).
 const ANY_CONNECTION: [&str; 1] =
     ["a_client_with_the_primarys_id_writes_without_a_stream_of_its_own"];
 
@@ -38,14 +38,14 @@ fn run(case: &Case) -> Result<(), Failed> {
     })?;
     match outcome {
         Ok(()) => Ok(()),
-        // Our server has all optional features.
+        // sluice-switch has all optional features.
         Err(Failure::Failed(reason) | Failure::Skipped(reason)) => Err(reason.into()),
     }
 }
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Cases mostly wait; more than a few threads would only make timeouts tight.
+    // Cases mostly wait. With more than a few threads, some cases would exceed their time limits.
     arguments.test_threads.get_or_insert(4);
     let trials = cases::all()
         .into_iter()

@@ -26,7 +26,9 @@ fn bit_length(bytes: &[u8]) -> usize {
 /// Checks that a received value is not empty and fits `width` bits. Returns the value's shortest form.
 pub(crate) fn check(bytes: &[u8], width: usize) -> Result<&[u8], UpdateError> {
     if bytes.is_empty() {
-        return Err(UpdateError::out_of_range("an empty bytestring is no value"));
+        return Err(UpdateError::out_of_range(
+            "the value is an empty bytestring",
+        ));
     }
     if bit_length(bytes) > width {
         let message = format!("value {bytes:02x?} does not fit in {width} bits");

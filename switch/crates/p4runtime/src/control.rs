@@ -62,7 +62,7 @@ impl Control {
             return Ok(());
         }
         Err(Status::not_found(format!(
-            "device {device_id} is not this device"
+            "device_id {device_id} is not the id of this device"
         )))
     }
 
@@ -96,7 +96,9 @@ impl Control {
         let action = request.action();
         if action == Action::Commit {
             return match request.config {
-                Some(_) => Err(Status::invalid_argument("COMMIT takes no config")),
+                Some(_) => Err(Status::invalid_argument(
+                    "COMMIT takes no config: leave out the field `config`",
+                )),
                 None => self.commit_saved(),
             };
         }
@@ -104,7 +106,9 @@ impl Control {
             return Err(Status::invalid_argument("the request has no config"));
         };
         let pipeline = match action {
-            Action::Unspecified => return Err(Status::invalid_argument("no action")),
+            Action::Unspecified => {
+                return Err(Status::invalid_argument("the field `action` is not set"));
+            }
             _ => Arc::new(Pipeline::new(config, &self.device)?),
         };
         match action {
@@ -128,13 +132,15 @@ impl Control {
                 .as_ref()
                 .is_none_or(|running| !Arc::ptr_eq(running, current))
         });
-        let saved = saved.ok_or_else(|| Status::not_found("no config has been saved"))?;
+        let saved = saved.ok_or_else(|| {
+            Status::not_found("there is no saved config: send VERIFY_AND_SAVE first")
+        })?;
         self.commit(saved);
         Ok(())
     }
 
     /// Runs a pipeline. Order: the hub changes before the device. In between, packets of the old pipeline are decoded
-    /// with the header of the new one. This time is short, and the reverse order would be no better.
+    /// with the header of the new pipeline. The time in between is short, and the reverse order would be no better.
     fn commit(&self, pipeline: Arc<Pipeline>) {
         self.hub.set_running(Some(pipeline.clone()));
         self.device.load(Some(pipeline.store.clone()));
@@ -154,8 +160,8 @@ impl Control {
         current.ok_or_else(|| Status::failed_precondition("no forwarding pipeline config is set"))
     }
 
-    /// Handles a Write request. Decodes the request while others are applied. Concurrent requests wait for each other
-    /// only when they are applied.
+    /// Handles a Write request. A request can be decoded while another request is applied. Only one request is applied
+    /// at a time.
     pub fn write(&self, request: Bytes, connection: Connection) -> Result<(), Status> {
         let request = Request::read(request)?;
         let head = &request.head;
@@ -174,8 +180,9 @@ impl Control {
             if !Arc::ptr_eq(&pipeline, &self.pipeline()?) {
                 continue;
             }
-            let atomicity = Atomicity::try_from(head.atomicity)
-                .map_err(|_| Status::invalid_argument("no such atomicity"))?;
+            let atomicity = Atomicity::try_from(head.atomicity).map_err(|_| {
+                Status::invalid_argument("the field `atomicity` has an unknown value")
+            })?;
             let port_exists = |port| self.device.has_port(port);
             pipeline
                 .schema

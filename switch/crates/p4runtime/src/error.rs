@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines errors as clients see them (P4Runtime specification, "Error Reporting Messages").
 //!
-//! A request that fails as a whole has one gRPC status. If updates of a batch fail, the status is UNKNOWN. Its details
-//! then hold exactly one `p4.v1.Error` for each update, in the order of the updates.
+//! A request that fails as a whole has one gRPC status. If updates of a batch fail, the status is UNKNOWN. The details
+//! of this status then hold exactly one `p4.v1.Error` for each update, in the order of the updates.
 
 use prost::Message;
 use sluice_tables::TableError;
@@ -43,7 +43,7 @@ constructors! {
 }
 
 impl UpdateError {
-    /// Returns the same error. Its message begins with `what`, the object that the error concerns.
+    /// Returns the same error with a message that begins with `what`, the object that the error concerns.
     pub fn of(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),
@@ -80,7 +80,10 @@ pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
         return Ok(());
     }
     let failed = results.iter().filter(|result| result.is_err()).count();
-    let message = format!("{failed} of {} failed", results.len());
+    let message = format!(
+        "{failed} of {} updates or entities failed; see the error details",
+        results.len()
+    );
     let details = results.iter().map(|result| {
         let error = match result {
             Ok(_) => v1::Error::default(),

@@ -9,7 +9,7 @@ use crate::proto::config::v1::P4Info;
 
 /// A file that is not P4Info.
 #[derive(Debug, thiserror::Error)]
-#[error("not a P4Info: {0}")]
+#[error("this is not a P4Info: {0}")]
 pub struct P4InfoError(String);
 
 /// Reads protobuf text format.
@@ -18,7 +18,7 @@ pub fn from_text(text: &str) -> Result<P4Info, P4InfoError> {
     let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|e| error(&e))?;
     let descriptor = pool
         .get_message_by_name("p4.config.v1.P4Info")
-        .ok_or_else(|| P4InfoError("the protobuf files do not define it".into()))?;
+        .ok_or_else(|| P4InfoError("the protobuf files do not define the message P4Info".into()))?;
     let message = DynamicMessage::parse_text_format(descriptor, text).map_err(|e| error(&e))?;
     message.transcode_to().map_err(|e| error(&e))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contains the protobuf messages and the service. They are generated at build time from the files of the P4Runtime
-//! project and from this project's own files.
+//! Contains the protobuf messages and the service, which the build generates from the files of the P4Runtime project
+//! and of this project.
 
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 
@@ -13,7 +13,7 @@ pub mod p4 {
     /// The service and its messages.
     pub mod v1 {
         tonic::include_proto!("p4.v1");
-        // The service. It takes write requests as bytes.
+        // The P4Runtime service, which takes write requests as bytes.
         tonic::include_proto!("p4.v1.P4Runtime");
     }
 

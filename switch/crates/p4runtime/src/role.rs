@@ -23,7 +23,9 @@ pub const CONFIG_TYPE: &str = "sluice.p4runtime.v1.RoleConfig";
 /// Decodes `role.config`.
 pub(crate) fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
     let refused = |why: &str| {
-        Status::invalid_argument(format!("role.config holds a {CONFIG_TYPE}; this {why}"))
+        Status::invalid_argument(format!(
+            "role.config must hold a {CONFIG_TYPE}; this message {why}"
+        ))
     };
     let type_name = config.type_url.rsplit('/').next().unwrap_or_default();
     if type_name != CONFIG_TYPE {
@@ -134,7 +136,7 @@ impl Rights {
         if covered {
             return Ok(());
         }
-        let message = format!("role {:?} does not include this entity", self.role);
+        let message = format!("role {:?} does not permit writes to this entity", self.role);
         Err(UpdateError::permission_denied(message))
     }
 
@@ -142,7 +144,7 @@ impl Rights {
     pub fn check_pipeline(&self) -> Result<(), Status> {
         match &self.config {
             Some(config) if !config.pipeline => Err(Status::permission_denied(format!(
-                "role {:?} does not include the forwarding pipeline config",
+                "role {:?} does not permit setting the forwarding pipeline config",
                 self.role
             ))),
             _ => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory from the operating system, in huge pages where possible.
+//! Allocates memory from the operating system, in huge pages where possible.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
@@ -30,7 +30,7 @@ impl Block {
     /// Panics if `bytes` exceeds half of the address space. Aborts if there is no memory.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(Self::size_for(bytes), HUGE)
-            .expect("less than half of all addresses");
+            .expect("the size is less than half of all addresses");
         Self {
             start: take(layout),
             layout,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A vector of plain items, which uses huge pages when it is large.
+//! Implements a vector of plain items, which uses huge pages when it is large.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for lookup structures. Memory that is large enough is in huge pages.
+//! Provides memory for lookup structures. Memory that is large enough is in huge pages.
 //!
 //! In a table of some megabytes, each lookup touches a different page. With pages of 4 KiB the address translation
 //! costs as much as the read itself. With pages of 2 MiB it costs almost nothing.

@@ -10,8 +10,8 @@ use crate::block::HUGE;
 /// Granularity, in bytes, in which memory is made usable.
 pub const STEP: usize = 64 << 10;
 
-/// Address space aligned to a huge page. Its contents never move. Its memory is zeroed, and is not allocated before it
-/// is touched. Dropping the value unmaps the address space.
+/// Address space aligned to a huge page. Contents never move. Memory is zeroed, and is not allocated before it is
+/// touched. Dropping the value unmaps the address space.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<u8>,
@@ -83,7 +83,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Maps `bytes` bytes of address space. They are not accessible yet.
+/// Maps `bytes` bytes of address space, which are not accessible yet.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: this creates a new private mapping, to which no other reference exists.
@@ -116,7 +116,8 @@ unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> io::Resu
             return Err(io::Error::last_os_error());
         }
         if huge {
-            // This is only advice. If it fails, the memory is usable, but lookups have more TLB misses.
+            // Huge pages are only advice to the kernel. If the call fails, the memory is usable, but lookups have more
+            // TLB misses.
             libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
         }
     }
@@ -161,7 +162,8 @@ unsafe fn allow_access(_: NonNull<u8>, _: usize, _: bool) -> io::Result<()> {
 /// The same as for the version for Linux.
 #[cfg(any(not(target_os = "linux"), miri))]
 unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-    let layout = std::alloc::Layout::from_size_align(bytes, HUGE).expect("it was allocated");
+    let layout = std::alloc::Layout::from_size_align(bytes, HUGE)
+        .expect("the layout is valid: it was allocated");
     // SAFETY: guaranteed by the caller.
     unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
 }
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn memory_comes_zeroed_and_stays_where_it_is() {
-        let reserved = Reserved::new(64 << 20).expect("addresses");
+        let reserved = Reserved::new(64 << 20).expect("addresses are free");
         let start = reserved.start();
         assert_eq!((start.align_offset(HUGE), reserved.usable()), (0, 0));
         for (bytes, huge) in [
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn no_more_than_was_reserved() {
-        let reserved = Reserved::new(STEP).expect("addresses");
+        let reserved = Reserved::new(STEP).expect("addresses are free");
         assert!(reserved.grow(STEP + 1, false).is_err());
         assert_eq!(reserved.usable(), 0);
         assert!(reserved.grow(STEP, false).is_ok());

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Current counters of one port. They are relaxed atomics: each value is exact, but several values do not form a
-/// consistent snapshot.
+/// Current counters of one port, as relaxed atomics: each value is exact, but several values do not form a consistent
+/// snapshot.
 #[derive(Debug, Default)]
 pub struct PortCounters {
     rx_packets: AtomicU64,

@@ -84,7 +84,7 @@ pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
             thread::scope(|scope| {
                 scope.spawn(|| merge(files, &queue));
                 if let Err(error) = follow(pipes, &queue) {
-                    tracing::warn!(%error, "input pipes not read");
+                    tracing::warn!(%error, "the input pipes cannot be read");
                 }
             });
             queue.close();
@@ -102,7 +102,7 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     for input in inputs {
         match Head::open(input) {
             Ok(head) => heads.push(head),
-            Err(error) => tracing::warn!(%error, "input file not read"),
+            Err(error) => tracing::warn!(%error, "the input file cannot be read"),
         }
     }
     let earliest = |heads: &[Head]| {
@@ -245,7 +245,7 @@ impl Transmitter for FileTransmitter {
 
     fn flush(&mut self) -> bool {
         if let Err(error) = self.writer.flush() {
-            tracing::warn!(%error, "output file not written");
+            tracing::warn!(%error, "the output file cannot be written");
         }
         true
     }
@@ -323,7 +323,7 @@ mod tests {
             let mut seen = None;
             while seen.is_none() {
                 let wait = poller.wait(Some(Duration::from_secs(10))).unwrap();
-                assert_eq!(wait.count(), 1, "nothing came");
+                assert_eq!(wait.count(), 1, "no frame arrived");
                 receiver.receive(8, &mut |from, frame| seen = Some((from, frame[0])));
             }
             assert_eq!(seen, Some((port as PortId, second as u8)));
@@ -331,7 +331,7 @@ mod tests {
         writers = [None, None];
         while !receiver.finished() {
             let wait = poller.wait(Some(Duration::from_secs(10))).unwrap();
-            assert_eq!(wait.count(), 1, "no end");
+            assert_eq!(wait.count(), 1, "no end arrived");
             receiver.receive(8, &mut |_, _| panic!("another frame"));
         }
         drop(writers);

@@ -14,10 +14,11 @@
 //! ruleset`) would open every port. A tc filter also remains when a switch is killed: its interfaces stay closed until
 //! the next switch takes them over.
 //!
-//! The filters are classic BPF with a direct action. They require only `sch_ingress` and `cls_bpf` in the kernel, and
-//! CAP_NET_ADMIN. They have preference 1, so that no other filter decides before them. Other programs' filters on the
-//! interface's `clsact` are kept. If the switch created the `clsact`, the switch removes it together with the filters,
-//! unless other filters remain. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
+//! The filters are classic BPF with a direct action. The filters require only `sch_ingress` and `cls_bpf` in the
+//! kernel, and CAP_NET_ADMIN. The preference of the filters is 1, so that no other filter decides before them. Other
+//! programs' filters on the interface's `clsact` are kept. If the switch created the `clsact`, the switch removes it
+//! together with the filters, unless other filters remain. Programs that root attaches before tc (XDP, and tcx since
+//! Linux 6.6) are not checked.
 
 use std::io;
 
@@ -27,7 +28,7 @@ use crate::privilege::Raised;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const PREFERENCE: u32 = 1;
-/// Handle of the switch's filters. This module and `tc filter show` recognize the filters by it.
+/// Handle of the switch's filters. This module and `tc filter show` recognize the filters by their handle.
 const HANDLE: u32 = 0x51;
 
 const TCMSG: usize = 20;
@@ -55,8 +56,8 @@ const MARK_OF_FRAME: u32 = (-0x1000_i32 + 20) as u32;
 const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
 
-const MOVE_IT: &str = "preference 1 is Sluice's; give the other filter a later one \
-     (`tc filter show dev IFACE ingress`, and egress)";
+const MOVE_IT: &str = "preference 1 is Sluice's: give the other filter a higher preference number \
+     (list filters with `tc filter show dev IFACE ingress`, and with egress)";
 
 /// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. A frame keeps
 /// its mark when the host receives it at the other end of a veth and forwards it. So filters of other interfaces drop
@@ -111,7 +112,7 @@ impl HostFilter {
     /// Restores missing filters.
     ///
     /// # Errors
-    /// The interface is or may be open to the host, and cannot be closed.
+    /// The interface may be open to the host, and cannot be closed.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let mut socket = Socket::open(0)?;
@@ -130,7 +131,7 @@ impl HostFilter {
             return Ok(Checked::Restored);
         }
         Err(io::Error::other(
-            "the kernel took the filters and does not show them",
+            "the kernel accepted the filters, but does not list them",
         ))
     }
 
@@ -166,7 +167,7 @@ impl Drop for HostFilter {
         }
         if let Err(error) = self.remove() {
             // The interface is gone, for example because a topology was torn down, so there is nothing to remove.
-            tracing::debug!(index = self.index, %error, "the filters to the host were not removed");
+            tracing::debug!(index = self.index, %error, "the filters of the interface could not be removed");
         }
     }
 }
@@ -184,7 +185,7 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
             .partition(|filter| filter.own_qdisc.is_some());
         if !others.is_empty() {
             return Err(io::Error::other(format!(
-                "another tc filter decides first: {MOVE_IT}"
+                "another tc filter handles frames before Sluice's filter: {MOVE_IT}"
             )));
         }
         intact &= ours.iter().any(|filter| filter.is_current);
@@ -208,8 +209,8 @@ fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
         .find(|qdisc| tc_index(qdisc) == Some(index) && word(&qdisc.body, 12) == Some(CLSACT));
     if there.and_then(kind) != Some(b"clsact\0".as_slice()) {
         return Err(io::Error::other(
-            "an ingress qdisc is on the interface, which cannot keep the host from sending: \
-             remove it (`tc qdisc del dev IFACE ingress`), or use clsact instead",
+            "the interface has an ingress qdisc, which cannot drop frames that the host sends: \
+             remove it (`tc qdisc del dev IFACE ingress`), or replace it by clsact",
         ));
     }
     let ours = filters(socket, index, Direction::Ingress)?
@@ -220,7 +221,7 @@ fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
 
 fn explain(step: &str, error: io::Error) -> io::Error {
     let hint = match error.raw_os_error() {
-        Some(libc::EPERM) => "that needs CAP_NET_ADMIN: run as root, or with this capability",
+        Some(libc::EPERM) => "this step needs CAP_NET_ADMIN: run as root, or with this capability",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => {
             "the kernel needs sch_ingress and cls_bpf (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF)"
         }
@@ -238,7 +239,7 @@ struct Filter {
     /// Whether the switch that installed the filter also created the `clsact`. `None` if no switch installed the
     /// filter.
     own_qdisc: Option<bool>,
-    /// Whether the filter's program is the one that this version of the switch installs.
+    /// Whether the filter's program is the program that this version of the switch installs.
     is_current: bool,
 }
 
@@ -353,7 +354,8 @@ fn instruction(code: u16, if_true: u8, if_false: u8, value: u32) -> [u8; 8] {
     bytes
 }
 
-/// Returns the program of a filter. It drops every frame, except egress frames that have this interface's mark.
+/// Returns the program of a filter. The program drops every frame, except egress frames that have this interface's
+/// mark.
 fn program(index: i32, direction: Direction, own_qdisc: bool) -> Vec<u8> {
     let first = instruction(BPF_LD_IMM, 0, 0, mark(own_qdisc));
     let drop = instruction(BPF_RET_K, 0, 0, TC_ACT_SHOT);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Takes an interface over from the kernel, and releases it.
 //!
-//! An interface belongs to one switch or engine at a time. It must be silent: the host must neither deliver nor forward
-//! frames that arrive there, and must not send there. [`HostFilter`] closes the interface before any other change to
-//! it, and before a packet socket is opened. If this filter fails, the interface is not taken over.
+//! An interface belongs to one switch or engine at a time. Invariant: the host neither delivers nor forwards frames
+//! that arrive on the interface, and sends none there. [`HostFilter`] enforces this. The filter is installed before any
+//! other change to the interface, and before a packet socket is opened. If the filter cannot be installed, the
+//! interface is not taken over.
 //!
-//! Further settings reduce what the host tries to send. If another process removes the filter, these settings protect
-//! the interface until the switch restores the filter:
-//! NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast if
-//! there are neither addresses nor routes). If the host does not allow a setting, a warning is logged. Generic receive
-//! offload is switched off, so that frames arrive as they were sent.
+//! Further settings reduce what the host tries to send: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
+//! reverse-path filtering. Strict filtering refuses all IPv4 unicast if there are neither addresses nor routes. If
+//! another process removes the filter, these settings protect the interface until the switch installs the filter again.
+//! If the host does not allow a setting, a warning is logged. Generic receive offload is switched off, so that frames
+//! arrive as they were sent.
 //!
 //! Dropping [`SilentInterface`] undoes the changes in reverse order. Taking over fails if the interface does not exist
 //! or cannot be brought up.
@@ -58,7 +59,7 @@ impl SilentInterface {
         let _raised = Raised::here();
         let index = sys::interface_index(name)?;
         if flags(name)? & libc::IFF_LOOPBACK as libc::c_short != 0 {
-            let problem = "the host needs its loopback interface";
+            let problem = "the loopback interface cannot be a port, because the host needs it";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         let lock = InterfaceLock::take(index)?;
@@ -110,7 +111,8 @@ impl SilentInterface {
         }
     }
 
-    /// Ensures that the interface is closed to the host. If it cannot be closed, sets it down until closing succeeds.
+    /// Ensures that the interface is closed to the host. If the interface cannot be closed, sets the interface down
+    /// until closing succeeds.
     ///
     /// # Errors
     /// Describes why the interface cannot be closed. The interface is then down.
@@ -142,7 +144,7 @@ impl SilentInterface {
     /// Performs an optional step. If it fails, a warning is logged, and taking over continues.
     fn attempt(&mut self, what: &str, action: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = action(self) {
-            tracing::warn!(interface = self.name, what, %error, "interface not fully silent");
+            tracing::warn!(interface = self.name, what, %error, "the host may still try to send on the interface");
         }
     }
 
@@ -208,7 +210,7 @@ impl Drop for SilentInterface {
             };
             if let Err(error) = result {
                 // The interface is gone, for example because a topology was deleted, so there is nothing to restore.
-                tracing::debug!(interface = self.name, %error, "interface not restored");
+                tracing::debug!(interface = self.name, %error, "the interface's settings could not be restored");
             }
         }
     }

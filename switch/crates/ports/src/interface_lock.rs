@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Locks an interface for one switch or engine. A second one on the same interface would process every packet again.
+//! Locks an interface for one switch or engine. A second switch or engine on the same interface would process every
+//! packet again.
 //!
 //! The lock is an abstract Unix socket, named after the interface's index. Like the interface, the name is local to a
 //! network namespace. The name is freed when the process ends for any reason. Any user of the namespace can bind the
@@ -32,13 +33,14 @@ impl InterfaceLock {
             Ok(listener) => Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 if let Some(process) = holder(&address)? {
-                    let problem =
-                        format!("it belongs to another switch or engine, process {process}");
+                    let problem = format!(
+                        "the interface belongs to another switch or engine, process {process}"
+                    );
                     return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
                 }
                 tracing::warn!(
                     ?address,
-                    "the name that keeps other switches and engines away from the interface is taken by a user who has no right to it"
+                    "another user holds the name of the interface's lock, so the interface is not locked"
                 );
                 None
             }

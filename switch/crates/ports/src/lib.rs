@@ -22,8 +22,8 @@
 //!
 //! * Bytes from the wire never cause a panic.
 //! * A full queue never blocks. The port drops and counts the frames, or tells the sender to wait.
-//! * A port under load makes no system call for a single packet. An idle port makes none, except for the link monitor's
-//!   check every few seconds.
+//! * A port under load makes no system call for a single packet. An idle port makes no system calls, except for the
+//!   link monitor's check every few seconds.
 //! * No frame that arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;
@@ -83,8 +83,8 @@ pub type Deliver<'d, 'b> = dyn FnMut(PortId, Frame<'b, '_>) + 'd;
 /// The receiving half of one or more ports.
 pub trait Receiver: Send {
     /// Delivers up to `budget` waiting frames in order of arrival. Returns the number of delivered frames. Never
-    /// blocks. Frames are [`Kept`](Frame::Kept) if possible, so that a caller can process several at a time without
-    /// copying them. A link that is down has no frames, which is not an error.
+    /// blocks. Frames are [`Kept`](Frame::Kept) if possible, so that a caller can process several frames at a time
+    /// without copying them. A link that is down has no frames, which is not an error.
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize;
 
     /// Returns a descriptor that is readable while frames wait (level-triggered). `None` if this receiver never has

@@ -6,8 +6,8 @@
 //! down. When a new interface has the same name, the monitor reports this interface again and again, until the observer
 //! can use it. If notifications were lost, the monitor reads all links again.
 //!
-//! The monitor also makes the observer check that an interface is still closed to the host. This happens when the
-//! interface's traffic control (tc) changes, and every few seconds.
+//! When the traffic control (tc) of an interface changes, and every few seconds, the monitor also makes the observer
+//! check that the interface is still closed to the host.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ use crate::poller::{Poller, Waker};
 /// Multicast group of notifications about qdiscs and filters.
 const RTMGRP_TC: u32 = 0x8;
 
-/// Interval of the checks. They find changes for which there was no notification.
+/// Interval of the checks, which also find changes without a notification.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
@@ -38,7 +38,7 @@ pub struct Link {
     pub index: i32,
 }
 
-/// Receives the monitor's reports. Its methods run on the monitor's own thread.
+/// Receives the monitor's reports. All methods run on the monitor's own thread.
 pub trait LinkObserver: Send + 'static {
     /// Called when a port's link went up or down.
     fn state(&mut self, port: PortId, up: bool);
@@ -95,7 +95,7 @@ impl Drop for LinkMonitor {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, this was already reported.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }

@@ -9,7 +9,7 @@ use crate::sys;
 
 const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
-/// Mask for the type of an attribute. It removes the flags "nested" and "network byte order".
+/// Mask for the type of an attribute, without the flags "nested" and "network byte order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 /// A decoded netlink message: its type and the bytes after the header.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Completes work that the kernel left to hardware, so that a frame has the bytes that it would have on a wire.
+//! Completes the work that the kernel left to hardware, so that a frame has the bytes that it would have on a wire.
 //!
-//! A packet socket can deliver frames whose 802.1Q tag was removed, or whose transport checksum is incomplete. A frame
-//! can also be a large TCP or UDP message that is not yet segmented (GSO), if a neighbour behind a veth has its
-//! offloads on. A switch that forwards such frames unchanged sends bad packets. [`Restorer`] inserts the tag, completes
-//! the checksum and cuts large messages into segments. Other large messages (tunnels) are passed on whole; the
-//! pipeline's MTU check handles them.
+//! A packet socket can deliver frames whose 802.1Q tag was removed, or whose transport checksum is incomplete. If a
+//! neighbour behind a veth has its offloads on, a frame can also be a large TCP or UDP message that is not yet
+//! segmented (GSO). A switch that forwards such frames unchanged sends bad packets. [`Restorer`] inserts the tag,
+//! completes the checksum and cuts large messages into segments. Other large messages (tunnels) are passed on whole;
+//! the pipeline's MTU check handles them.
 
 use sluice_checksum as checksum;
 
@@ -216,7 +216,8 @@ impl Layout {
     }
 }
 
-/// Cuts a large message into segments. Each is a complete frame with its own lengths, sequence number and checksums.
+/// Cuts a large message into segments. Each segment is a complete frame with its own lengths, sequence number and
+/// checksums.
 fn cut(
     frame: &[u8],
     transport: usize,
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(
             (out[0][47], out[2][47]),
             (0x10, 0x18),
-            "PSH on the last segment only"
+            "only the last segment has PSH"
         );
     }
 

@@ -47,7 +47,7 @@ impl<R: Read> Reader<R> {
             (_, NANOSECONDS) => (true, true),
             _ => {
                 return Err(invalid(format!(
-                    "not a pcap file: it starts with {magic:02x?}"
+                    "this is not a pcap file: it starts with {magic:02x?}"
                 )));
             }
         };
@@ -76,7 +76,7 @@ impl<R: Read> Reader<R> {
         let number = self.records + 1;
         let in_record = |error: io::Error| {
             let text = match error.kind() {
-                io::ErrorKind::UnexpectedEof => "the file ends in it".into(),
+                io::ErrorKind::UnexpectedEof => "the file ends within the record".into(),
                 _ => error.to_string(),
             };
             io::Error::new(error.kind(), format!("record {number}: {text}"))
@@ -101,7 +101,7 @@ impl<R: Read> Reader<R> {
         let length = self.word(&header, 8) as usize;
         if length > MAX_FRAME {
             return Err(invalid(format!(
-                "a record of {length} bytes, longer than any frame"
+                "the record has {length} bytes, more than any frame"
             )));
         }
         let fraction = u64::from(self.word(&header, 4));
@@ -206,7 +206,10 @@ mod tests {
             assert_eq!(reader.next_record().unwrap().unwrap().data, [1; 60]);
             let error = reader.next_record().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-            assert_eq!(error.to_string(), "record 2: the file ends in it");
+            assert_eq!(
+                error.to_string(),
+                "record 2: the file ends within the record"
+            );
         }
     }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 pub struct Event {
     /// Token with which the descriptor was added.
     pub token: u64,
-    /// Whether the descriptor has a pending error. For a packet socket, this means that the link went down.
+    /// Whether the descriptor has a pending error. For a packet socket, an error means that the link went down.
     pub error: bool,
 }
 
@@ -123,12 +123,12 @@ impl Waker {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // Fails only if the descriptor is already readable.
+        // The write fails only if the descriptor is already readable.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor unreadable again. Returns whether it was readable. Order: the caller calls this before it
-    /// reads the state that the waker announces.
+    /// Makes the descriptor unreadable again. Returns whether the descriptor was readable. Order: the caller calls this
+    /// function before it reads the state that the waker announces.
     pub fn reset(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

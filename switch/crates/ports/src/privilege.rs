@@ -18,8 +18,8 @@ pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::
 pub(crate) struct Raised(CapabilitySet);
 
 impl Raised {
-    /// Raises the needed capabilities that are permitted but not effective. If they are not permitted, the kernel
-    /// refuses the operations that follow.
+    /// Raises the needed capabilities that are permitted but not effective. If the capabilities are not permitted, the
+    /// kernel refuses the operations that follow.
     pub(crate) fn here() -> Self {
         let raised = capabilities(None).and_then(|sets| {
             let missing = NEEDED & sets.permitted & !sets.effective;
@@ -43,13 +43,14 @@ impl Drop for Raised {
             set_capabilities(None, CapabilitySets { effective, ..sets })
         });
         if let Err(error) = lowered {
-            tracing::error!(%error, "capabilities stay effective");
+            tracing::error!(%error, "the capabilities of a thread cannot be lowered again");
         }
     }
 }
 
-/// Drops all capabilities except those in `permitted`. Of these, only the ones in `effective` stay effective. Clears
-/// the inheritable, ambient and bounding sets, so that no program that the process might start gains a capability.
+/// Drops all capabilities except those in `permitted`. Of these capabilities, only the ones in `effective` stay
+/// effective. Clears the inheritable, ambient and bounding sets, so that no program that the process might start gains
+/// a capability.
 ///
 /// The caller must call this while the process has only one thread, because each thread has its own capabilities.
 ///
@@ -87,7 +88,7 @@ pub fn renounce() {
         inheritable: CapabilitySet::empty(),
     };
     if let Err(error) = set_capabilities(None, none) {
-        tracing::error!(%error, "a thread keeps its capabilities");
+        tracing::error!(%error, "a thread cannot drop its capabilities");
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
             assert_eq!(
                 of_thread(),
                 NEEDED & before.permitted,
-                "the outer one stands"
+                "the outer guard is in force"
             );
             drop(raised);
             assert_eq!(of_thread(), CapabilitySet::empty());

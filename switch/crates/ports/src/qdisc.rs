@@ -3,7 +3,7 @@
 //!
 //! Qdiscs that the kernel attaches by default (noqueue, pfifo_fast, mq, or `net.core.default_qdisc`) have handle 0. A
 //! qdisc that a user has set (tc, mininet's TCLink) has another handle. The switch's frames must go through such a
-//! qdisc, because the user wants its limits.
+//! qdisc, because the user wants the limits of this qdisc.
 
 use std::io;
 

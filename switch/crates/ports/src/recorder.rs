@@ -31,7 +31,7 @@ impl Capture {
     fn with(&self, action: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) {
         let mut writer = self.0.lock();
         if let Some(Err(error)) = writer.as_mut().map(action) {
-            tracing::warn!(%error, "giving up a pcap file");
+            tracing::warn!(%error, "recording ends, because the pcap file cannot be written");
             *writer = None;
         }
     }

@@ -3,7 +3,8 @@
 //! Sent frames are copied into a ring that is never read.
 //!
 //! Each frame arrives in memory that the switch has not touched, like a frame from a network card. Each sent frame is
-//! written once, like a frame in a card's ring. Both memories are in huge pages, like the rings of network cards.
+//! written once, like a frame in a card's ring. The memory of received frames and the memory of sent frames are in huge
+//! pages, like the rings of network cards.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -18,8 +19,8 @@ use crate::pcap::Reader;
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line, so that the
-/// starts of frames do not all fall into the same few cache sets.
+/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line. So the
+/// starts of frames are spread over many cache sets.
 const SLOTS: usize = 512;
 const SLOT: usize = 2048 + 64;
 
@@ -131,7 +132,7 @@ impl ReplayReceiver {
         if frames.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "there are no frames",
+                "a replay needs at least one frame",
             ));
         }
         let credit = Arc::new(Credit {

@@ -48,7 +48,7 @@ fn a_full_ring_drops_and_counts() {
         switch.receive(1, is_ours);
         switch.receiver.clear_error();
         let counters = switch.counters.read();
-        assert!(received < 5000, "the ring cannot have held them all");
+        assert!(received < 5000, "the ring has no space for all frames");
         assert!(counters.rx_dropped >= 5000 - received, "{counters:?}");
     });
 }
@@ -140,7 +140,11 @@ fn the_host_answers_nothing_on_a_taken_interface() {
         switch.receive(1, |frame| frame[12..14] == [0x08, 0x06]);
         // Without the guard, the host would have answered before the send system call returned.
         peer.receiver.receive(64, &mut |_, frame| {
-            assert_ne!(frame[12..14], [0x08, 0x06], "an answer: {frame:02x?}");
+            assert_ne!(
+                frame[12..14],
+                [0x08, 0x06],
+                "a frame is an ARP answer: {frame:02x?}"
+            );
         });
     });
 }
@@ -219,7 +223,7 @@ fn an_interface_that_comes_back_is_told_until_it_can_be_used() {
         assert_eq!(next(), (5, Some(false)));
         silent.abandon();
         sh("ip link add sw type veth peer name peer");
-        assert_eq!(next(), (5, None), "it is there again");
+        assert_eq!(next(), (5, None), "the interface exists again");
         sh("ip link set sw up && ip link set peer up");
         assert_eq!(next(), (5, None), "the first attempt failed");
         let mut state = next();

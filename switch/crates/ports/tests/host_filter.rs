@@ -16,7 +16,7 @@ use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
 const PORT: u16 = 7000;
-/// Makes the host accept as much as it can. These are the worst settings that an operator could choose.
+/// Makes the host accept as much as it can, with the worst settings that an operator could choose.
 const WILLING: &str = "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
     echo 0 > /proc/sys/net/ipv6/conf/sw/disable_ipv6 &&
     ip -6 address add 2001:db8::1/64 dev sw nodad &&
@@ -126,7 +126,7 @@ impl Witness {
         let sockets = sockets.flat_map(|(socket, count)| std::iter::repeat_n(socket, count));
         let read = |socket: &UdpSocket| {
             let mut buffer = [0; 100];
-            let length = socket.recv(&mut buffer).expect("a datagram");
+            let length = socket.recv(&mut buffer).expect("a datagram arrives");
             String::from_utf8_lossy(&buffer[..length]).into_owned()
         };
         sockets.map(read).collect()
@@ -155,7 +155,11 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
         sh(WILLING);
         let (mut peer, host) = (open("peer"), Witness::open());
         peer.send(&datagrams("before"));
-        assert_eq!(host.next(), expected("before"), "the witness works");
+        assert_eq!(
+            host.next(),
+            expected("before"),
+            "the host's socket receives"
+        );
         let silent = SilentInterface::take("sw").unwrap();
         // The host's settings are the worst ones again, so only the filter protects.
         sh(WILLING);
@@ -166,7 +170,11 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
         drop(silent);
         sh("ip -6 address replace 2001:db8::1/64 dev sw nodad");
         peer.send(&datagrams("after"));
-        assert_eq!(host.next(), expected("after"), "and nothing before it");
+        assert_eq!(
+            host.next(),
+            expected("after"),
+            "no datagram arrived before this one"
+        );
     });
 }
 
@@ -247,7 +255,7 @@ fn an_interface_that_cannot_be_closed_is_not_taken() {
         assert!(!filters().contains(" bpf "), "nothing of ours is left");
         assert!(
             sh("ip address show dev sw").contains("10.1.0.1"),
-            "not touched"
+            "the addresses of the interface have not changed"
         );
     });
 }
@@ -283,7 +291,7 @@ fn filters_that_are_removed_come_back_and_a_port_that_stays_open_goes_down() {
         let keeper = Keeper(silent.clone(), Arc::clone(&states));
         let _monitor = LinkMonitor::start(vec![link], keeper).unwrap();
         let is_up = || states.lock().unwrap().last() == Some(&true);
-        wait_until("up", is_up);
+        wait_until("the interface is up", is_up);
         let whole = filters();
         for remove in [
             "tc qdisc del dev sw clsact",
@@ -300,8 +308,8 @@ fn filters_that_are_removed_come_back_and_a_port_that_stays_open_goes_down() {
         let flags = sh("ip link show dev sw");
         assert!(!flags.contains(",UP"), "{flags}");
         sh("tc filter del dev sw ingress pref 1 protocol all handle 9 bpf");
-        wait_until("closed again", || filters() == whole);
-        wait_until("up again", is_up);
+        wait_until("the port is closed again", || filters() == whole);
+        wait_until("the interface is up again", is_up);
         let (mut peer, mut switch) = (open("peer"), open("sw"));
         peer.receiver.clear_error();
         peer.send(&[frame(1, 60)]);

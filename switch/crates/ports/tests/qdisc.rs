@@ -52,11 +52,19 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
         let (mut peer, mut switch) = (open("peer"), open("sw"));
         let sent: Vec<_> = (0..10).map(|n| frame(n, 1000)).collect();
         switch.send(&sent);
-        assert_eq!(peer.receive(10, is_ours), sent, "round it");
+        assert_eq!(
+            peer.receive(10, is_ours),
+            sent,
+            "the frames bypass the qdisc"
+        );
         let path = switch.transmitter.path();
         path.honour_qdisc(true).unwrap();
         switch.send(&sent);
-        assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
+        assert_eq!(
+            peer.receive(2, is_ours),
+            sent[..2],
+            "the qdisc sends the burst"
+        );
         let counted = switch.counters.read();
         // Two frames were sent, two wait in the qdisc, and the qdisc refused the others.
         assert_eq!(
@@ -67,7 +75,11 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
         );
         path.honour_qdisc(false).unwrap();
         switch.send(&sent[9..]);
-        assert_eq!(peer.receive(1, is_ours), sent[9..], "round it again");
+        assert_eq!(
+            peer.receive(1, is_ours),
+            sent[9..],
+            "the frames bypass the qdisc again"
+        );
         sh("tc qdisc del dev sw root");
         assert_eq!(qdisc::of(silent.index()).unwrap(), None);
     });
@@ -92,7 +104,11 @@ fn what_a_full_qdisc_refuses_is_kept_in_order_until_it_has_room() {
         let (mut peer, mut switch) = (open("peer"), holding());
         let sent: Vec<_> = (0..200).map(|n| frame(n, 1000)).collect();
         switch.send(&sent[..100]);
-        assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
+        assert_eq!(
+            peer.receive(2, is_ours),
+            sent[..2],
+            "the qdisc sends the burst"
+        );
         assert!(matches!(switch.transmitter.retry(), Some(Retry::At(_))));
         assert!(!switch.transmitter.flush());
         let counted = switch.counters.read();
@@ -121,7 +137,11 @@ fn a_qdisc_gets_few_frames_ahead_and_says_when_it_takes_more() {
         let (mut peer, mut switch) = (open("peer"), holding());
         let sent: Vec<_> = (0..100).map(|n| frame(n, 1000)).collect();
         switch.send(&sent);
-        assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
+        assert_eq!(
+            peer.receive(2, is_ours),
+            sent[..2],
+            "the qdisc sends the burst"
+        );
         assert!(!switch.transmitter.flush());
         let went = switch.counters.read().tx_packets as usize;
         assert!((10..60).contains(&went), "{went}");
@@ -200,8 +220,8 @@ fn the_mark_of_another_port_does_not_open_an_interface() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The filter drops the first frame, which has another interface's mark. It accepts the second frame, which
-        // has this interface's mark.
+        // The filter drops the first frame, which has another interface's mark. The filter accepts the second frame,
+        // which has this interface's mark.
         for index in [silent.index() + 1, silent.index()] {
             mark(&host, 0x5100_0000 | index as u32);
             drop(host.send_to(&index.to_be_bytes(), "10.1.0.9:9"));

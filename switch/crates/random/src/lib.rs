@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A seed yields the same sequence on every
-//! machine. The numbers must not be used as secrets.
+//! Generates pseudo-random numbers by SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A seed yields the same sequence on
+//! every machine. The numbers must not be used as secrets.
 
 /// A pseudo-random sequence of numbers, determined by its seed.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +26,8 @@ impl Random {
         ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Returns a number from `low` to `high`, both included. The distribution is that of [`below`](Self::below). `low`
-    /// must not exceed `high`.
+    /// Returns a number from `low` to `high`, both included. The distribution is the same as for
+    /// [`below`](Self::below). `low` must not exceed `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         match (high - low).checked_add(1) {
             Some(count) => low + self.below(count),

@@ -28,7 +28,7 @@ impl ServiceManager {
             variable("WATCHDOG_PID"),
         )
         .unwrap_or_else(|error| {
-            tracing::warn!(?address, %error, "the service manager is not told anything");
+            tracing::warn!(?address, %error, "cannot connect to the service manager, so it gets no notifications");
             Self::default()
         })
     }
@@ -62,7 +62,7 @@ impl ServiceManager {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
         {
-            tracing::warn!(state, %error, "the service manager does not hear");
+            tracing::warn!(state, %error, "the service manager does not receive a notification");
         }
     }
 

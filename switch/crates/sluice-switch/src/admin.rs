@@ -45,7 +45,7 @@ pub(crate) async fn start(
             match Server::bind(&address, device, about, ports).await {
                 Ok(server) => server,
                 Err(error) => {
-                    tracing::warn!(%address, %error, "not serving `sluice-switch ctl`");
+                    tracing::warn!(%address, %error, "cannot serve `sluice-switch ctl`");
                     return Ok(Running(None));
                 }
             }
@@ -63,7 +63,7 @@ pub(crate) async fn start(
     Ok(Running(Some((stop, task))))
 }
 
-/// Returns the options for attaching interfaces. They apply at the start and to ports that are added later.
+/// Returns the options for attaching interfaces, both at the start and when ports are added later.
 pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     InterfaceOptions {
         ring_frames: options.rx_ring as usize,

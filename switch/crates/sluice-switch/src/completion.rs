@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice-switch completion SHELL`. Its output lets a shell complete options, commands of `ctl` and their
+//! Implements `sluice-switch completion SHELL`, whose output lets a shell complete options, commands of `ctl` and their
 //! arguments.
 
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ struct Options {
     shell: Shell,
 }
 
-/// Prints the script for the shell that `arguments` names. These are the arguments after `completion`.
+/// Prints the script for the shell that `arguments` names. `arguments` are those after `completion`.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch completion");
     let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {

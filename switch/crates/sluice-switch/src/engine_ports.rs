@@ -19,7 +19,7 @@ use sluice_esp_port::EnginePort;
 use sluice_metrics::Engines;
 use sluice_unix_socket::SocketFile;
 
-/// Prefix of the names of engine ports. It has a colon, which no interface name can contain.
+/// Prefix of the names of engine ports, with a colon that no interface name can contain.
 const ENGINE: &str = "engine:";
 
 /// A requested engine port: its number, and the path of its admin socket if one was specified.
@@ -55,7 +55,7 @@ impl Sockets {
         if requested.is_empty() {
             return Ok(Self(Vec::new()));
         }
-        no_core().context("cannot switch core files off")?;
+        no_core().context("cannot disable core files")?;
         let open = |(number, socket): &Requested| -> anyhow::Result<_> {
             let path = socket.clone().unwrap_or_else(|| default_socket(*number));
             let opened = admin::listen(&path);

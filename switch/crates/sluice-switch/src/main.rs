@@ -70,6 +70,6 @@ fn start(options: &Options) -> anyhow::Result<()> {
     // files of other users may need them.
     let inputs = run::Inputs::open(options)?;
     logging::start(options)?;
-    privileges::give_up(options.use_files.is_none()).context("giving up capabilities")?;
+    privileges::give_up(options.use_files.is_none()).context("cannot give up capabilities")?;
     run::run(options, inputs)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the command line: the flags of simple_switch_grpc, and some additional options.
 //!
-//! The switch ignores an option of BMv2 that it lacks, with a warning, if the option is harmless. It refuses any other
-//! such option, with a reason.
+//! The switch ignores an option of BMv2 that it lacks, with a warning, if the option is harmless. If such an option is
+//! not harmless, the switch refuses it, with a reason.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ pub(crate) struct Options {
     /// The program: BMv2 JSON made by p4c. Not with --no-p4
     pub(crate) json: Option<PathBuf>,
 
-    /// Attach network interface IFACE as port PORT; repeat for each port. A missing interface or a port given twice is
-    /// reported, and the switch starts without it
+    /// Attach network interface IFACE as port PORT; repeat for each port. If an interface is missing or a port is given
+    /// twice, the switch reports it and starts without this port
     #[arg(short = 'i', long = "interface", value_name = "PORT@IFACE", value_parser = interface)]
     pub(crate) interfaces: Vec<(PortId, String)>,
 
@@ -157,8 +157,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
 
-    /// Niceness of the threads that process packets. A negative value, which requires CAP_SYS_NICE, puts them before
-    /// the threads that serve controllers. Without the capability they have the niceness of the process
+    /// Niceness of the threads that process packets. A negative value gives these threads priority over the threads
+    /// that serve controllers, and requires CAP_SYS_NICE. Without the capability, the threads keep the niceness of the
+    /// process
     #[arg(long, value_name = "N", default_value_t = -10, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) worker_nice: i32,
 
@@ -242,12 +243,15 @@ impl Foreign {
         let refusals = [
             (
                 self.load_modules.is_some(),
-                "--load-modules: externs come with the switch, not as shared objects",
+                "--load-modules: all externs are part of the switch, so it loads no shared objects",
             ),
-            (self.debugger, "--debugger: there is no nanomsg debugger"),
+            (
+                self.debugger,
+                "--debugger: the switch has no nanomsg debugger",
+            ),
             (
                 self.restore_state.is_some(),
-                "--restore-state: state is written by P4Runtime clients",
+                "--restore-state: P4Runtime clients write the state",
             ),
             (
                 self.packet_in.is_some(),
@@ -259,7 +263,7 @@ impl Foreign {
             ),
             (
                 self.disable_swap,
-                "--disable-swap: a client's SetForwardingPipelineConfig always swaps",
+                "--disable-swap: SetForwardingPipelineConfig always swaps the program",
             ),
         ];
         refusals
@@ -371,13 +375,13 @@ impl Options {
 
     fn check_program(&self) -> Result<(), String> {
         if self.json.is_none() && !self.no_p4 {
-            return Err("name a BMv2 JSON file, or start with --no-p4".into());
+            return Err("no program: give a BMv2 JSON file, or start with --no-p4".into());
         }
         if self.json.is_some() && self.no_p4 {
-            return Err("a JSON file and --no-p4 exclude each other".into());
+            return Err("a JSON file and --no-p4 cannot be used together".into());
         }
         if self.p4info.is_some() && self.no_p4 {
-            return Err("--p4info goes with a JSON file".into());
+            return Err("--p4info needs a JSON file, so it cannot be used with --no-p4".into());
         }
         Ok(())
     }
@@ -400,7 +404,9 @@ impl Options {
             self.max_port_count,
         );
         if there > most {
-            return Err(format!("--max-port-count {most}: there are {there} ports"));
+            return Err(format!(
+                "--max-port-count is {most}, but the command line has {there} ports"
+            ));
         }
         if self.use_files.is_some() && self.workers > 1 {
             return Err("--use-files needs --workers 1, which keeps the order of the files".into());
@@ -413,11 +419,12 @@ impl Options {
         let unix = matches!(self.grpc_server_addr, P4RuntimeAddress::Unix(_));
         if unix && self.tls.is_on() {
             return Err(
-                "--grpc-server-ssl is for TCP: for a Unix socket use --grpc-socket-mode".into(),
+                "--grpc-server-ssl is for TCP only: restrict a Unix socket with --grpc-socket-mode"
+                    .into(),
             );
         }
         if self.grpc_socket_group.is_some() && !unix {
-            return Err("--grpc-socket-group goes with --grpc-server-addr unix:PATH".into());
+            return Err("--grpc-socket-group needs --grpc-server-addr unix:PATH".into());
         }
         Ok(())
     }
@@ -437,10 +444,10 @@ impl Options {
             return Ok(());
         }
         Err(format!(
-            "--grpc-server-addr {} is not loopback: whoever reaches it could control the switch. Ask clients for \
-             certificates (--grpc-server-ssl, --grpc-server-cert, --grpc-server-key, --grpc-server-cacert and \
-             --grpc-server-with-client-auth), or serve on 127.0.0.1 or unix:PATH. In a closed laboratory, \
-             --grpc-insecure-any-address does without",
+            "--grpc-server-addr {} is not loopback, so every client that reaches it could control the switch. Require \
+             client certificates (--grpc-server-ssl, --grpc-server-cert, --grpc-server-key, --grpc-server-cacert and \
+             --grpc-server-with-client-auth), or serve on 127.0.0.1 or unix:PATH. In an isolated laboratory, \
+             --grpc-insecure-any-address allows this address",
             self.grpc_server_addr
         ))
     }
@@ -599,7 +606,7 @@ mod tests {
         for (line, reason) in [
             ("--no-p4 --engine turbo", "neither interpreter nor native"),
             ("", "--no-p4"),
-            ("x.json --no-p4", "exclude"),
+            ("x.json --no-p4", "cannot be used together"),
             ("--no-p4 -i eth0", "PORT@IFACE"),
             ("--no-p4 -i x@eth0", "not a port number"),
             ("--no-p4 --cpu-port 0", "not valid"),
@@ -622,7 +629,7 @@ mod tests {
             ("--no-p4 --grpc-socket-mode 4777", "octal mode"),
             ("--no-p4 --grpc-socket-mode 066", "octal mode"),
             ("--no-p4 --grpc-socket-group no-such-group", "no group"),
-            ("--no-p4 --grpc-socket-group 7", "goes with"),
+            ("--no-p4 --grpc-socket-group 7", "group needs"),
             (
                 "--no-p4 --grpc-server-addr unix:/x --grpc-server-ssl --grpc-server-cert c --grpc-server-key k",
                 "is for TCP",
@@ -647,7 +654,7 @@ mod tests {
                 "--no-p4 --dp-grpc-server-addr 127.0.0.1:1",
                 "interfaces or pcap files",
             ),
-            ("--no-p4 --disable-swap", "always swaps"),
+            ("--no-p4 --disable-swap", "always swaps the program"),
             ("--no-p4 --max-mc-groups 0", "invalid value"),
             ("--no-p4 --log-file-max-size 0", "invalid value"),
             ("--no-p4 --log-console --log-file x", "cannot be used with"),

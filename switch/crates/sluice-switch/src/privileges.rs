@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Drops the capabilities that the switch does not need, before any thread starts and before any client connects.
 //!
-//! CAP_NET_ADMIN and CAP_NET_RAW stay permitted. The switch needs them to add ports while it runs (`ctl add-port`, an
-//! interface that returns). It also needs them to restore a filter that closes a port to the host, if a user has
-//! removed the filter. They are effective only during these operations ([`sluice_ports::privilege`]). Workers read
-//! untrusted input from the network, so they drop both capabilities. A switch without interfaces keeps neither.
-//! CAP_SYS_NICE is kept until the workers have their niceness ([`give_up_niceness`]).
+//! CAP_NET_ADMIN and CAP_NET_RAW stay permitted. The switch needs these capabilities to add ports while it runs (`ctl
+//! add-port`, an interface that returns). The switch also needs these capabilities to restore a filter that closes a
+//! port to the host, if a user has removed the filter. The capabilities are effective only during these operations
+//! ([`sluice_ports::privilege`]). Workers read untrusted input from the network, so they drop both capabilities. A
+//! switch without interfaces keeps neither capability. CAP_SYS_NICE is kept until the workers have their niceness
+//! ([`give_up_niceness`]).
 //!
 //! The inheritable, ambient and bounding sets are empty, and `no_new_privs` is set. So a program that the process might
 //! start gains no capability.

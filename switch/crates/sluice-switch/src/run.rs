@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
     };
     let (hub, digests) = Hub::new(options.device_id);
     let device = Arc::new(Device::start(config, hub.clone())?);
-    privileges::give_up_niceness().context("giving up CAP_SYS_NICE")?;
+    privileges::give_up_niceness().context("cannot give up CAP_SYS_NICE")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("grpc")
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
-        // Order: the program is loaded before ports are added, so that it processes the first packet.
+        // Order: the program is loaded before ports are added, so that the program processes the first packet.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)?;
@@ -188,7 +188,8 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
 }
 
 /// Returns whether the switch starts without this port, as BMv2 does. The switch starts if the interface does not
-/// exist, or if the port or interface is given twice. It does not start if an interface cannot be closed to the host.
+/// exist, or if the port or interface is given twice. The switch does not start if an interface cannot be closed to the
+/// host.
 fn is_survived(error: &anyhow::Error) -> bool {
     let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
         matches!(

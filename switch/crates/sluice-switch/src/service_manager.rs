@@ -17,7 +17,9 @@ pub(crate) async fn keep_informed(manager: Arc<ServiceManager>, device: Arc<Devi
         let asked = Arc::clone(&device);
         let answer = tokio::task::spawn_blocking(move || asked.workers_answer()).await;
         if !matches!(answer, Ok(true)) {
-            tracing::error!("a worker has died; the service manager is left to restart the switch");
+            tracing::error!(
+                "a worker has died, so keepalives end and the service manager restarts the switch"
+            );
             return;
         }
         manager.tell("WATCHDOG=1");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use sluice_p4runtime::Tls;
 
-/// Certificates and key. Each is the path of a PEM file.
+/// Paths of the certificates and the key, each a PEM file.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TlsOptions {
     /// Serve P4Runtime with TLS

@@ -11,8 +11,8 @@ use crate::schedule::{Arrivals, Schedule};
 /// Generates traffic on a Linux interface, and measures loss and latency.
 ///
 /// Packets depart by the clock, independently of the network, and carry their scheduled departure time. So latencies
-/// include the delay of packets that a slow device holds back. The result is one JSON object on standard output. A sink
-/// receives every packet from the moment when it prints `sluice-traffic: ready` on standard error. Exit codes: 0
+/// include the time for which a slow device delays the generator. The result is one JSON object on standard output. A
+/// sink receives every packet from the moment when it prints `sluice-traffic: ready` on standard error. Exit codes: 0
 /// measured, 1 could not be measured, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-traffic", version)]
@@ -165,7 +165,7 @@ struct PaceArgs {
     /// Seconds to send.
     #[arg(long, value_parser = seconds)]
     duration: Option<u64>,
-    /// Wait for departures by busy polling instead of sleeping. This is more exact, and uses a whole core.
+    /// Wait for departures by busy polling instead of sleeping, which is more exact, but uses a whole core.
     #[arg(long)]
     spin: bool,
 }
@@ -184,7 +184,7 @@ impl TrafficArgs {
             return Err("--src and --dst must be of one address family".to_owned());
         }
         if pace.count.is_none() && pace.duration.is_none() {
-            return Err("say how much to send: --count, --duration or both".to_owned());
+            return Err("set how much to send: --count, --duration or both".to_owned());
         }
         let is_esp = shape.proto == Protocol::Esp;
         check_numbers(
@@ -235,7 +235,7 @@ fn check_numbers(option: &str, range: Range, most: u32) -> Result<(), String> {
     // Parsing has checked that the range ends within 32 bits.
     let last = range.base + (range.count - 1);
     if last > most {
-        Err(format!("{option} goes up to {last}, allowed is {most}"))
+        Err(format!("{option} ends at {last}; the maximum is {most}"))
     } else {
         Ok(())
     }
@@ -266,7 +266,7 @@ mod tests {
         let arguments = format!("{MINIMUM} {arguments}");
         let cli = Cli::try_parse_from(arguments.split(' ')).map_err(|error| error.to_string())?;
         let Command::Gen(GenArgs { traffic, run }) = cli.command else {
-            unreachable!("it says gen")
+            unreachable!("the command is gen")
         };
         traffic.plan(run).map(|(_, flows)| flows)
     }
@@ -289,11 +289,14 @@ mod tests {
             ("--dst 2001:db8::1 --count 1", "one address family"),
             (
                 "--dst 10.1.0.1 --count 1 --sport 65535+2",
-                "allowed is 65535",
+                "the maximum is 65535",
             ),
             ("--dst 10.1.0.1 --count 1 --proto tcp", "need 72"),
-            ("--dst 10.1.0.1 --count 1 --proto nonsense", "no protocol"),
-            ("--dst 10.1.0.1 --count 1 --size 10", "no frame size"),
+            (
+                "--dst 10.1.0.1 --count 1 --proto nonsense",
+                "not a protocol",
+            ),
+            ("--dst 10.1.0.1 --count 1 --size 10", "not a frame size"),
             ("--dst 10.1.0.1 --count 1 --rate 0", "above 0"),
             ("--dst 10.1.0.1 --duration nan", "expected seconds"),
             (

@@ -31,7 +31,7 @@ impl FromStr for Range {
         let (base, count) = split(text)?;
         let base = base
             .parse()
-            .map_err(|_| format!("{base:?} is no number up to {}", u32::MAX))?;
+            .map_err(|_| format!("{base:?} is not a number up to {}", u32::MAX))?;
         let range = Self { base, count };
         if range.base.checked_add(count - 1).is_none() {
             return Err(format!("{text} ends after {}", u32::MAX));
@@ -47,7 +47,7 @@ impl FromStr for Addresses {
         let (base, count) = split(text)?;
         let base = base
             .parse()
-            .map_err(|_| format!("{base:?} is no IP address"))?;
+            .map_err(|_| format!("{base:?} is not an IP address"))?;
         let last = match base {
             IpAddr::V4(base) => base.to_bits().checked_add(count - 1).is_some(),
             IpAddr::V6(base) => base.to_bits().checked_add(u128::from(count) - 1).is_some(),
@@ -67,7 +67,7 @@ fn split(text: &str) -> Result<(&str, u32), String> {
     match count.parse() {
         Ok(count @ 1..=MAX_FLOWS) => Ok((base, count)),
         _ => Err(format!(
-            "{count:?} is no count from 1 to {MAX_FLOWS} (write BASE+COUNT)"
+            "{count:?} is not a count from 1 to {MAX_FLOWS} (write BASE+COUNT)"
         )),
     }
 }
@@ -117,7 +117,7 @@ impl FlowSpace {
         match u32::try_from(count) {
             Ok(count) if count <= MAX_FLOWS => Ok(count),
             _ => Err(format!(
-                "{count} flows: at most {MAX_FLOWS} are possible; shorten the ranges"
+                "the ranges have {count} flows, but at most {MAX_FLOWS} are possible: shorten the ranges"
             )),
         }
     }
@@ -178,7 +178,7 @@ impl FromStr for Pick {
                 Ok(Self::Zipf(exponent))
             }
             _ => Err(format!(
-                "{text:?} is no way to pick: round-robin, random or zipf:EXPONENT"
+                "{text:?} is not a choice of flows: use round-robin, random or zipf:EXPONENT"
             )),
         }
     }
@@ -273,9 +273,9 @@ mod tests {
     #[test]
     fn ranges_that_cannot_be_are_refused_by_name() {
         for (text, problem) in [
-            ("10.0.0.1+0", "no count"),
-            ("10.0.0.1+x", "no count"),
-            ("10.0.0", "no IP address"),
+            ("10.0.0.1+0", "not a count"),
+            ("10.0.0.1+x", "not a count"),
+            ("10.0.0", "not an IP address"),
             ("255.255.255.255+2", "after the last"),
         ] {
             let error = text.parse::<Addresses>().unwrap_err();

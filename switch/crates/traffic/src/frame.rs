@@ -36,7 +36,7 @@ impl FromStr for Mac {
             .collect();
         let mac = octets.and_then(|octets| octets.try_into().ok());
         mac.map(Self)
-            .ok_or_else(|| format!("{text:?} is no MAC address (02:00:00:00:00:01)"))
+            .ok_or_else(|| format!("{text:?} is not a MAC address (such as 02:00:00:00:00:01)"))
     }
 }
 
@@ -55,7 +55,7 @@ impl FromStr for Size {
             ("imix", _) => Ok(Self::Imix),
             (_, Ok(size @ MIN_FRAME..=MAX_FRAME)) => Ok(Self::Fixed(size)),
             _ => Err(format!(
-                "{text:?} is no frame size: imix, or {MIN_FRAME} to {MAX_FRAME} bytes"
+                "{text:?} is not a frame size: use imix, or {MIN_FRAME} to {MAX_FRAME} bytes"
             )),
         }
     }
@@ -83,7 +83,7 @@ impl FromStr for Protocol {
             ("esp", _) => Ok(Self::Esp),
             (_, Ok(number)) => Ok(Self::Other(number)),
             _ => Err(format!(
-                "{text:?} is no protocol: udp, tcp, icmp, esp or 0 to 255"
+                "{text:?} is not a protocol: use udp, tcp, icmp, esp or 0 to 255"
             )),
         }
     }
@@ -149,11 +149,13 @@ impl Builder {
             Size::Imix => IMIX.iter().map(|size| (*size).max(smallest)).collect(),
             Size::Fixed(size) if size < smallest => {
                 return Err(format!(
-                    "{size} bytes are too few: headers and probe need {smallest}"
+                    "a frame of {size} bytes is too short: headers and probe need {smallest}"
                 ));
             }
             Size::Fixed(size) if size > largest => {
-                return Err(format!("{size} bytes are too many: IP allows {largest}"));
+                return Err(format!(
+                    "a frame of {size} bytes is too long: IP allows {largest}"
+                ));
             }
             Size::Fixed(size) => vec![size],
         };

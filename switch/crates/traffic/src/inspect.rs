@@ -228,7 +228,10 @@ mod tests {
         let build = |protocol, is_v6| Builder::new(shape(protocol, Size::Fixed(60), None), is_v6);
         assert!(build(Protocol::Udp, false).is_ok());
         let error = build(Protocol::Tcp, false).unwrap_err();
-        assert_eq!(error, "60 bytes are too few: headers and probe need 72");
+        assert_eq!(
+            error,
+            "a frame of 60 bytes is too short: headers and probe need 72"
+        );
         assert!(build(Protocol::Udp, true).is_err());
     }
 

@@ -60,7 +60,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 fn measure(command: Command) -> anyhow::Result<Report> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("handling signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
     }
     let (sent, received) = match command {
         Command::Gen(arguments) => (Some(generate(&arguments, &stop)?), None),
@@ -80,8 +80,8 @@ fn measure(command: Command) -> anyhow::Result<Report> {
     })
 }
 
-/// Returns the plan of the arguments. If they contradict each other, ends the program with the exit code for wrong
-/// usage.
+/// Returns the plan of the arguments. If the arguments contradict each other, ends the program with the exit code for
+/// wrong usage.
 fn plan(traffic: &TrafficArgs, run: u32) -> (Plan, Vec<u64>) {
     match traffic.plan(run) {
         Ok((plan, flows)) => (plan, vec![0; flows as usize]),
@@ -94,7 +94,7 @@ fn plan(traffic: &TrafficArgs, run: u32) -> (Plan, Vec<u64>) {
 fn open(interface: &str) -> anyhow::Result<(BatchTransmitter, Arc<PortCounters>)> {
     let counters = Arc::new(PortCounters::default());
     let port = BatchTransmitter::open(interface, Arc::clone(&counters))
-        .with_context(|| format!("opening {interface} for sending"))?;
+        .with_context(|| format!("cannot open {interface} for sending"))?;
     Ok((port, counters))
 }
 

@@ -126,7 +126,11 @@ mod tests {
             departure: (1 << TIME_BITS) - 10,
         };
         assert_eq!(probe.latency((5 << TIME_BITS) + 20), 30);
-        assert_eq!(probe.latency((5 << TIME_BITS) - 30), 0, "before its time");
+        assert_eq!(
+            probe.latency((5 << TIME_BITS) - 30),
+            0,
+            "the packet arrives before its departure"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) enum Arrivals {
     Poisson,
 }
 
-/// Departure times in nanoseconds since the start. They never decrease.
+/// Departure times in nanoseconds since the start, in ascending order.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     /// Mean time between two bursts, in nanoseconds. With 0, packets depart as fast as possible.

@@ -45,16 +45,16 @@ pub(crate) struct InputReport {
 impl Sink {
     /// Opens the interfaces, with rings of `ring` slots. The rings keep packets that arrive from now on.
     pub(crate) fn open(interfaces: &[String], ring: usize) -> anyhow::Result<Self> {
-        let poller = Poller::new().context("creating an epoll set")?;
+        let poller = Poller::new().context("cannot create an epoll set")?;
         let mut inputs = Vec::new();
         for (token, name) in interfaces.iter().enumerate() {
             let counters = Arc::new(PortCounters::default());
             let receiver = RingReceiver::open(name, token as PortId, ring, Arc::clone(&counters))
-                .with_context(|| format!("opening {name} for receiving"))?;
+                .with_context(|| format!("cannot open {name} for receiving"))?;
             if let Some(descriptor) = receiver.readiness() {
                 poller
                     .add(descriptor, token as u64)
-                    .context("adding to an epoll set")?;
+                    .context("cannot add the interface to the epoll set")?;
             }
             inputs.push(Input {
                 name: name.clone(),

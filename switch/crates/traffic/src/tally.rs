@@ -212,16 +212,28 @@ mod tests {
     #[test]
     fn order_loss_and_duplicates_are_told_apart() {
         assert_eq!(counts(&[0, 1, 2, 3]), (4, 0, 0, 0));
-        assert_eq!(counts(&[0, 2, 3]), (3, 1, 0, 0), "one missing");
-        assert_eq!(counts(&[0, 2, 1, 3]), (4, 0, 1, 0), "one late");
-        assert_eq!(counts(&[0, 1, 1, 0, 2]), (3, 0, 0, 2), "two twice");
+        assert_eq!(counts(&[0, 2, 3]), (3, 1, 0, 0), "one packet is missing");
+        assert_eq!(counts(&[0, 2, 1, 3]), (4, 0, 1, 0), "one packet is late");
+        assert_eq!(
+            counts(&[0, 1, 1, 0, 2]),
+            (3, 0, 0, 2),
+            "two packets arrive twice"
+        );
         assert_eq!(
             counts(&[0, 1000, 999, 1]),
             (4, 997, 2, 0),
-            "over a long gap"
+            "the gap is long"
         );
-        assert_eq!(counts(&[63, 0, 0]), (2, 62, 1, 1), "at the window's edge");
-        assert_eq!(counts(&[64, 0]), (2, 63, 1, 0), "beyond it");
+        assert_eq!(
+            counts(&[63, 0, 0]),
+            (2, 62, 1, 1),
+            "the packet is at the window's edge"
+        );
+        assert_eq!(
+            counts(&[64, 0]),
+            (2, 63, 1, 0),
+            "the packet is outside the window"
+        );
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn generator_and_sink_may_be_two_processes() {
         );
         assert!(
             report["received"]["other"].as_u64().unwrap() >= 100,
-            "the other run's packets"
+            "the packets of the other run are counted"
         );
     });
 }
@@ -159,7 +159,7 @@ fn a_signal_ends_a_run_with_its_report() {
             .read_line(&mut ready)
             .unwrap();
         let generator = traffic(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        // This sink ends after ten packets, which proves that the generator is sending when it is stopped below.
+        // This sink ends after ten packets, which proves that the generator is sending when the test stops it below.
         let first = traffic("sink --rx tf-b --count 10").output().unwrap();
         assert_eq!(report(&first)["received"]["unique"], 10);
         for child in [&generator, &sink] {
@@ -182,7 +182,7 @@ fn exit_codes_are_honest() {
         assert_eq!(absent.status.code(), Some(1));
         let errors = String::from_utf8(absent.stderr).unwrap();
         assert!(
-            errors.contains("opening absent for sending: No such device"),
+            errors.contains("cannot open absent for sending: No such device"),
             "{errors}"
         );
         let usage = traffic(&format!("gen --tx tf-a {FLOWS}")).output().unwrap();

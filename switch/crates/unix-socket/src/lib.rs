@@ -81,8 +81,8 @@ pub fn is_served(path: &Path) -> bool {
 /// Listens at a path with a non-blocking socket. Creates a missing directory.
 ///
 /// # Errors
-/// Names the obstacle and its path: a file that is not a socket, a running server, or a directory in which any user
-/// could replace the socket.
+/// Names the obstacle and its path. Obstacles are a file that is not a socket, a running server, and a directory in
+/// which any user could replace the socket.
 pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -115,14 +115,14 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     Ok((UnixListener::from(socket), file))
 }
 
-/// Refuses a directory if all users may write to it or to one of its parents, unless the sticky bit is set. Any user
-/// could replace the socket there.
+/// Refuses a directory if all users may write to it or to one of its parents, unless the sticky bit is set. In such a
+/// directory, any user could replace the socket.
 fn check_directory(directory: &Path) -> io::Result<()> {
     for ancestor in fs::canonicalize(directory)?.ancestors() {
         let mode = fs::metadata(ancestor)?.mode();
         if mode & WRITABLE_BY_ALL != 0 && mode & STICKY == 0 {
             let problem = format!(
-                "any user may write to {}, and so replace the socket: choose another directory, or `chmod o-w` this one",
+                "any user can write to {} and replace the socket: choose another directory, or run `chmod o-w` on this one",
                 ancestor.display()
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
@@ -138,7 +138,10 @@ fn make_room(path: &Path) -> io::Result<()> {
         other => other?.file_type(),
     };
     if !kind.is_socket() {
-        let problem = format!("{} is there and is not a socket", path.display());
+        let problem = format!(
+            "{} exists and is not a socket: remove it, or choose another path",
+            path.display()
+        );
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
     }
     if is_served(path) {
@@ -175,7 +178,7 @@ fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     address.sun_family = libc::AF_UNIX as u16;
     if bytes.contains(&0) || bytes.len() >= address.sun_path.len() {
         let problem = format!(
-            "a Unix socket's path has at most {} bytes, and no zero",
+            "the path of a Unix socket must have at most {} bytes, and no zero byte",
             address.sun_path.len() - 1
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
@@ -209,7 +212,8 @@ pub fn group(text: &str) -> Result<u32, String> {
     let mut entry: libc::group = unsafe { mem::zeroed() };
     let mut buffer = vec![0; 1 << 16];
     let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer refers to an object that lives during the call; the passed length is that of the buffer.
+    // SAFETY: every pointer refers to an object that lives during the call; the passed length is the length of the
+    // buffer.
     let result = unsafe {
         libc::getgrnam_r(
             name.as_ptr(),
@@ -245,7 +249,7 @@ mod tests {
         mem::forget(file);
         assert!(path.exists());
         drop(listen(&path, Access::default()).unwrap());
-        assert!(!path.exists(), "removed at the end");
+        assert!(!path.exists(), "the socket is removed at the end");
         fs::write(&path, "precious").unwrap();
         assert!(listen(&path, Access::default()).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"precious");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates routing tables of any size that resemble a full Internet table. They have similar shares of each prefix
-//! length, of nested prefixes, and of adjacent prefixes (see [`super::mix`]).
+//! Generates routing tables of any size that resemble a full Internet table. The tables have similar shares of each
+//! prefix length, of nested prefixes, and of adjacent prefixes (see [`super::mix`]).
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the distribution of prefix lengths in a full Internet table, and the shares of nested and of adjacent
-//! prefixes. These numbers were counted in one real table with 901,899 IPv4 and 160,147 IPv6 prefixes.
+//! prefixes. All numbers were counted in one real table with 901,899 IPv4 and 160,147 IPv6 prefixes.
 
 /// The prefixes of one length.
 #[derive(Clone, Copy)]

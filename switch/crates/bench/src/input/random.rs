@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random choices for benchmark inputs, and a Zipf distribution over ranks.
+//! Provides random choices for benchmark inputs, and a Zipf distribution over ranks.
 
 /// A stream of pseudo-random numbers.
 pub(crate) struct Random(sluice_random::Random);

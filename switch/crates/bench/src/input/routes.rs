@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides routes, which are prefixes with next hops.
 //!
-//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. This is the
-//! hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that peers
-//! with small next-hop fields can store them. The value 0 means "no route".
+//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. Random next hops
+//! are the hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so
+//! that peers with small next-hop fields can store them. The value 0 means "no route".
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -134,8 +134,13 @@ pub(crate) fn read<A: Family>(path: &Path) -> Result<Vec<Prefix<A>>> {
             continue;
         }
         let parsed = parse(line);
-        let (address, length) = parsed
-            .with_context(|| format!("{}:{}: no prefix: {line}", path.display(), number + 1))?;
+        let (address, length) = parsed.with_context(|| {
+            format!(
+                "{}:{}: this is not a prefix: {line}",
+                path.display(),
+                number + 1
+            )
+        })?;
         if let Some(address) = A::parse(address) {
             prefixes.push(Prefix::new(address, length));
         }
@@ -151,9 +156,9 @@ fn contents(path: &Path) -> Result<String> {
     }
     let mut command = Command::new("xz");
     command.arg("-dc").arg(path).stderr(Stdio::inherit());
-    let output = command.output().context("running xz")?;
+    let output = command.output().context("cannot run xz")?;
     if !output.status.success() {
-        bail!("xz: {}", output.status);
+        bail!("xz failed: {}", output.status);
     }
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -17,14 +17,14 @@ pub(crate) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Loads the library and starts EAL on one processor. All structures share a heap of `heap_bytes` bytes. This can
-    /// be called only once in a process.
+    /// Loads the library and starts EAL on one processor. All structures share a heap of `heap_bytes` bytes. Must be
+    /// called only once in a process.
     ///
     /// # Errors
     /// Fails if the library or DPDK cannot be loaded, or if EAL does not start.
     pub(crate) fn start(path: &Path, processor: u32, heap_bytes: usize) -> Result<Self> {
-        // SAFETY: the library is compiled from bench/peers/dpdk.c, and has only DPDK's initializers. It is never
-        // unloaded, because EAL cannot be unloaded.
+        // SAFETY: the library is compiled from bench/peers/dpdk.c, and has only DPDK's initializers. The library is
+        // never unloaded, because EAL cannot be unloaded.
         let library = unsafe { Library::new(path) };
         let library = library.with_context(|| format!("loading {}", path.display()))?;
         let dpdk = Self {
@@ -37,7 +37,7 @@ impl Dpdk {
         match unsafe { start(processor, heap_bytes) } {
             0 => Ok(dpdk),
             error => bail!(
-                "DPDK's EAL does not start: {}",
+                "cannot start DPDK's EAL: {}",
                 std::io::Error::from_raw_os_error(-error)
             ),
         }

@@ -84,7 +84,7 @@ impl DpdkAcl {
     /// # Errors
     /// Fails if the classifier cannot be built.
     pub(crate) fn new(dpdk: Dpdk, rules: &[FiveTuple], trace: &[[u8; KEY_BYTES]]) -> Result<Self> {
-        // SAFETY: these types are those of the functions in dpdk.c.
+        // SAFETY: the functions in dpdk.c have these types.
         let (new, tune, lookup, values, free) = unsafe {
             (
                 dpdk.function::<New>("peer_acl_new")?,
@@ -111,7 +111,7 @@ impl DpdkAcl {
             values,
             free,
         };
-        // SAFETY: the table exists, and the passed length is that of the trace.
+        // SAFETY: the table exists, and the passed length is the length of the trace.
         made.implementation = unsafe { tune(table, made.trace.as_ptr(), made.trace.len()) };
         if made.implementation < 0 {
             bail!("rte_acl has no implementation for this processor");
@@ -133,7 +133,7 @@ impl DpdkAcl {
     /// Returns for each key of the trace the number of the rule that matches, or 0 if no rule matches.
     pub(crate) fn values(&self) -> Vec<u32> {
         let mut values = vec![0; self.trace.len()];
-        // SAFETY: the table exists, the passed length is that of the trace, and `values` has the same length.
+        // SAFETY: the table exists, the passed length is the length of the trace, and `values` has the same length.
         unsafe {
             let trace = self.trace.as_ptr();
             (self.values)(self.table, trace, self.trace.len(), values.as_mut_ptr());
@@ -143,7 +143,7 @@ impl DpdkAcl {
 
     /// Looks up the whole trace. Returns a digest of the values.
     pub(crate) fn lookup(&self) -> u64 {
-        // SAFETY: the table exists, and the passed length is that of the trace.
+        // SAFETY: the table exists, and the passed length is the length of the trace.
         unsafe { (self.lookup)(self.table, self.trace.as_ptr(), self.trace.len()) }
     }
 }

@@ -46,7 +46,7 @@ impl DpdkHash {
     /// # Errors
     /// Fails if the table cannot store all keys.
     pub(crate) fn new(dpdk: Dpdk, table: &[u8], keys: &Keys) -> Result<Self> {
-        // SAFETY: these types are those of the functions in dpdk.c.
+        // SAFETY: the functions in dpdk.c have these types.
         let (new, lookup, chain, values, free) = unsafe {
             (
                 dpdk.function::<New>("peer_hash_new")?,

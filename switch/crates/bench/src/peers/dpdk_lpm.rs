@@ -70,8 +70,8 @@ impl<A: Family> DpdkLpm<A> {
             (Kind::Fib, _) => ("rte_fib6", "peer_fib6"),
             (Kind::Lpm, _) => ("rte_lpm6", "peer_lpm6"),
         };
-        // SAFETY: these types are those of the functions in dpdk.c. Addresses and keys of both families are passed as
-        // untyped pointers.
+        // SAFETY: the functions in dpdk.c have these types. Addresses and keys of both families are passed as untyped
+        // pointers.
         let (new, lookup, chain, values, free) = unsafe {
             (
                 dpdk.function::<New>(&format!("{stem}_new"))?,

@@ -27,8 +27,8 @@ impl Updater {
     /// # Errors
     /// Fails if the library does not have these functions.
     pub(crate) fn new<A: Family>(dpdk: Dpdk) -> Result<Self> {
-        // SAFETY: these types are those of the functions in dpdk.c. The functions for IPv4 take the address by value,
-        // those for IPv6 take a pointer to 16 bytes.
+        // SAFETY: the functions in dpdk.c have these types. The functions for IPv4 take the address by value, those for
+        // IPv6 take a pointer to 16 bytes.
         unsafe {
             Ok(match A::BITS {
                 32 => Self::Four(

@@ -27,7 +27,7 @@ impl<const N: usize> Key<N> {
     #[inline]
     fn at(bytes: &[u8], number: usize) -> &[u8; N] {
         let key = bytes[number * N..].first_chunk();
-        key.expect("the trace has so many keys")
+        key.expect("the trace contains this key")
     }
 }
 

@@ -33,8 +33,8 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A port that accepts a limited number of frames. It keeps frames that are pushed beyond this number, and sends
-/// without delay.
+/// A port that accepts a limited number of frames, and sends them without delay. Frames that are pushed beyond this
+/// number are kept.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<GateState>>);
 
@@ -254,7 +254,7 @@ fn a_rate_makes_packets_wait_though_the_port_takes_them() {
         let setting = |rate| QueueSetting { depth: 2, rate };
         let far_ns = 1 << 60;
         let [first, second, ..] = bench.levels.all() else {
-            panic!("four queues");
+            panic!("there are four queues");
         };
         first.set(QueueSetting { depth: 0, rate: 0 });
         second.set(setting(1));

@@ -84,20 +84,36 @@ impl Filter {
     /// Describes the mistake, and lists the known conditions.
     pub fn add(&mut self, condition: &str) -> Result<(), String> {
         let wrong = |what: &str| format!("{condition:?}: {what}; {KNOWN}");
-        let prefix = |text| Prefix::parse(text).ok_or_else(|| wrong("not an address or prefix"));
-        let (name, value) = condition.split_once('=').ok_or_else(|| wrong("no `=`"))?;
+        let prefix = |text| {
+            Prefix::parse(text).ok_or_else(|| wrong("the value is not an address or a prefix"))
+        };
+        let (name, value) = condition
+            .split_once('=')
+            .ok_or_else(|| wrong("there is no `=`"))?;
         match name {
-            "port" => self.port = Some(value.parse().map_err(|_| wrong("not a port number"))?),
+            "port" => {
+                self.port = Some(
+                    value
+                        .parse()
+                        .map_err(|_| wrong("the value is not a port number"))?,
+                )
+            }
             "ethertype" => {
                 let digits = value.trim_start_matches("0x");
                 let kind = u16::from_str_radix(digits, 16);
-                self.ether_type = Some(kind.map_err(|_| wrong("not 16 bits in hexadecimal"))?);
+                self.ether_type = Some(
+                    kind.map_err(|_| wrong("the value is not a hexadecimal number of 16 bits"))?,
+                );
             }
             "data" => {
-                let (offset, bytes) = value.split_once(':').ok_or_else(|| wrong("no `:`"))?;
-                let offset = offset.parse().map_err(|_| wrong("not an offset"))?;
-                let bytes =
-                    from_hex(bytes).ok_or_else(|| wrong("not whole bytes in hexadecimal"))?;
+                let (offset, bytes) = value
+                    .split_once(':')
+                    .ok_or_else(|| wrong("there is no `:`"))?;
+                let offset = offset
+                    .parse()
+                    .map_err(|_| wrong("the offset is not a number"))?;
+                let bytes = from_hex(bytes)
+                    .ok_or_else(|| wrong("the bytes are not pairs of hexadecimal digits"))?;
                 self.data = Some((offset, bytes));
             }
             "src" => self.source = Some(prefix(value)?),
@@ -105,19 +121,19 @@ impl Filter {
             "ip" => self.either = Some(prefix(value)?),
             "protocol" => {
                 let number = packet::protocol(value);
-                self.protocol = Some(number.ok_or_else(|| wrong("not a protocol"))?);
+                self.protocol = Some(number.ok_or_else(|| wrong("the value is not a protocol"))?);
             }
             "sport" | "dport" | "l4port" => {
                 let number = value
                     .parse()
-                    .map_err(|_| wrong("not a port of TCP or UDP"))?;
+                    .map_err(|_| wrong("the value is not a port of TCP or UDP"))?;
                 match name {
                     "sport" => self.source_port = Some(number),
                     "dport" => self.destination_port = Some(number),
                     _ => self.either_port = Some(number),
                 }
             }
-            _ => return Err(wrong("unknown")),
+            _ => return Err(wrong("there is no such condition")),
         }
         Ok(())
     }
@@ -159,7 +175,7 @@ mod tests {
         assert!(!filter.admits(2, &packet));
         assert!(
             !filter.admits(1, &packet[..14]),
-            "shorter than what is asked for"
+            "the packet is shorter than the filter requires"
         );
         packet[13] = 6;
         assert!(!filter.admits(1, &packet));
@@ -203,7 +219,7 @@ mod tests {
             assert!(!admits(text), "{text}");
         }
         let any: Filter = "ip=0.0.0.0/0".parse().unwrap();
-        assert!(!any.admits(1, &[0; 60]), "no IP");
+        assert!(!any.admits(1, &[0; 60]), "the packet is not IP");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub trait TraceSink: Send + Sync {
     /// Returns whether the sink has room for another packet. If not, the packet counts as lost.
     fn ready(&self) -> bool;
 
-    /// Accepts a packet's trace. Returns false if the sink has no room after all.
+    /// Accepts a packet's trace. Returns false if the sink has no room any more.
     fn take(&self, trace: &Arc<PacketTrace>) -> bool;
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-/// StepKind of a traced step.
+/// Kind of a traced step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
     /// The packet arrived, or a copy of it enters a pipeline.
@@ -40,7 +40,7 @@ impl StepKind {
 /// One step of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceLine {
-    /// StepKind of the step.
+    /// Kind of the step.
     pub kind: StepKind,
     /// Object of the step, such as a parser state, a table or an extern.
     pub name: String,

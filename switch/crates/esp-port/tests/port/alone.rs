@@ -65,7 +65,10 @@ fn frames_come_back_encrypted_in_their_order_and_in_the_budget() {
     for mark in 0..100 {
         assert!(served.port.transmitters[0].push(&to_encrypt(mark)));
     }
-    assert!(take(&mut served.port, 64).is_empty(), "not flushed yet");
+    assert!(
+        take(&mut served.port, 64).is_empty(),
+        "the queue is not flushed yet"
+    );
     assert!(served.port.transmitters[0].flush());
     assert!(is_readable(&served.port));
     let mut numbers = Vec::new();
@@ -114,7 +117,10 @@ fn the_longest_frame_fits_and_a_longer_one_is_counted() {
     transmitter.flush();
     let read = served.counters.read();
     assert_eq!((read.tx_packets, read.tx_too_long), (1, 1));
-    assert!(take(&mut served.port, 8).is_empty(), "it has no shim");
+    assert!(
+        take(&mut served.port, 8).is_empty(),
+        "the frame has no shim"
+    );
     assert_eq!(served.counters.read().rx_packets, 0);
 }
 

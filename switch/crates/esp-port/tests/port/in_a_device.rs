@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the port inside a device. The device's program sends packets that need encryption to the engine at port 9. It
-//! sends encrypted packets to port 2.
+//! Tests the port inside a device. The device's program sends packets that need encryption to the engine at port 9. The
+//! program sends encrypted packets to port 2.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -100,7 +100,10 @@ fn router(workers: usize, engine: EngineKind) -> Router {
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
+        assert!(
+            Instant::now() < deadline,
+            "{what}: the condition did not become true"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -117,8 +120,11 @@ fn passes(workers: usize, kind: EngineKind) {
         assert!(router.from.send(&to_encrypt(mark)));
         if mark % 50 == 49 {
             for _ in 0..50 {
-                let frame = router.to.receive(DEADLINE).expect("all come");
-                assert!(!frame.windows(8).any(|bytes| bytes == [0x77; 8]), "clear");
+                let frame = router.to.receive(DEADLINE).expect("all frames arrive");
+                assert!(
+                    !frame.windows(8).any(|bytes| bytes == [0x77; 8]),
+                    "the frame is not encrypted"
+                );
                 numbers.insert(sequence(&frame));
             }
         }
@@ -153,7 +159,7 @@ fn without_an_sa_packets_are_dropped_by_name() {
     for mark in 0..10 {
         assert!(router.from.send(&to_encrypt(mark)));
     }
-    wait_until("ten drops", || {
+    wait_until("ten packets are dropped", || {
         let totals = router.engine.ask(Command::Totals).unwrap();
         totals.others.drops(sluice_esp::Drop::UnknownSa) == 10
     });
@@ -178,13 +184,13 @@ fn an_engine_port_is_present_until_its_engine_ends() {
     router.engine.stop();
     wait_until("the port is down", || !is_up(&router.device));
     assert!(router.from.send(&to_encrypt(1)));
-    wait_until("it is counted", || {
+    wait_until("the packet is counted", || {
         let ports = router.device.ports();
         ports.last().unwrap().statistics.tx_link_down == 1
     });
     router.device.remove_port(ENGINE).unwrap();
     assert!(router.from.send(&to_encrypt(1)));
-    wait_until("it is counted", || {
+    wait_until("the packet is counted", || {
         router.device.statistics().no_such_port == 1
     });
     assert!(router.to.receive(Duration::from_millis(50)).is_none());

@@ -39,7 +39,7 @@ pub(crate) fn to_encrypt(mark: u32) -> Vec<u8> {
 
 /// Returns the sequence number of an encrypted frame.
 pub(crate) fn sequence(frame: &[u8]) -> u32 {
-    assert_eq!(frame[14], 2, "encrypted");
+    assert_eq!(frame[14], 2, "the packet is encrypted");
     u32::from_be_bytes([frame[52], frame[53], frame[54], frame[55]])
 }
 

@@ -48,7 +48,10 @@ pub(crate) fn in_namespace(test: impl FnOnce(&Path) + Send + 'static) {
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < DEADLINE, "{what}");
+        assert!(
+            start.elapsed() < DEADLINE,
+            "{what}: the condition did not become true"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -147,7 +150,7 @@ impl Running {
         let mut answer = Vec::new();
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
-        wait_until("an answer", || {
+        wait_until("the engine sends an answer", || {
             self.receiver
                 .receive(64, &mut |_, frame| answer = frame.to_vec());
             !answer.is_empty() || poller.wait(Some(Duration::from_millis(100))).is_err()
@@ -179,7 +182,7 @@ impl Running {
     /// Waits until the engine has ended by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
-        wait_until("the engine to end", || {
+        wait_until("the engine ends", || {
             ended = self.child.try_wait().unwrap();
             ended.is_some()
         });

@@ -41,7 +41,7 @@ fn packets_pass_both_ways_and_sas_come_and_go() {
         assert_eq!((opened[14], &opened[28..]), (4, &packet()[..]));
         engine.send(Task::Decrypt, &sealed[28..]);
         engine.send(Task::Encrypt, &packet());
-        wait_until("drops by name", || {
+        wait_until("the drops are listed by name", || {
             let status = engine.status();
             status["sas"][0]["counters"]["drops"]["replayed"] == 1
                 && status["others"]["drops"]["unknown_sa"] == 1
@@ -132,7 +132,7 @@ fn an_interface_has_one_engine() {
         assert!(!output.status.success());
         let said = String::from_utf8_lossy(&output.stderr);
         let owner = format!(
-            "engine: it belongs to another switch or engine, process {}",
+            "engine: the interface belongs to another switch or engine, process {}",
             engine.pid()
         );
         assert!(said.contains(&owner), "{said}");
@@ -154,9 +154,11 @@ fn a_link_that_goes_down_is_warned_about_once_and_serves_again() {
         };
         for times in 1..3 {
             set("down");
-            wait_until("a warning", || logged("WARN the link is down") == times);
+            wait_until("the engine logs a warning", || {
+                logged("WARN the link is down") == times
+            });
             set("up");
-            wait_until("the link to be up", || {
+            wait_until("the link is up", || {
                 logged("INFO the link is up again") == times
             });
         }

@@ -77,7 +77,7 @@ fn no_packet_allocates() {
                 let replayed = pair.receiver.process(&frame[..length], 0, &mut pair.out);
                 assert!(replayed.is_err());
             };
-            // The first use of the library's random generator allocates memory. This round makes that allocation.
+            // The first use of the library's random generator allocates memory. This first round contains that use.
             round();
             let before = ALLOCATIONS.get();
             (0..1000).for_each(|_| round());

@@ -236,7 +236,11 @@ fn a_fragment_that_comes_twice_is_taken_once() {
     assert_eq!(give(engine, &all[0], 0), Err(Drop::FragmentDuplicate));
     assert_eq!(give(engine, &all[2], 0), Ok(None));
     assert_eq!(give(engine, &all[1], 0), Ok(Some(inner(100))));
-    assert_eq!(give(engine, &all[1], 0), Ok(None), "of a new datagram");
+    assert_eq!(
+        give(engine, &all[1], 0),
+        Ok(None),
+        "a fragment of a new datagram"
+    );
 }
 
 #[test]
@@ -344,7 +348,7 @@ fn a_flood_of_fragments_keeps_no_datagram_from_being_complete() {
     let mut pair = pair(false, Mode::Tunnel);
     let sealed = pair.seal(&inner(1400)).unwrap();
     let [first, second] = &fragments(&sealed, 9, 800)[..] else {
-        panic!("two fragments")
+        panic!("there are two fragments")
     };
     let engine = &mut pair.receiver;
     let mut id = 1000;
@@ -393,7 +397,7 @@ fn fragments_of_another_vrf_address_or_identification_are_another_datagram_s() {
     let mut pair = pair(false, Mode::Tunnel);
     let sealed = pair.seal(&inner(100)).unwrap();
     let [first, second] = &fragments(&sealed, 5, 88)[..] else {
-        panic!("two fragments")
+        panic!("there are two fragments")
     };
     let engine = &mut pair.receiver;
     assert_eq!(give(engine, first, 0), Ok(None));

@@ -58,7 +58,7 @@ fn no_authenticated_byte_can_change() {
             assert_eq!(
                 pair.open(&sealed).unwrap(),
                 inner(),
-                "the window is as it was"
+                "the window has not changed"
             );
         }
     }
@@ -75,7 +75,7 @@ fn replayed_and_late() {
             assert_eq!(
                 pair.open(&all[36]).unwrap(),
                 inner(),
-                "the last that the window holds"
+                "the last number in the window"
             );
             assert_eq!(pair.open(&all[36]), Err(Drop::Replayed));
             // With ESN the number is inferred to be in the next 2^32 numbers, so the integrity check fails.
@@ -207,7 +207,7 @@ fn authentic_and_wrong_inside() {
         assert_eq!(
             pair.open(&packet),
             Err(Drop::Replayed),
-            "{name}: it was authentic"
+            "{name}: the packet was authentic"
         );
     }
 }

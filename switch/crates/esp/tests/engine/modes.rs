@@ -196,7 +196,11 @@ fn an_outbound_sa_follows_its_peer_s_authentic_packets_only() {
         (("203.0.113.9".parse().unwrap(), Some(2)), 1)
     );
     pair.open(&moved(&first, 3)).unwrap();
-    assert_eq!(peer(&mut pair).1, 1, "an older packet tells nothing new");
+    assert_eq!(
+        peer(&mut pair).1,
+        1,
+        "an older packet does not change the peer"
+    );
     let frame = Shim {
         sa: 500,
         ..to_encrypt()
@@ -382,7 +386,7 @@ fn one_key_serves_one_direction_and_one_sa() {
     assert!(engine.add(prepare(&outbound).unwrap()).is_ok());
     let mut other = outbound.clone();
     other.sa += 1;
-    assert!(prepare(&other).err().unwrap().contains("a key of its own"));
+    assert!(prepare(&other).err().unwrap().contains("its own key"));
     let refused = engine.add(prepare(&inbound).unwrap()).err().unwrap().1;
     assert!(refused.contains("has this key"), "{refused}");
     drop(engine.remove_outbound(SA).unwrap());

@@ -51,13 +51,13 @@ proptest! {
             let text = sealed.len() - upper - 8 - algorithm.iv_len() - algorithm.icv_len();
             prop_assert_eq!(text % algorithm.block(), 0);
             prop_assert_eq!(&pair.open(&sealed).unwrap(), &packet);
-            prop_assert!(seen.insert(sealed), "no two packets are alike");
+            prop_assert!(seen.insert(sealed), "no two packets are equal");
             bytes += packet.len() as u64;
         }
-        let [sent] = &pair.sender.status(0)[..] else { panic!("one SA") };
+        let [sent] = &pair.sender.status(0)[..] else { panic!("there is one SA") };
         prop_assert_eq!((sent.counters.packets, sent.counters.bytes), (packets.len() as u64, bytes));
         prop_assert_eq!(sent.sequence, packets.len() as u64);
-        let [received] = &pair.receiver.status(0)[..] else { panic!("one SA") };
+        let [received] = &pair.receiver.status(0)[..] else { panic!("there is one SA") };
         prop_assert_eq!((received.counters.packets, received.sequence), (sent.counters.packets, sent.sequence));
     }
 }

@@ -83,9 +83,13 @@ impl Pair {
     pub(crate) fn seal_at(&mut self, packet: &[u8], now: u64) -> Result<Vec<u8>, Drop> {
         let frame = to_encrypt().frame_of(packet);
         let length = self.sender.process(&frame, now, &mut self.out)?;
-        assert_eq!(self.out[..14], frame[..14], "addresses and EtherType stay");
+        assert_eq!(
+            self.out[..14],
+            frame[..14],
+            "addresses and EtherType do not change"
+        );
         assert_eq!(self.out[14], 2, "ENCRYPTED");
-        assert_eq!(self.out[15..26], frame[15..26], "the fields stay");
+        assert_eq!(self.out[15..26], frame[15..26], "the fields do not change");
         Ok(packet_of(&self.out[..length]))
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The input is the JSON. The loader either refuses the input with an error that describes the problem, or returns a
 //! program that can run. The target then sends fifty frames through the program with random tables, and checks the
-//! invariants of the target `packet`. It also compiles one in eight programs. A compiled program must agree with the
-//! interpreter, as in the target `engines`.
+//! invariants of the target `packet`. The target also compiles one in eight programs. A compiled program must agree
+//! with the interpreter, as in the target `engines`.
 
 mod json;
 

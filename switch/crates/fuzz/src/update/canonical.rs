@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computes the canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9): shortest
-//! byte strings, fields and parameters in P4Info's order, and no optional part that was not requested.
+//! Computes the canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9). Byte strings
+//! have their shortest form, and fields and parameters are in P4Info's order. Optional parts that were not requested
+//! are left out.
 
 use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;

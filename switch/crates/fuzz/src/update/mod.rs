@@ -188,7 +188,7 @@ impl Run<'_> {
         tally.add("batches", 1);
         match self.server.write(&request) {
             Ok(codes) => {
-                assert_eq!(refused, None, "a request that must be refused was not");
+                assert_eq!(refused, None, "a request that must be refused was accepted");
                 self.answered(&steps, &codes, atomicity, tally);
             }
             Err(status) => {
@@ -246,7 +246,7 @@ impl Run<'_> {
         if let Some(before) = before {
             assert!(
                 codes.iter().any(|code| *code != Code::Aborted),
-                "a batch failed and none of its updates did"
+                "a batch failed, but none of its updates failed"
             );
             self.model = before;
         }

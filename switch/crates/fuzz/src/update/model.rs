@@ -49,10 +49,13 @@ impl Model {
             let Some(found) = read.get(name) else {
                 panic!("the server has lost {expected:?}");
             };
-            assert_eq!(found, expected, "the server holds something else");
+            assert_eq!(found, expected, "the server contains a different entity");
         }
         let extra = read.keys().find(|name| !self.entities.contains_key(name));
-        assert_eq!(extra, None, "the server holds what nobody wrote");
+        assert_eq!(
+            extra, None,
+            "the server contains an entity that was not written"
+        );
     }
 
     fn count(&self, kin: &Name) -> usize {
@@ -330,7 +333,7 @@ fn by_name(read: Vec<EntityKind>) -> BTreeMap<Name, EntityKind> {
         .into_iter()
         .map(|kind| (Name::of(&kind), kind))
         .collect();
-    assert_eq!(map.len(), count, "the server reads something back twice");
+    assert_eq!(map.len(), count, "the server returns an entity twice");
     map
 }
 
@@ -448,13 +451,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the server holds something else")]
+    #[should_panic(expected = "the server contains a different entity")]
     fn what_is_changed_is_noticed() {
         Model::new(vec![session(1, 64)]).check(vec![session(1, 65)]);
     }
 
     #[test]
-    #[should_panic(expected = "the server holds what nobody wrote")]
+    #[should_panic(expected = "the server contains an entity that was not written")]
     fn what_is_added_is_noticed() {
         Model::new(Vec::new()).check(vec![session(2, 0)]);
     }

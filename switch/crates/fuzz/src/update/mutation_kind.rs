@@ -86,7 +86,7 @@ pub(super) enum Damage {
     Refused(&'static [Code]),
     /// The model predicts the result, which depends on the current state.
     Foreseen,
-    /// The update may still be valid. Any code is allowed that the specification has for updates.
+    /// The update may still be valid. All codes that the specification has for updates are allowed.
     Any,
 }
 

@@ -36,13 +36,16 @@ impl Server {
             cpu_port: Some(510),
             ..Config::default()
         };
-        let device = Arc::new(Device::start(config, hub.clone()).expect("a device"));
+        let device = Arc::new(Device::start(config, hub.clone()).expect("the device starts"));
         for number in 0..=LAST_PORT {
-            let (port, _) = memory_port(number.into(), 1).expect("a port");
-            device.add_port(port).expect("a port that is new");
+            let (port, _) = memory_port(number.into(), 1).expect("the port can be made");
+            device.add_port(port).expect("the port is new");
         }
         let control = Control::new(DEVICE, device, hub);
-        let (id, stream) = control.hub().connect(None).expect("a first stream");
+        let (id, stream) = control
+            .hub()
+            .connect(None)
+            .expect("the first stream connects");
         let update = MasterArbitrationUpdate {
             device_id: DEVICE,
             role: None,
@@ -52,7 +55,7 @@ impl Server {
         let takeover = control
             .hub()
             .arbitrate(id, &update)
-            .expect("a first client");
+            .expect("the first client becomes primary");
         control.complete(&takeover.expect("the first client is the primary"));
         Self {
             control,
@@ -72,7 +75,7 @@ impl Server {
         };
         self.control
             .set_pipeline(request, None)
-            .expect("a good program");
+            .expect("the program loads");
     }
 
     /// Writes a batch. Returns the code of each update, or the status of a request that was refused as a whole.
@@ -87,13 +90,13 @@ impl Server {
         assert_eq!(
             errors.len(),
             request.updates.len(),
-            "one error for each update"
+            "there must be one error for each update"
         );
         let codes = errors.iter().map(|error| Code::from(error.canonical_code));
         Ok(codes.collect())
     }
 
-    /// Reads all entities except those of large arrays.
+    /// Reads all entities except the cells of large arrays.
     pub(super) fn read(&self, info: &Info) -> Vec<entity::Entity> {
         let request = ReadRequest {
             device_id: DEVICE,
@@ -105,7 +108,7 @@ impl Server {
             .iter()
             .for_each(|result| assert_eq!(*result, Ok(()), "a wildcard is refused"));
         reading
-            .map(|entity| entity.entity.expect("an entity is something"))
+            .map(|entity| entity.entity.expect("an entity is of some kind"))
             .collect()
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers of the benchmarks: CPU time, and a sink that counts packets.
+//! Provides CPU time and a sink that counts packets to the benchmarks.
 
 use sluice_engine::Sink;
 use sluice_program::DigestId;
@@ -17,8 +17,8 @@ impl Sink for Count {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// Returns this thread's CPU time so far, in nanoseconds. Does not read /proc, where the value may be one tick old. The
-/// C library's function makes a system call where valgrind hides the vdso.
+/// Returns this thread's CPU time so far, in nanoseconds. Does not read /proc, whose values may be one clock tick old.
+/// Works under valgrind too: valgrind hides the vDSO, and the C library then makes a system call.
 pub(crate) fn cpu_time() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

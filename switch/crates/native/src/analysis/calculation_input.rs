@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Analyses the inputs of calculations and selectors: finds those that machine code can compute from fields in
+//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can compute from fields in
 //! registers.
 
 use std::collections::BTreeSet;
@@ -106,16 +106,15 @@ pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<I
     })
 }
 
-/// Returns whether the code for a calculation never reads metadata from memory: it takes fields that the function keeps
-/// in registers.
+/// Returns whether the code for a calculation takes all metadata fields from registers and reads none from memory.
 pub(crate) fn takes_kept_fields(program: &Program, calculation: &Calculation) -> bool {
     calculation.algorithm != HashAlgorithm::Random
         && runs(program, calculation).is_none()
         && pieces(program, &calculation.input).is_some_and(|input| input.headers.is_empty())
 }
 
-/// Returns whether the code for a selector never reads metadata from memory: it takes fields that the function keeps in
-/// registers. If a table with a direct meter uses the selector, the runtime chooses the member and reads from memory.
+/// Returns whether the code for a selector takes all metadata fields from registers and reads none from memory. If a
+/// table with a direct meter uses the selector, the runtime chooses the member and reads metadata from memory.
 pub(crate) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> bool {
     let metered = program.tables.iter().any(|table| {
         let profile = table.profile.map(|profile| program.profile(profile));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records how a whole program uses metadata fields and headers: the fields that machine code may keep in registers,
-//! and the fields that other code reads from the header vector.
+//! Records how a whole program uses metadata fields and headers. Machine code may keep some fields in registers. Other
+//! code reads some fields from the header vector.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -19,13 +19,14 @@ pub(crate) struct Field {
     pub(crate) slot: Slot,
     /// Whether the field may be kept in registers: it is 0 when a packet is parsed, and only machine code writes it.
     pub(crate) keepable: bool,
-    /// Whether some code does not keep the field in registers and reads it from the header vector.
+    /// Whether some code reads the field from the header vector, in a function that does not keep the field in
+    /// registers.
     pub(crate) observed: Cell<bool>,
     /// Whether the function that keeps the field in registers also loads it from memory somewhere.
     pub(crate) reread: Cell<bool>,
 }
 
-/// Usage of fields and headers over a whole program. The functions that are built from the program share it.
+/// Usage of fields and headers over a whole program. All functions that are built from the program share this value.
 #[derive(Debug)]
 pub(crate) struct FieldUsage {
     /// Metadata fields by offset. No two fields share a byte, and the unused bits of their bytes are always 0.
@@ -34,12 +35,12 @@ pub(crate) struct FieldUsage {
     pub(crate) whole: Cell<bool>,
     /// Byte ranges of the headers with a `varbit` field.
     pub(crate) varbit: Vec<Range<u32>>,
-    /// Headers outside of stacks and unions, by offset. For each header: byte range, id, and whether code reads it
-    /// where it may be invalid.
+    /// Headers outside of stacks and unions, by offset. For each header: byte range, id, and whether code reads the
+    /// header where the header may be invalid.
     pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
     /// Whether metadata fields may be kept in registers at all.
     pub(crate) keep: Cell<bool>,
-    /// Whether `reread` is known for all fields, which is so after the first build.
+    /// Whether `reread` is final for all fields, which is so after the first build.
     pub(crate) pruned: Cell<bool>,
 }
 
@@ -89,7 +90,7 @@ impl FieldUsage {
         facts
     }
 
-    /// Marks the fields that runtime functions and the traffic manager read as observed.
+    /// Marks as observed the fields that runtime functions and the traffic manager read.
     fn observe_inputs(&self, program: &Program) {
         let standard = &program.standard_metadata;
         self.observe(standard.egress_spec);
@@ -129,7 +130,8 @@ impl FieldUsage {
         }
     }
 
-    /// Returns the number of the metadata field that contains a slot, and the number of its bits below the slot.
+    /// Returns the number of the metadata field that contains a slot, and how many bits of the field lie below the
+    /// slot.
     pub(crate) fn field(&self, slot: Slot) -> Option<(usize, u32)> {
         let after = self
             .fields

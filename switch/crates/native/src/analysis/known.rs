@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Facts that are certain at a point of the code: values of fields, validity of headers, and progress of the parser.
+//! Tracks the facts that are certain at a point of the code: values of fields, validity of headers, and progress of the
+//! parser.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,11 +41,11 @@ impl Known {
 
     /// Keeps only the facts that are also certain in `other`, and adds the weights.
     pub(crate) fn meet(&mut self, other: &Self) {
-        // If both edges have the same values, these are defined in a block that dominates both edges.
+        // If both edges have the same words, a block that dominates both edges defines these words.
         self.words
             .retain(|field, words| other.words.get(field) == Some(words));
-        // If only the more likely path has the field as a constant, passing it in a register costs as much as loading
-        // it.
+        // If the field is a constant only on the more likely path, passing the field in a register costs as much as
+        // loading it.
         let heavier = if other.weight > self.weight {
             other
         } else {

@@ -17,8 +17,8 @@ fn followers(program: &Program, id: StateId) -> Vec<StateId> {
     states.flatten().collect()
 }
 
-/// Searches the states depth-first from each start, along the edges that `followers` returns. Returns one list for each
-/// start that no earlier search has reached, with its states in postorder.
+/// Searches the states depth-first from each start, along the edges that `followers` returns. Skips a start that an
+/// earlier search has reached. Returns the states that each search found, in postorder.
 fn walks(
     count: usize,
     starts: impl Iterator<Item = StateId>,
@@ -67,8 +67,8 @@ pub(crate) fn groups(program: &Program) -> Vec<Vec<StateId>> {
     walks(count, last_first, |id| before[id.index()].clone())
 }
 
-/// Returns two flags for each state: whether it lies on a cycle, and whether a packet that enters it may have entered
-/// more than `most` states.
+/// Returns two flags for each state. The first flag tells whether the state lies on a cycle. The second flag tells
+/// whether a packet that enters the state may have entered more than `most` states.
 pub(crate) fn bounds(
     program: &Program,
     groups: &[Vec<StateId>],
@@ -95,7 +95,8 @@ pub(crate) fn bounds(
     (cyclic, bounded)
 }
 
-/// Of the packets that could take an exceptional transition, the estimated share that does.
+/// Estimated share of packets that take an exceptional transition, among the packets for which the transition is
+/// possible.
 const EXCEPTION: f64 = 1.0 / 32.0;
 
 /// Likelihoods of the transitions between states, estimated from the structure of the program.
@@ -111,8 +112,8 @@ impl Likelihood {
             let targets: BTreeSet<StateId> = followers(program, StateId(id)).into_iter().collect();
             let (on, ends): (Vec<StateId>, Vec<StateId>) =
                 targets.iter().partition(|target| goes_on[target.index()]);
-            // A detour is an exception. Most other targets of the state can be reached from a detour, such as a tag, a
-            // tunnel or options.
+            // A detour, such as a tag, a tunnel or options, is an exception. Most other targets of the state can be
+            // reached from a detour.
             let (detours, ways): (Vec<StateId>, Vec<StateId>) = on.iter().partition(|target| {
                 let again = on
                     .iter()
@@ -121,8 +122,8 @@ impl Likelihood {
             });
             let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
             weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
-            // The end of parsing is an exception if parsing can also continue with several other states, or with one
-            // state from which this end cannot be reached.
+            // The end of parsing is an exception in two cases. Either parsing can also continue with several other
+            // states, or parsing can continue with one state from which this end cannot be reached.
             for end in ends {
                 let usual = match &ways[..] {
                     [] => true,

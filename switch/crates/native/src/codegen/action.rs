@@ -21,7 +21,7 @@ use crate::runtime::calls::{self, NONE};
 /// Headers of at most this size are copied and cleared by inline code instead of a runtime function.
 const INLINE_BYTES: u32 = 256;
 
-/// Trap at the end of unreachable code.
+/// Trap code at the end of unreachable code.
 const NEVER: TrapCode = TrapCode::unwrap_user(1);
 
 /// Reachability of the end of a piece of code.
@@ -186,8 +186,8 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles these, and in a parser
-    /// state they have no effect.
+    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles these operations, and a
+    /// parser state ignores them.
     pub(crate) fn op(&mut self, op: &Op, params: &Params) {
         match op {
             Op::Move { to, from } => {
@@ -330,7 +330,8 @@ impl Lower<'_> {
         self.when(both, |lower| then(lower, left, right));
     }
 
-    /// Adds the header's length on the wire to the packet's length if `more` is set, else subtracts it.
+    /// Adds the header's length on the wire to the packet's length if `more` is set, else subtracts the header's
+    /// length.
     fn change_length(&mut self, id: HeaderId, more: bool) {
         let ty = self.program.header_type(self.program.header(id).ty);
         let mut bits = self.int(ty.fixed_bits as u64);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates code for checksums and other calculations.
 //!
-//! The input of an Internet checksum often lies in one header, in runs at even offsets of the input. Then the code adds
-//! the words in memory byte order, because the one's complement sum does not depend on byte order (RFC 1071, section
-//! 2). Any other calculation collects its input at run time.
+//! The input of an Internet checksum often lies in one header, in runs at even offsets of the input. In this case the
+//! code adds the words in memory byte order. Memory order is correct, because the one's complement sum does not depend
+//! on byte order (RFC 1071, section 2). Any other calculation collects its input at run time.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +28,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the value of a calculation that is no Internet checksum over one header. Machine code collects the input
-    /// if it is short and its headers are valid. Otherwise the runtime collects it.
+    /// Returns the value of a calculation other than an Internet checksum over one header. Machine code collects an
+    /// input that is short and whose headers are valid. The runtime collects any other input.
     fn gathered(&mut self, id: CalculationId, calculation: &Calculation) -> Value {
         let result = self.b.declare_var(I64);
         let calculate = |lower: &mut Self| {
@@ -184,8 +184,8 @@ impl Lower<'_> {
             let mut offset = 0;
             while offset < run.bytes {
                 let left = run.bytes - offset;
-                // The last byte of an input of odd length is the first byte of a word in memory. So it is the word's
-                // low byte.
+                // The last byte of an input of odd length is the first byte of a word in memory. So this byte is the
+                // word's low byte.
                 let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;
@@ -194,8 +194,8 @@ impl Lower<'_> {
         let valid = self.is_valid(header);
         let zero = self.int(0);
         let sum = self.select(valid, sum, zero);
-        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code adds it to itself,
-        // rotated by half its width. The upper half of the result is the one's complement sum of both halves.
+        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code adds the sum to the
+        // same sum rotated by half its width. The upper half of the result is the one's complement sum of both halves.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);
         let sum = self.shr(sum, 32);
@@ -209,8 +209,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, word)
     }
 
-    /// Loads the most bytes that `left` allows, 4, 2 or 1, from the header vector in memory order. Returns the bytes
-    /// and their number.
+    /// Loads 4, 2 or 1 bytes from the header vector in memory order: as many as `left` allows. Returns the bytes and
+    /// their number.
     fn load_word(&mut self, left: u32, byte: u32) -> (Value, u32) {
         let (base, offset) = (self.phv, byte as i32);
         let flags = MemFlagsData::new().with_notrap();

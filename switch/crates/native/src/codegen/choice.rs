@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates code for action profiles: resolves the row of a table with a profile to the action of a member.
 //!
-//! Machine code chooses the member of a group. It computes the selector's hash, mostly from fields in registers, and
-//! then does three loads (see [`GroupHandle`]). The first load depends on the table's lookup, and each further load
-//! depends on the previous one. So the packet waits for the whole chain. To shorten the chain, a table with a profile
-//! and few keys has the heads of its rows in a separate array ([`TableHandle::HEADS`]).
+//! To choose the member of a group, machine code first computes the selector's hash, mostly from fields in registers.
+//! Then three loads follow (see [`GroupHandle`]). The first load depends on the table's lookup, and each further load
+//! depends on the previous one. So the packet waits for the whole chain. The first word of a row, its head, names the
+//! row's member or group. To shorten the chain, a table with a profile and few keys has the heads of all rows in a
+//! separate array ([`TableHandle::HEADS`]).
 //!
-//! The runtime handles the cases that a [`GroupHandle`] does not cover: one-shot groups, which belong to one entry,
-//! very large groups, groups that watch ports, and buckets that several members share. It uses the same hash.
+//! The runtime handles the cases that a [`GroupHandle`] does not cover. These are one-shot groups (which belong to one
+//! entry), very large groups, groups that watch ports, and buckets that several members share. The runtime uses the
+//! same hash.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};

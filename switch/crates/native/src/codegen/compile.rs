@@ -32,21 +32,21 @@ pub(crate) enum Part {
     Parser = 3,
 }
 
-/// Order: parts that read metadata from memory come first. They mark the fields that [`Part::Forward`] must write to
-/// memory.
+/// Order: parts that read metadata from memory come first, because they mark the fields that [`Part::Forward`] must
+/// write to memory.
 const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Forward];
 
 /// Errors when a program is compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
     /// There is no code generator for this machine.
-    #[error("no native code for this machine: {0}")]
+    #[error("the native engine does not support this processor: {0}")]
     Machine(String),
     /// The code generator rejected its input: a bug in this crate.
-    #[error("code generation: {0}")]
+    #[error("cannot generate machine code: {0}")]
     Generator(String),
     /// The kernel gave no executable memory for the code.
-    #[error("memory for code: {0}")]
+    #[error("cannot allocate memory for machine code: {0}")]
     Memory(#[from] std::io::Error),
 }
 
@@ -123,7 +123,7 @@ impl Code {
                 .map(|(part, function)| scope.spawn(move || Ok((part, generate(function, isa)?))))
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                let panicked = || NativeError::Generator("it panicked".into());
+                let panicked = || NativeError::Generator("the code generator panicked".into());
                 thread.join().unwrap_or_else(|_| Err(panicked()))
             };
             threads.into_iter().map(join).collect()
@@ -291,13 +291,13 @@ fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeE
         .compile(&**isa, &mut ControlPlane::default())
         .map_err(|error| NativeError::Generator(format!("{:?}", error.inner)))?;
     if !compiled.buffer.relocs().is_empty() {
-        return Err(NativeError::Generator("an address is not known".into()));
+        return Err(NativeError::Generator("the code needs relocations".into()));
     }
     Ok(compiled.code_buffer().to_vec())
 }
 
-/// Returns whether a program may request clones. If so, the parser is needed alone: a clone is parsed without entering
-/// ingress.
+/// Returns whether a program may request clones. If so, the parser is also compiled alone, because a clone is parsed
+/// without entering ingress.
 fn may_clone(program: &Program) -> bool {
     let ops = program.actions.iter().flat_map(|action| &action.ops);
     ops.chain(&program.deparser.ops)

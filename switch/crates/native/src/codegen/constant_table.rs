@@ -142,8 +142,8 @@ fn order(table: &Table, entry: &TableEntry) -> u32 {
 }
 
 impl Lower<'_> {
-    /// Compiles a table with constant entries and ends the block. Returns `false` without generating code if it cannot
-    /// compile the table.
+    /// Compiles a table with constant entries and ends the block. Returns `false` without generating code if the table
+    /// cannot be compiled.
     pub(crate) fn constant_table(&mut self, id: TableId, graph: &mut Graph) -> bool {
         let table: &Table = self.program.table(id);
         if table.entries.len() > MOST_ROWS {
@@ -212,7 +212,7 @@ impl Lower<'_> {
         columns
     }
 
-    /// Generates code that tests whether a column matches a pattern. Returns `None` if it always matches.
+    /// Generates code that tests whether a column matches a pattern. Returns `None` if the column always matches.
     fn matches(&mut self, column: Column, pattern: Pattern) -> Option<Value> {
         match pattern {
             Pattern::Any => None,
@@ -343,7 +343,8 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // Each row has one pattern for the column, so its bit is added at most once. So the sum is the union.
+                // Each row has one pattern for the column, so its bit is added at most once, and the sum equals the
+                // union.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);
@@ -395,8 +396,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that counts the packet at an entry: that of the row at index `row`, or of the first row if `row`
-    /// is `None`. Generates no code if the table has neither counters nor timeouts.
+    /// Generates code that counts the packet at the entry of the row with index `row`, or of the first row if `row` is
+    /// `None`. Generates no code if the table has neither counters nor timeouts.
     fn count_row(&mut self, id: TableId, rows: &[Row], row: Option<Value>) {
         let table: &Table = self.program.table(id);
         if table.with_counters || table.support_timeout {
@@ -416,7 +417,7 @@ impl Lower<'_> {
     /// Returns the parameters of the row at index `row`, whose action must be `action`.
     fn row_params(&mut self, action: ActionId, row: Value, rows: &[Row]) -> Params {
         let mut own = rows.iter().filter(|row| row.action == action);
-        let first = own.next().expect("an action is listed for its rows");
+        let first = own.next().expect("a listed action has a row");
         if own.all(|row| row.params == first.params) {
             return Params::Known(Rc::clone(&first.params));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates code for direct and indirect counters: two additions in memory. They are atomic unless this thread is the
-//! only one that counts.
+//! Generates code for direct and indirect counters: two additions in memory. The additions are atomic unless this
+//! thread is the only thread that counts.
 
 use std::mem::offset_of;
 

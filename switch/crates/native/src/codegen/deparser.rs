@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates the deparser, which updates checksums, runs extern calls, and writes all valid headers one after the
-//! other. Its caller appends the payload.
+//! other. The caller appends the payload.
 //!
-//! If the validity of many headers is uncertain here, the code compares all validity bytes at once with the most likely
-//! sets of valid headers after parsing. For a packet with one of these sets, it writes the headers at constant offsets,
-//! without testing each header.
+//! After parsing, some sets of valid headers are most likely. If the validity of many headers is uncertain here, the
+//! code compares all validity bytes at once with these sets. For a packet with one of these sets, the code writes the
+//! headers at constant offsets, without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -44,8 +44,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the deparser. `finish` receives the number of bytes written, and ends the block. It is called once for
-    /// each compared set of valid headers, and once for all other packets.
+    /// Generates the deparser. `finish` receives the number of bytes written, and ends the block. `finish` is called
+    /// once for each compared set of valid headers, and once for all other packets.
     pub(crate) fn deparser(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         self.mark(ProgramPoint::Checksums);
         self.update_checksums();

@@ -16,8 +16,8 @@ use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, constant_words, signed_words, whole_words};
 use crate::runtime::calls::{self, NONE, Wide};
 
-/// Largest expression, in words, that counts as compiled. The code of a larger one is long and mostly calls runtime
-/// functions, so it is reported as not compiled.
+/// Largest expression, in words, that counts as compiled. The code of a larger expression is long and mostly calls
+/// runtime functions, so the expression is reported as not compiled.
 const MOST_WORDS: usize = 64;
 
 /// Source of an action's parameters.
@@ -159,7 +159,7 @@ impl Lower<'_> {
     }
 
     /// Returns whether a header found at run time exists, and the address of its fields. If the header does not exist,
-    /// the address is that of the first header.
+    /// the result is the address of the first header.
     pub(crate) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;
@@ -465,7 +465,7 @@ impl Lower<'_> {
     }
 
     /// Compares a field in memory with a constant, in wire byte order, so that no bytes are swapped at run time.
-    /// Returns `None` if this is impossible for the field or the constant.
+    /// Returns `None` if the field or the constant does not allow such a comparison.
     fn same_bytes(&mut self, field: &Data, constant: &Data) -> Option<Value> {
         let (Data::Field(slot), Data::Const(constant)) = (field, constant) else {
             return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates control flow: basic blocks, the edges between them, and the facts that are certain on each edge
-//! ([`crate::analysis::field_usage`]).
+//! ([`crate::analysis::known`]).
 //!
 //! Order: a block is entered only when all edges to it exist, unless it begins a loop.
 
@@ -187,7 +187,7 @@ impl Lower<'_> {
         self.b.ins().jump(otherwise, &[]);
     }
 
-    /// Ends the block with branches on a condition. `target` returns the block for each outcome. It may be called
+    /// Ends the block with branches on a condition. `target` returns the block for each outcome. `target` may be called
     /// several times for one outcome, each time with the facts that are certain on that branch.
     pub(crate) fn decide(
         &mut self,

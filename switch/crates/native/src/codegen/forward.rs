@@ -37,7 +37,7 @@ use crate::runtime::frame::Frame;
 const MOST_STEPS: usize = 128;
 
 /// Layout of the function's result. The low bits hold the outcome. The number of header bytes written starts at bit
-/// `BYTES`, the port at bit `PORT`.
+/// `BYTES`, and the port at bit `PORT`.
 const BYTES: u32 = 8;
 const PORT: u32 = 32;
 
@@ -64,8 +64,8 @@ pub(crate) fn result(word: u64) -> (Progress, usize) {
     (way, (word & ((1 << PORT) - 1)) as usize >> BYTES)
 }
 
-/// Returns whether a program's whole packet path is compiled to one function. For this, egress must be short enough,
-/// and the number of header bytes must fit in the result.
+/// Returns whether a program's whole packet path is compiled to one function. The conditions are that egress is short
+/// enough, and that the number of header bytes fits in the result.
 fn is_whole(program: &Program) -> bool {
     let headers = program.deparser.order.iter();
     let bytes: u64 = headers.map(|id| u64::from(program.header(*id).bytes)).sum();

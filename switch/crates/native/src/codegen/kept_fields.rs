@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps metadata fields in registers, and tracks the facts that are certain on each edge of the code.
 //!
-//! In the function that parses a packet and runs ingress, metadata fields start as 0. Other code reads them only where
-//! the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: it holds them
-//! in registers and does not store them unless needed.
+//! In the function that parses a packet and runs ingress, metadata fields start as 0. Other code reads metadata fields
+//! only where the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: it
+//! holds them in registers and does not store them unless needed.
 //!
-//! Each edge of the code carries the facts that are certain on this edge: values of fields, registers that hold fields,
-//! and the validity of headers. Where edges meet, only the facts that are certain on all of them remain.
+//! Each edge of the code carries the facts that are certain there: values of fields, registers that hold fields, and
+//! validity of headers. Where edges meet, only the facts that are certain on all of them remain.
 //!
 //! A kept field that is in a register on all edges is *near*. If a near field is read before the next call, the edges
 //! pass it in a register. So a value that the action of one table writes becomes the key of the next table without a
-//! load. Fields that are not near are loaded from memory again. (When all kept fields were passed on all edges, this
-//! took a quarter of all instructions.)
+//! load. Fields that are not near are loaded from memory again. (An earlier version passed all kept fields on all
+//! edges. Passing fields took a quarter of all instructions.)
 //!
 //! A kept field is stored only if some code loads it. The function is built twice, because only the first build shows
 //! which fields are loaded. A condition whose outcome is certain is not tested.
@@ -156,7 +156,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes a slot if it lies in a kept field. Returns whether it does.
+    /// Writes a slot if the slot lies in a kept field. Returns whether the slot lies in one.
     pub(crate) fn store_kept(&mut self, slot: Slot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;

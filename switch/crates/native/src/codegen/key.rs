@@ -2,8 +2,8 @@
 //! Generates code that builds lookup keys in memory, in the form that tables compare: fields one after the other, each
 //! in whole bytes.
 //!
-//! A key is assembled in 64-bit words and stored word by word, because the lookup loads it word by word. Narrower
-//! stores could not be forwarded to such a load, and the load would have to wait.
+//! A key is assembled in 64-bit words and stored word by word, because the lookup loads it word by word. The CPU cannot
+//! forward several narrow stores to one wide load, so the load would have to wait for the stores.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Foundation of code generation: the function under construction, constants that live as long as the code, and access
-//! to bit fields in the packet header vector, the packet, and the frame.
+//! Provides the foundation of code generation: the function under construction, and constants that live as long as the
+//! code. Also generates access to bit fields in the packet header vector, the packet and the frame.
 
 mod validity;
 
@@ -24,7 +24,7 @@ use crate::analysis::known::{Flow, Known};
 use crate::runtime::calls;
 use crate::runtime::frame::{Frame, MIDDLE};
 
-/// Constant words to which the code refers by address. They live as long as the code.
+/// Constant words to which the code refers by address. The words live as long as the code.
 #[derive(Debug, Default)]
 pub(crate) struct Statics(Vec<Box<[u64]>>);
 
@@ -129,8 +129,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Loads a field of the frame, again for each use. If the field stayed in a register until the next use, the
-    /// compiler would mostly spill it or another value.
+    /// Loads a field of the frame again for each use. If a register held the field until the next use, the compiler
+    /// would mostly spill this or another value.
     pub(crate) fn frame_field(&mut self, offset: usize) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32 - MIDDLE as i32;
@@ -151,7 +151,7 @@ impl<'a> Lower<'a> {
         self.b.ins().iconst(I8, i64::from(value))
     }
 
-    /// Returns the number for a value that is a constant in the code, else `None`.
+    /// Returns the number that a value has, if the value is a constant in the code, else `None`.
     pub(crate) fn constant(&self, value: Value) -> Option<u64> {
         match self.definition(value)? {
             InstructionData::UnaryImm {
@@ -168,8 +168,8 @@ impl<'a> Lower<'a> {
         dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
     }
 
-    /// Returns an upper bound of the number of low bits of a value that may be set. Derives it from the instruction
-    /// that defines the value.
+    /// Returns an upper bound of the number of low bits of a value that may be set. Derives the bound from the
+    /// instruction that defines the value.
     fn bits(&self, value: Value) -> u32 {
         match self.definition(value) {
             Some(InstructionData::UnaryImm {
@@ -234,8 +234,8 @@ impl<'a> Lower<'a> {
         self.sar(up, unused)
     }
 
-    /// Generates code that reports to the profile that the packet reaches this point of the program. Generates none for
-    /// code without a profile.
+    /// Generates code that reports to the profile that the packet reaches this point of the program. Generates no code
+    /// if there is no profile.
     pub(crate) fn mark(&mut self, place: ProgramPoint) {
         if self.config.profile {
             let index = self.int(place.index(self.program) as u64);
@@ -442,8 +442,10 @@ impl<'a> Lower<'a> {
         let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
         let bits = lead + width;
         if bits > 64 {
-            let low = slot.slice(0, 32).expect("wider than 56 bits");
-            let high = slot.slice(32, width - 32).expect("wider than 56 bits");
+            let low = slot.slice(0, 32).expect("the slot is wider than 56 bits");
+            let high = slot
+                .slice(32, width - 32)
+                .expect("the slot is wider than 56 bits");
             let upper = self.shr(value, 32);
             self.store_bits(base, high, upper);
             return self.store_bits(base, low, value);
@@ -471,7 +473,7 @@ impl<'a> Lower<'a> {
         (0..width.div_ceil(64)).map(move |word| {
             let low = word * 64;
             let piece = slot.slice(low, (width - low).min(64));
-            piece.expect("inside the slot")
+            piece.expect("the piece lies in the slot")
         })
     }
 
@@ -493,8 +495,8 @@ impl<'a> Lower<'a> {
         self.load_guarded(base, slot)
     }
 
-    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore it is not
-    /// noted as a read.
+    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore the load is
+    /// not noted as a read of the header.
     pub(crate) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))

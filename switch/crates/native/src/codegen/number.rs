@@ -17,8 +17,8 @@ pub(crate) use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
 use crate::runtime::calls::{self, Wide};
 
-/// Returns the number of words that hold a whole value. A value that is never negative is an unsigned number, any other
-/// is in two's complement.
+/// Returns the number of words that hold a whole value. A value that is never negative is unsigned. Any other value is
+/// in two's complement.
 pub(crate) fn whole_words(bounds: Bounds) -> usize {
     match bounds.below {
         None => bounds.above.div_ceil(64).max(1) as usize,
@@ -167,8 +167,8 @@ impl Lower<'_> {
         shifted
     }
 
-    /// Generates a right shift by a constant. If `negative` is set, the value is in two's complement. Otherwise it is
-    /// never negative.
+    /// Generates a right shift by a constant. If `negative` is set, the value is in two's complement. Otherwise the
+    /// value is never negative.
     pub(crate) fn shift_right(&mut self, value: &Words, count: u32, negative: bool) -> Words {
         let (skip, bits) = ((count / 64) as usize, count % 64);
         let top = value[value.len() - 1];
@@ -260,7 +260,7 @@ impl Lower<'_> {
         self.is_zero(&differs)
     }
 
-    /// Returns whether the left number is less than the right one. `negative` has the same meaning as for
+    /// Returns whether the left number is less than the right number. `negative` has the same meaning as for
     /// [`Self::shift_right`].
     pub(crate) fn less(&mut self, left: &Words, right: &Words, negative: bool) -> Value {
         let top = left.len() - 1;

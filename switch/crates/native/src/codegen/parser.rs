@@ -177,8 +177,8 @@ impl Lower<'_> {
         blocks.iter().for_each(|block| self.b.seal_block(*block));
     }
 
-    /// Creates new blocks for the states of a loop. The previous block of a state becomes its preheader, by which code
-    /// outside of the loop enters.
+    /// Creates new blocks for the states of a loop. The previous block of a state becomes the preheader, by which code
+    /// outside of the loop enters the loop.
     fn apart(&mut self, group: &[StateId], outer: &[Block], parsing: &mut Parsing) -> Vec<Block> {
         let blocks = group.iter().zip(outer).map(|(id, outer)| {
             parsing.states[id.index()] = Variants::default();
@@ -326,7 +326,7 @@ impl Lower<'_> {
         self.check(enough, error, parsing);
     }
 
-    /// Consumes bytes. The caller must have checked that the packet has them.
+    /// Consumes bytes. The caller must have checked that the packet has so many bytes left.
     fn take(&mut self, bytes: Value, parsing: &Parsing) {
         let before = self.taken(parsing);
         let sum = self.known.parsed.zip(self.constant(bytes));
@@ -413,7 +413,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the value of a number of bits. At run time, ends parsing with an error if it is not a multiple of 8.
+    /// Returns a number of bits that the program computes. At run time, ends parsing with an error if the number is not
+    /// a multiple of 8.
     fn whole_bytes(&mut self, bits: &Arith, parsing: &Parsing) -> Value {
         let bits = self.index(bits, &Params::None);
         let rest = self.and(bits, 7);

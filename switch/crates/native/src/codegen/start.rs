@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates code that initialises a packet before it is parsed. The code clears only those bytes of the header vector
-//! that may be read before they are written. It writes only those fields of standard metadata that are read from the
-//! header vector.
+//! that may be read before they are written. Of standard metadata, the code writes only the fields that are read from
+//! the header vector.
 //!
 //! A packet that enters ingress with fields preserved from another pass is already initialised.
 
@@ -31,9 +31,9 @@ impl Lower<'_> {
     }
 
     fn clear_what_is_read(&mut self) {
-        // The last store of a run may write beyond the run's end. This does no harm: the bytes there must be cleared as
-        // well, or are never read before they are written. After the header vector there is space for a wide load, and
-        // so for a wide store.
+        // The last store of a run may write beyond the run's end. The excess is harmless: the bytes there must be
+        // cleared as well, or are never read before they are written. After the header vector there is space for a wide
+        // load, and so for a wide store.
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for (start, end) in self.facts.read_unwritten(self.program) {
             match runs.last_mut() {

@@ -65,8 +65,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that runs an action. The action, and whether it is a hit, are known at compile time. Ends the
-    /// block.
+    /// Generates code that runs an action. The action is known at compile time, and so is `hit`. Ends the block.
     pub(crate) fn run(
         &mut self,
         table: &Table,
@@ -142,8 +141,8 @@ impl Lower<'_> {
         self.run_row_of(id, row, false, graph);
     }
 
-    /// Generates code that runs the action of a row. If `entries` is false, the row is always the default row, so it is
-    /// a miss. Ends the block.
+    /// Generates code that runs the action of a row. If `entries` is false, the row is always the default row, so the
+    /// lookup is a miss. Ends the block.
     fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         if table.meter.is_some() {
@@ -190,7 +189,7 @@ impl Lower<'_> {
     }
 
     /// Generates code that counts the packet at a row, given the row's head. The table must count packets. `hit` says
-    /// at run time whether the row belongs to an entry. It is `None` if the row is always the default row.
+    /// at run time whether the row belongs to an entry. `hit` is `None` if the row is always the default row.
     fn count_found(&mut self, id: TableId, head: Value, hit: Option<Value>) {
         let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
         if let Some(hit) = hit {

@@ -2,10 +2,11 @@
 //! Compiles variants of steps. A step is compiled once for each likely set of facts with which packets reach it. Only
 //! facts that the step, or the code after it, uses are considered.
 //!
-//! Where paths through a program merge, facts that are certain on only some paths would be lost and tested again. So a
-//! step is compiled once for each of the most likely groups of paths that differ in a used fact, and once for all other
-//! paths together. The likelihood of a path is an estimate. All targets of a branch are taken as equally likely, except
-//! blocks that are marked cold and the targets of a parser state ([`crate::analysis::parser_states::Likelihood`]).
+//! Where paths through a program merge, facts that are certain on only some paths would be lost and tested again. So
+//! paths that differ in a used fact form groups. A step is compiled once for each of the most likely groups, and once
+//! for all other paths together. The likelihood of a path is an estimate. All targets of a branch are taken as equally
+//! likely, except blocks that are marked cold and the targets of a parser state
+//! ([`crate::analysis::parser_states::Likelihood`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,16 +20,17 @@ use crate::analysis::field_usage::FieldUsage;
 use crate::analysis::known::Known;
 use crate::codegen::lower::Lower;
 
-/// Minimum number of steps that must use a fact for it to split paths into groups.
+/// Number of steps that must use a fact before the fact splits paths into groups.
 const MANY: usize = 3;
-/// Minimum share, of all packets that reach the step, of a group of paths that is split further.
+/// Smallest group of paths that is split further, as a share of all packets that reach the step.
 const OPEN_SHARE: f64 = 1.0 / 5.0;
-/// Number of groups of paths of one step from which on no further facts split them.
+/// Number of groups at which splitting ends: once the paths to a step form this many groups, no further fact splits
+/// them.
 const MAIN: usize = 8;
-/// Minimum share of a step's packets for a separate group.
+/// Smallest group of paths that is kept apart, as a share of all packets that reach the step.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
-/// Maximum number of headers of a deparser that is compiled in variants. A larger one is compiled once.
+/// Maximum number of headers of a deparser that is compiled in variants. A larger deparser is compiled once.
 const MOST_EMITTED: usize = 64;
 
 /// A property that may be certain: the value of a metadata field or the validity of a header. A field is given by its
@@ -174,7 +176,7 @@ impl FactUses {
     }
 }
 
-/// Those of the used facts that are certain at one point of the code.
+/// The used facts that are certain at one point of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     /// For each fact: the number of steps that use it, the fact, and its value.
@@ -223,7 +225,8 @@ impl Variants {
     }
 }
 
-/// A group of paths to a step: the facts that are certain on them, the block to which they lead, and their likelihood.
+/// A group of paths to a step: the facts that are certain on these paths, the block to which the paths lead, and the
+/// likelihood of the paths.
 struct Progress {
     about: About,
     block: Block,

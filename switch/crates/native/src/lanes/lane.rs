@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A lane is a coroutine that processes packets: an engine with its own stack. A lane can yield in the middle of a
-//! packet and resume later. It takes one packet of the batch after the other until no packet is left.
+//! packet and resume later. The lane takes one packet of the batch after the other until no packet is left.
 //!
 //! Machine code cannot be unwound, so a suspended lane must run its packet to the end. Rust code that machine code
 //! calls, such as a [`Sink`](sluice_engine::Sink), may panic. A panic ends the packet. From then on nothing is sent,
@@ -95,14 +95,14 @@ impl Lane {
 
     /// Returns the lane's engine. Must be called while no batch is under way.
     pub(crate) fn manager(&mut self) -> &mut TrafficManager<Native> {
-        // SAFETY: the lane owns the engine. Only the lane's packets use it too, and the lane has no packet now: the
-        // caller has exclusive access to the lane and does not run it.
+        // SAFETY: the lane owns the engine. Only the lane's packets use the engine too, and the lane has no packet now.
+        // The caller has exclusive access to the lane and does not run it.
         unsafe { self.state.as_ref().manager.as_ptr().as_mut_unchecked() }
     }
 }
 
 /// Entry point of a lane's stack; never returns. Yields when no packets are left, and is resumed when there are packets
-/// again. Invariant: when it yields, no value that needs to be dropped is on the stack.
+/// again. Invariant: when this function yields, no value that needs to be dropped is on the stack.
 extern "C" fn run(state: *const State) -> ! {
     // SAFETY: the state lives as long as the lane. The lane's stack is not resumed after the lane is dropped.
     let state = unsafe { &*state };

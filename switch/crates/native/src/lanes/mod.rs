@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs several packets at a time. While one packet waits for memory, another one proceeds.
+//! Runs several packets at a time. While one packet waits for memory, another packet proceeds.
 //!
-//! A lookup among millions of entries misses the caches two or three times. These misses take longer than all other
-//! work on the packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a
-//! coroutine with its own engine and stack. It processes one packet after the other. The scheduler decides which lane
+//! A lookup among millions of entries misses the caches two or three times. The misses take longer than all other work
+//! on the packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a
+//! coroutine with its own engine and stack, and processes one packet after the other. The scheduler decides which lane
 //! runs next.
 //!
-//! A lookup in a table that is larger than the caches records the cache lines that it will read, and yields to the lane
-//! that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The first
-//! bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet is
-//! sent.
+//! A lookup in a table larger than the caches records the cache lines that it will read. Then the lookup yields to the
+//! lane that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The
+//! first bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet
+//! is sent.
 //!
 //! Promise: the results are the same as if packets were processed one after the other. All packets of a batch see the
 //! same tables. A packet that is about to send, or to use a register or a meter, first waits until it is the oldest
@@ -17,7 +17,7 @@
 //!
 //! If a packet causes a panic, for example in a [`Sink`], the packets under way run to their ends, but nothing more is
 //! sent. The lanes take no further packets, and the panic resumes in the caller that runs the batch. If that caller
-//! itself panics, the lanes do the same. The next batch is not affected.
+//! itself panics, the lanes behave in the same way. The next batch is not affected.
 
 mod lane;
 
@@ -41,7 +41,7 @@ use crate::scheduling::scheduler::{BatchContext, LANES, Scheduler};
 pub struct Lanes {
     /// The lanes. Invariant: their number is `LANES`.
     lanes: Vec<Lane>,
-    /// The scheduler of the lanes. It was allocated as a box.
+    /// The scheduler of the lanes, allocated as a box.
     scheduler: NonNull<Scheduler>,
     /// Copies of packets whose buffers do not outlive the batch.
     copies: Vec<Vec<u8>>,

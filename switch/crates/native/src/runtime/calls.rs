@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions that machine code calls: externs, and operations on headers that are found at run time. Each function does
-//! one operation and is not specific to a program. No function interprets the program's operations.
+//! Provides functions that machine code calls: externs, and operations on headers that are found at run time. Each
+//! function does one operation and is not specific to a program. No function interprets the program's operations.
 //!
 //! All arguments and results, including ids, are 64 bits wide. [`NONE`] stands for "no header".
 
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn value_set(
     bytes: u64,
     mask: *const u8,
 ) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let slice = |start| unsafe { std::slice::from_raw_parts(start, bytes as usize) };
     let mask = (!mask.is_null()).then(|| slice(mask));
     let set = ValueSetId(set as u32);
@@ -257,7 +257,7 @@ pub(crate) extern "C" fn hold_registers(frame: &mut Frame<'_>, action: u64) {
 /// [`hold_registers`] was called for the same action, and this function was not called since then.
 pub(crate) unsafe extern "C" fn release_registers(frame: &mut Frame<'_>, action: u64) {
     let ids = &frame.program().action(ActionId(action as u32)).registers;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     unsafe { frame.externs().release_registers(ids) };
 }
 
@@ -283,7 +283,7 @@ pub(crate) unsafe extern "C" fn hash(
     data: *const u8,
     bytes: u64,
 ) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let (algorithm, data) =
         unsafe { (*algorithm, std::slice::from_raw_parts(data, bytes as usize)) };
     sluice_engine::hash::hash(algorithm, data, &mut Random::new(0))
@@ -339,7 +339,7 @@ pub(crate) unsafe extern "C" fn log(
     values: *const u64,
     count: u64,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let (parts, mut rest) = unsafe {
         let values = std::slice::from_raw_parts(values, count as usize);
         (&*parts, values)
@@ -390,7 +390,7 @@ pub(crate) enum Wide {
 /// `operands` points to `2 * words` words.
 pub(crate) unsafe extern "C" fn wide(what: u64, operands: *mut u64, words: u64) {
     let words = words as usize;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let all = unsafe { std::slice::from_raw_parts_mut(operands, 2 * words) };
     let (result, right) = all.split_at_mut(words);
     let count = right[0].min(words as u64 * 64) as usize;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The frame is the argument of each call of machine code. It holds the addresses of the packet's parts, and the state
-//! that runtime functions need.
+//! Defines the frame, which is the argument of each call of machine code. The frame holds the addresses of the packet's
+//! parts, and the state that runtime functions need.
 
 use sluice_engine::{Config, Context, Counters, Packet, Profile, Sink};
 use sluice_program::Program;
@@ -31,7 +31,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) filled: *mut u32,
     /// Number of bits in the `varbit` field of each header.
     pub(crate) varbit: *mut u32,
-    /// The flag that [`sluice_engine::phv::Phv::touch`] sets. Machine code sets it to 1 before the same writes.
+    /// The flag that [`sluice_engine::phv::Phv::touch`] sets. Machine code sets the flag to 1 before the same writes.
     pub(crate) touched: *mut u8,
     /// The packet as it entered the parser.
     pub(crate) data: *const u8,

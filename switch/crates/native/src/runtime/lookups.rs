@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups that machine code calls. Some functions find the row for a key. Others resolve a row to its action, where
-//! the generated code does not do so itself. Each function is specific to a kind of key, but not to a program.
+//! Provides lookups that machine code calls. Some functions find the row for a key. Other functions resolve a row to
+//! its action, where the generated code does not resolve the row itself. Each function is specific to a kind of key,
+//! but not to a program.
 //!
 //! As in [`calls`](crate::runtime::calls), arguments and results are 64 bits wide.
 
@@ -33,7 +34,7 @@ pub(crate) struct LookUp {
     pub(crate) waiting: *const (),
 }
 
-/// Returns the lookup by a key of any size in a table of any kind. Its arguments are the key's address and the key's
+/// Returns the lookup by a key of any size in a table of any kind. The arguments are the key's address and the key's
 /// length in bytes.
 pub(crate) fn bytes() -> LookUp {
     LookUp {
@@ -43,7 +44,7 @@ pub(crate) fn bytes() -> LookUp {
 }
 
 /// Returns the lookup by a key of one to eight 64-bit words in an exact-match table. The last word may be incomplete.
-/// Its arguments are those of [`bytes`]. Returns `None` for a longer key.
+/// The arguments are the same as for [`bytes`]. Returns `None` for a longer key.
 pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     fn of<const WORDS: usize>() -> LookUp {
         LookUp {
@@ -64,7 +65,7 @@ pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     })
 }
 
-/// Returns the lookup by an address of at most 32 bits. Its arguments are the exact fields as one number, and the
+/// Returns the lookup by an address of at most 32 bits. The arguments are the exact fields as one number, and the
 /// address, left-aligned.
 pub(crate) fn narrow() -> LookUp {
     LookUp {
@@ -73,8 +74,8 @@ pub(crate) fn narrow() -> LookUp {
     }
 }
 
-/// Returns the lookup by an address of at most 128 bits. Its arguments are those of [`narrow`], with the address in two
-/// words, most significant first.
+/// Returns the lookup by an address of at most 128 bits. The arguments are the same as for [`narrow`], with the address
+/// in two words, most significant first.
 pub(crate) fn wide() -> LookUp {
     LookUp {
         at_once: row_wide as *const (),
@@ -87,7 +88,7 @@ pub(crate) fn wide() -> LookUp {
 /// # Safety
 /// `key` points to `bytes` bytes.
 unsafe extern "C" fn row<'a>(frame: &Frame<'a>, table: u64, key: *const u8, bytes: u64) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     frame.side().row(TableId(table as u32), key)
 }
@@ -102,7 +103,7 @@ unsafe extern "C" fn row_waiting<'a>(
     key: *const u8,
     bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.yielder() {
@@ -129,7 +130,7 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
             return row;
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
 }
 
@@ -145,7 +146,7 @@ unsafe fn row_exact_of_many<'a, const WORDS: usize>(
     key: *const u8,
     bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     frame.side().row_exact(table, key)
 }
@@ -160,7 +161,7 @@ unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
     key: *const u8,
     bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.yielder() {
@@ -175,7 +176,7 @@ unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
 /// `key` points to `bytes` bytes, which take `WORDS` words.
 #[inline(always)]
 unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u8] {
-    // SAFETY: the caller's promise. The compiler drops the code for keys of other sizes.
+    // SAFETY: the caller guarantees this (# Safety). The compiler drops the code for keys of other sizes.
     unsafe {
         std::hint::assert_unchecked(bytes <= WORDS * 8);
         std::hint::assert_unchecked(bytes > (WORDS - 1) * 8);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runtime of machine code: the frame that is its argument, the functions that it calls, and the pages that hold it.
+//! Provides the runtime of machine code: the frame (its argument), the functions that it calls, and the pages that hold
+//! it.
 
 pub(crate) mod calls;
 pub(crate) mod frame;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for machine code. The pages are written once, and then become executable and never writable again. They are
-//! unmapped when the last engine that runs the code is dropped.
+//! Provides memory for machine code. The pages are written once. Then they become executable, and are never writable
+//! again. The pages are unmapped when the last engine that runs the code is dropped.
 
 use std::io;
 use std::ptr::NonNull;
@@ -34,11 +34,11 @@ impl Pages {
             return Err(io::Error::last_os_error());
         }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
-            return Err(io::Error::other("a mapping at address 0"));
+            return Err(io::Error::other("the kernel mapped memory at address 0"));
         };
         let pages = Self { start, bytes };
-        // SAFETY: the mapping is writable, has at least `code.len()` bytes and does not overlap `code`. It becomes
-        // executable only after it has been written.
+        // SAFETY: the mapping is writable, has at least `code.len()` bytes and does not overlap `code`. The mapping
+        // becomes executable only after the code has been copied.
         let protected = unsafe {
             std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len());
             libc::mprotect(

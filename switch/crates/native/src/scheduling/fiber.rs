@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stacks of coroutines, and the switches between these stacks.
+//! Provides stacks of coroutines, and switches between these stacks.
 //!
 //! A packet in a lane yields several times, so each yield must be cheap. A switch goes directly from one lane to the
 //! next, without passing through the stack of the lanes' caller. A suspended stack is resumed by a jump, not by a
@@ -144,9 +144,9 @@ pub(crate) use leaving;
 mod saved_registers {
     /// Number of saved words, from the saved stack pointer on.
     pub(crate) const WORDS: usize = 8;
-    /// r12
+    /// Index of r12, which holds the function that a new stack calls.
     pub(crate) const FUNCTION: usize = 4;
-    /// rbx
+    /// Index of rbx, which holds the function's argument.
     pub(crate) const ARGUMENT: usize = 5;
     pub(crate) const RETURN: usize = 7;
 }
@@ -154,7 +154,7 @@ mod saved_registers {
 /// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Must not be called. It is reached only by resuming a stack that [`Fiber::begin`] prepared.
+/// Must not be called. Execution reaches this code only when a stack that [`Fiber::begin`] prepared is resumed.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {
@@ -165,18 +165,18 @@ unsafe extern "C" fn start() {
 mod saved_registers {
     /// Number of saved words, from the saved stack pointer on.
     pub(crate) const WORDS: usize = 20;
-    /// x20
+    /// Index of x20, which holds the function that a new stack calls.
     pub(crate) const FUNCTION: usize = 1;
-    /// x19
+    /// Index of x19, which holds the function's argument.
     pub(crate) const ARGUMENT: usize = 0;
-    /// x30
+    /// Index of x30, which holds the address of the code at which the stack resumes.
     pub(crate) const RETURN: usize = 11;
 }
 
 /// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Must not be called. It is reached only by resuming a stack that [`Fiber::begin`] prepared.
+/// Must not be called. Execution reaches this code only when a stack that [`Fiber::begin`] prepared is resumed.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queue of packets for the lanes. Packets are taken in order of arrival, and may be done in any order. The queue
-//! tracks the oldest packet that is not done.
+//! Queues packets for the lanes. Packets are taken in order of arrival, and may be done in any order. The queue tracks
+//! the oldest packet that is not done.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ pub(crate) const CAPACITY: usize = 64;
 /// Prefetch distance of a packet's first bytes, in packets.
 const AHEAD: usize = 4;
 
-/// Number of cache lines at the start of a packet that are prefetched ahead. They hold the headers.
+/// Number of cache lines at the start of a packet that are prefetched ahead. These lines hold the headers.
 const LINES: usize = 2;
 
 /// A queued packet. Its bytes stay valid until the packet is done.
@@ -52,8 +52,8 @@ impl Job {
     }
 }
 
-/// Queue of packets; see the module. One thread uses it, from several stacks. Packets are numbered from 0. When a
-/// packet is done, its slot is used again.
+/// Queue of packets; see the module. One thread uses the queue, from several stacks. Packets are numbered from 0. When
+/// a packet is done, its slot is used again.
 pub(crate) struct PacketQueue {
     packets: [Cell<Job>; CAPACITY],
     /// Number of packets queued so far.
@@ -130,7 +130,7 @@ impl PacketQueue {
         let job = self.packets[number % CAPACITY].get();
         job.prefetch_payload();
         let packet = PacketIn {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees this (# Safety).
             data: unsafe { &*job.data },
             port: job.port,
             now_us: job.now_us,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The scheduler of the lanes. It decides which stack runs next, and lets packets yield.
+//! Implements the scheduler of the lanes, which decides which stack runs next, and lets packets yield.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -127,9 +127,9 @@ impl Scheduler {
         }
     }
 
-    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last one of a prefetch group
-    /// ([`TOGETHER`]), issues the group's prefetches first. So these are under way before any lane of the group
-    /// resumes.
+    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last lane of a prefetch group
+    /// ([`TOGETHER`]), issues the group's prefetches first. So the prefetches are under way before any lane of the
+    /// group resumes.
     #[inline]
     fn next_lane(&self, index: usize) -> SavedStack {
         let active = self.active.get();
@@ -224,7 +224,7 @@ impl YieldPoint {
     }
 }
 
-/// Handle by which a packet yields. It refers to the [`YieldPoint`] of the packet's lane.
+/// Handle by which a packet yields: a reference to the [`YieldPoint`] of the packet's lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielder(NonNull<YieldPoint>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Case files: packets for a program, and the output that they must produce. `switch/programs/README.md` describes
+//! Parses and runs case files: packets for a program, and the expected output. `switch/programs/README.md` describes
 //! the format.
 
 mod command;

@@ -217,7 +217,7 @@ impl<E: Runs> Bench<E> {
                 Ok(())
             }
             Command::Leave if self.leave() => Ok(()),
-            Command::Leave => Err("no packet waits".to_owned()),
+            Command::Leave => Err("no packet waits in a queue".to_owned()),
             Command::Digest { name, fields } => {
                 // p4c generates one digest for each call of digest(). All have the name of the digest's type.
                 let named = |id: DigestId| self.program.digest(id).name == name;
@@ -234,7 +234,7 @@ impl<E: Runs> Bench<E> {
                     self.outputs.logs.remove(0);
                     Ok(())
                 }
-                other => Err(format!("the log says {other:?}")),
+                other => Err(format!("the log contains {other:?}")),
             },
             Command::Time { us } => {
                 self.now_us = us;
@@ -253,7 +253,7 @@ impl<E: Runs> Bench<E> {
                     .store
                     .externs()
                     .meter(id, index)
-                    .ok_or("beyond the array")?;
+                    .ok_or("the index is beyond the array")?;
                 meter.set_config(Some(config(rates)));
                 Ok(())
             }
@@ -450,7 +450,9 @@ impl<E: Runs> Bench<E> {
                     .program
                     .counter_by_name(&name)
                     .ok_or("there is no such counter")?;
-                let cell = externs.counter(id, index).ok_or("beyond the array")?;
+                let cell = externs
+                    .counter(id, index)
+                    .ok_or("the index is beyond the array")?;
                 (
                     format!("{:?}", cell.get()),
                     format!("{:?}", (packets, bytes)),
@@ -461,7 +463,9 @@ impl<E: Runs> Bench<E> {
                     .program
                     .register_by_name(&name)
                     .ok_or("there is no such register")?;
-                let have = externs.register_read(id, index).ok_or("beyond the array")?;
+                let have = externs
+                    .register_read(id, index)
+                    .ok_or("the index is beyond the array")?;
                 (text(&have), text(&canonical(&value)))
             }
             Command::CheckDirect {
@@ -483,7 +487,7 @@ impl<E: Runs> Bench<E> {
                 let have = have.ok_or("the switch has no such counter")?.1;
                 (have.to_string(), value.to_string())
             }
-            other => return Err(format!("{other:?} is no check")),
+            other => return Err(format!("{other:?} is not a check")),
         };
         if have == want {
             Ok(())

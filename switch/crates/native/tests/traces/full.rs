@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trace with many routes and many flows of an outbound list. Each packet belongs to another flow.
+//! Builds a trace with many routes and many flows of an outbound list. Consecutive packets belong to different flows.
 
 use std::fmt::Write;
 
@@ -30,7 +30,8 @@ pub(crate) fn tables() -> String {
     text
 }
 
-/// Returns a route's prefix. The lengths resemble those of Internet routes: more than half are 24, the others 16 to 23.
+/// Returns a route's prefix. The lengths resemble those of Internet routes: more than half of the lengths are 24, and
+/// the others are 16 to 23.
 fn prefix(index: usize) -> (u32, u32) {
     let random = scatter(index);
     let length = match random >> 32 & 15 {

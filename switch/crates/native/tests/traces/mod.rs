@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables and packets for the benchmarks of the router program. The tests check that both engines process them
+//! Provides tables and packets for the benchmarks of the router program. The tests check that both engines process them
 //! identically.
 
 #![allow(dead_code)] // each benchmark uses only some of it
@@ -19,8 +19,8 @@ pub(crate) fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/build/v1model/router.json")
 }
 
-/// Returns commands that configure interfaces 1 and 2 on ports 1 and 2. They have this outbound policy and no inbound
-/// policy, and `next_hops` next hops on interface 2.
+/// Returns commands that configure interfaces 1 and 2 on ports 1 and 2. The interfaces have this outbound policy and no
+/// inbound policy. Interface 2 has `next_hops` next hops.
 fn network(outbound: &str, next_hops: u32) -> String {
     let mut text = String::new();
     for port in 1..=2 {

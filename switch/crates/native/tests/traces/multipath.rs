@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trace with one route to a next hop, or to a group of 1 to 64 next hops with equal or different weights. Each packet
-//! belongs to another flow.
+//! Builds a trace with one route to a next hop, or to a group of 1 to 64 next hops with equal or different weights.
+//! Each packet belongs to a different flow.
 
 use super::{R, group, network, udp4};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trace of packets to 4,096 destinations, by 4,096 routes of length /24 (IPv4) or /48 (IPv6). The routes have 16 next
-//! hops, or one group of 8 next hops.
+//! Builds a trace of packets to 4,096 destinations, by 4,096 routes of length /24 (IPv4) or /48 (IPv6). The routes have
+//! 16 next hops, or one group of 8 next hops.
 
 use std::fmt::Write;
 

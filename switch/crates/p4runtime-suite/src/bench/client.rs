@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A P4Runtime client whose steps are expectations; this file has its stream and the arbitration messages.
+//! Implements a P4Runtime client whose methods are the steps of cases: they return a failure unless the server responds
+//! as expected. This file has the client's stream and the arbitration messages.
 
 mod expected;
 mod packets;
@@ -101,7 +102,7 @@ impl Client {
         requests.send(message).await.map_err(|_| ended())
     }
 
-    /// Closes the stream from this side.
+    /// Closes the client's half of the stream.
     pub fn close(&mut self) {
         self.requests = None;
     }
@@ -126,17 +127,19 @@ impl Client {
     /// The stream ends, or no message comes in time.
     pub async fn next(&mut self) -> Outcome<Response> {
         match timeout(DEADLINE, self.receive()).await {
-            Err(_) => Err(Failure::Failed("nothing came on the stream".into())),
+            Err(_) => Err(Failure::Failed(
+                "no message arrived on the stream in time".into(),
+            )),
             Ok(Err(status)) => Err(failed("the stream ended", &status)),
             Ok(Ok(None)) => Err(Failure::Failed("the stream ended without a status".into())),
             Ok(Ok(Some(message))) => {
-                let empty = || Failure::Failed("an empty stream message".into());
+                let empty = || Failure::Failed("the stream message is empty".into());
                 message.update.ok_or_else(empty)
             }
         }
     }
 
-    /// Returns the next message that `pick` accepts; skips others.
+    /// Returns the next message that `pick` accepts. Skips other messages.
     ///
     /// # Errors
     /// The errors of [`next`](Self::next).
@@ -148,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Returns the code with which the server ends the stream; skips messages before that.
+    /// Returns the code with which the server ends the stream. Skips all messages before the end.
     ///
     /// # Errors
     /// The stream does not end in time.
@@ -213,7 +216,7 @@ impl Client {
     /// Returns the next message, which must be an arbitration message.
     ///
     /// # Errors
-    /// Another message comes, or none in time.
+    /// Another message comes, or no message comes in time.
     pub async fn told(&mut self) -> Outcome<Told> {
         match self.next().await? {
             Response::Arbitration(update) => Ok(Told(update)),

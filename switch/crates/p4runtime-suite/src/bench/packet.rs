@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that run through `program/suite.p4` and come back.
+//! Builds packets that run through `program/suite.p4`, and reads the packets that come back.
 
 use sluice_p4runtime::proto::v1::{PacketIn, PacketMetadata, PacketOut};
 
 use crate::entity::number;
 use crate::outcome::{Failure, Outcome};
 
-/// The program's ways.
+/// Parts of the program that a packet can request to run through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -36,7 +36,7 @@ pub enum Walk {
 pub struct Frame {
     /// Source address.
     pub src: u64,
-    /// EtherType; with 0x88b5 the key follows.
+    /// EtherType. If it is 0x88b5, the key follows.
     pub kind: u16,
     /// Key field.
     pub a: u32,
@@ -110,7 +110,7 @@ pub struct Seen {
     pub instance: u128,
     /// The meter's colour.
     pub color: u128,
-    /// Whether it is a clone.
+    /// Whether the packet is a clone.
     pub is_clone: bool,
     /// The frame.
     pub payload: Vec<u8>,

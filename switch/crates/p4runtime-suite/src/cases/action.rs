@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions of entries: those of the table, in their scope, with every parameter once.
+//! Tests actions of entries: each action belongs to the table and is used in its scope, and each parameter is given
+//! once.
 
 use super::prelude::*;
 
@@ -135,7 +136,7 @@ async fn an_action_that_drops_drops(t) {
     let mut c = t.primary().await?;
     c.insert(entry("lpm_table", vec![lpm(1, 1 << 24, 8)], does("drop", &[])), OK).await?;
     let seen = c.walks(Walk::Lpm, Frame { a: 1 << 24, ..Frame::default() }).await?;
-    same(seen, vec![], "what came back")?;
+    same(seen, vec![], "the packets that came back")?;
 }
 
 }

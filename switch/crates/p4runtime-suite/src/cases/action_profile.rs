@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups.
+//! Tests members and groups of action profiles.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The choice of the primary, the notifications about it, and the errors that end a stream.
+//! Tests the choice of the primary, the notifications about this choice, and the errors that end a stream.
 
 use super::prelude::*;
 

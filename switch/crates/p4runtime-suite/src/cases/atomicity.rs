@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batches that fail in part, by their atomicity.
+//! Tests batches in which some updates fail, for each atomicity.
 
 use super::prelude::*;
 

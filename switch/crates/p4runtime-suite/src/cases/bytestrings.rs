@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers as bytes: any zero padding is accepted, the shortest form is returned, and a value that does not fit is
-//! OUT_OF_RANGE.
+//! Tests numbers as bytestrings. Any zero padding is accepted, and the shortest form is returned. A value that does
+//! not fit is OUT_OF_RANGE.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server's capabilities, and the gRPC services that every server should have.
+//! Tests the server's capabilities, and the gRPC services that every server should have.
 
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clone sessions.
+//! Tests clone sessions.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries that the program makes constant.
+//! Tests entries that the program makes constant.
 
 use super::prelude::*;
 

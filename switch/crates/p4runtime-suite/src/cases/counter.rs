@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect counters.
+//! Tests indirect counters.
 
 use super::prelude::*;
 

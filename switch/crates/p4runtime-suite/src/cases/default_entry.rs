@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The default entry is always there: it can be modified and reset.
+//! Tests the default entry, which always exists and can be modified and reset.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Digests: settings, lists and acknowledgements.
+//! Tests digests: settings, lists and acknowledgements.
 
 use super::prelude::*;
 use crate::bench::Client;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters and meters of entries, with the entry and by themselves.
+//! Tests counters and meters of entries. Clients read and write them with the entry or alone.
 
 use super::prelude::*;
 

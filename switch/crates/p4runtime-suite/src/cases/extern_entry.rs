@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Externs of other architectures, of which the program has none.
+//! Tests externs of other architectures. The program has none.
 
 use super::prelude::*;
 

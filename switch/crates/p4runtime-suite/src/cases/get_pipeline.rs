@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Get returns the pipeline that was set, whole or in part.
+//! Tests GetForwardingPipelineConfig, which returns the pipeline that was set, or a part of it.
 
 use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 

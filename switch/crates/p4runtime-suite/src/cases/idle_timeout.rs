@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries that no packet hits.
+//! Tests idle timeouts of entries that no packet hits.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn it_is_notified_again_after_each_ttl(t) {
     let inserted = Instant::now();
     c.insert(timed(1, TTL), OK).await?;
     c.next_of(notice).await?;
-    // Measured from the insertion, not from the first notification, which may have been read late.
+    // The time is measured from the insertion, because the first notification may have been read late.
     c.next_of(notice).await?;
     let took = inserted.elapsed();
     holds(took >= Duration::from_millis(700), format!("again after {took:?}"))?;

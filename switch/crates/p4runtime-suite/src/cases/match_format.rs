@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match fields: those of the table, each at most once, of its kind, and canonical.
+//! Tests match fields: each match field belongs to the table, is given at most once, has the field's kind, and is
+//! canonical.
 
 use super::prelude::*;
 

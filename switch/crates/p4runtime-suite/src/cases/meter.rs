@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect meters: two rates, one rate, two colours, and the unit (packets or bytes).
+//! Tests indirect meters with two rates, one rate or two colours, in packets or bytes.
 
 use super::prelude::*;
 use crate::bench::Client;
@@ -10,7 +10,7 @@ const TWO_RATES: u16 = 0;
 const ONE_RATE: u16 = 1;
 const TWO_COLORS: u16 = 2;
 
-/// Sends this number of packets through cell 1 at once; returns their colours.
+/// Sends this number of packets at once through cell 1. Returns the packets' colours.
 async fn colors(c: &mut Client, meter: u16, packets: usize) -> Outcome<Vec<u128>> {
     let mut colors = Vec::new();
     for _ in 0..packets {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All cases, by the specification's sections. `t` is the bench, `c` a client.
+//! Lists all cases, by the specification's sections. In a case, `t` is the bench and `c` is a client.
 
 /// Declares the cases of a section: a function for each, and `cases()`, which lists them in their order.
 macro_rules! section {
     ($title:literal; $(async fn $name:ident($bench:ident) $steps:block)*) => {
-        /// The section's cases.
+        /// Returns the section's cases.
         pub(super) fn cases() -> Vec<crate::case::Case> {
             vec![$(crate::case::Case::new($title, stringify!($name), |bench| Box::pin($name(bench)))),*]
         }
@@ -50,7 +50,7 @@ mod write;
 
 use crate::case::Case;
 
-/// Returns every case. Those that need a server without pipeline come first.
+/// Returns every case. Cases that need a server without a pipeline come first.
 pub fn all() -> Vec<Case> {
     [
         get_pipeline::cases(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Multicast groups, with backup replicas.
+//! Tests multicast groups, with backup replicas.
 
 use super::prelude::*;
 

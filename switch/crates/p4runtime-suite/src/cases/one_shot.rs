@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A group and its members as part of the entry.
+//! Tests one-shot action sets: a group and its members as part of an entry.
 
 use super::prelude::*;
 

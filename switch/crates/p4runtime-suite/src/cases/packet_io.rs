@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets from and to the controller.
+//! Tests packets from and to the controller.
 
 use tokio::time::timeout;
 
 use super::prelude::*;
 use crate::bench::QUIET;
 
-/// Attempts to send a packet that may be lost.
+/// Number of attempts to send a packet that may be lost.
 const ATTEMPTS: usize = 100;
 
 fn packet(message: Response) -> Option<PacketIn> {
@@ -16,7 +16,7 @@ fn packet(message: Response) -> Option<PacketIn> {
     }
 }
 
-/// Expects that a packet-out with changed metadata is dropped; a StreamError with INVALID_ARGUMENT is allowed.
+/// Expects that a packet-out with changed metadata is dropped. A StreamError with INVALID_ARGUMENT is allowed.
 macro_rules! dropped {
     ($t:ident, $change:expr) => {{
         let mut c = $t.primary().await?;
@@ -177,7 +177,7 @@ async fn a_packet_out_with_an_empty_value_is_dropped(t) {
 async fn a_client_that_does_not_read_slows_nobody(t) {
     let mut slow = t.primary().await?;
     slow.needs_packets()?;
-    // The sender never reads any of this.
+    // The client does not read these packet-ins.
     for src in 0..5_000 {
         slow.packet_out(Frame { src, ..Frame::default() }.out(Walk::Keyless)).await?;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Read RPC as a whole: batches, wildcards and errors.
+//! Tests the Read RPC as a whole: batches, wildcards and errors.
 
 use super::prelude::*;
 
@@ -104,7 +104,7 @@ async fn the_whole_forwarding_state_is_read_by_wildcards(t) {
     ];
     let (read, status) = c.try_read(wanted).await;
     holds(status.is_ok(), format!("{status:?}"))?;
-    // One entry and two constant ones, a member, 12 cells of counters, 12 of meters, a group.
+    // An entry, two constant entries, a member, 12 cells of counters, 12 cells of meters, and a group.
     same(read.len(), 3 + 1 + 12 + 12 + 1, "entities")?;
 }
 

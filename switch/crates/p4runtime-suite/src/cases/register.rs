@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Registers.
+//! Tests registers.
 
 use super::prelude::*;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Roles: arbitration and rights of each. Server and client agree on the scheme of a role's configuration. Other
-//! servers do not know ours (sluice.p4runtime.v1.RoleConfig), and answer INVALID_ARGUMENT.
+//! Tests roles: the arbitration and the rights of each role. Server and client must agree on the scheme of a role's
+//! configuration. Other servers do not know the scheme of this project (sluice.p4runtime.v1.RoleConfig), and answer
+//! INVALID_ARGUMENT.
 
 use prost::Message;
 use sluice_p4runtime::ROLE_CONFIG_TYPE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Verify, save, commit and reconcile.
+//! Tests SetForwardingPipelineConfig: verify, save, commit and reconcile.
 
 use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 

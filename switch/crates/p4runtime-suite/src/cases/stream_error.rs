@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors of stream messages. They are optional: a server that sends none is skipped.
+//! Tests errors of stream messages. These errors are optional. If a server sends none, the cases are skipped.
 
 use super::prelude::*;
 use crate::bench::Client;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A read returns what was written.
+//! Checks that a read returns the entities that were written.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Insert, modify and delete, and their effect on packets.
+//! Tests insert, modify and delete of table entries, and their effect on packets.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading table entries: default values are wildcards, others are filters.
+//! Tests reads of table entries. A field with its default value is a wildcard; any other value is a filter.
 
 use super::prelude::*;
 use crate::bench::{Bench, Client};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser value sets: they always exist, and are replaced as a whole.
+//! Tests parser value sets, which always exist and are replaced as a whole.
 
 use super::prelude::*;
 

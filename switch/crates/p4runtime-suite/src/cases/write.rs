@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Write RPC as a whole: its checks, their order, batches and their errors.
+//! Tests the Write RPC as a whole: its checks, their order, batches and errors.
 
 use super::prelude::*;
 

@@ -30,7 +30,7 @@ pub(crate) fn decode_call(
         .find(|p| schema.params.iter().all(|param| param.id != p.param_id))
     {
         let message = format!(
-            "action {:?} has no parameter {}",
+            "action {:?} has no parameter with id {}",
             schema.name, extra.param_id
         );
         return Err(UpdateError::invalid(message));
@@ -44,7 +44,7 @@ pub(crate) fn decode_call(
         let what = || format!("parameter {:?} of action {:?}", param.name, schema.name);
         let (Some(value), None) = (given.next(), given.next()) else {
             return Err(UpdateError::invalid(format!(
-                "{} is needed exactly once",
+                "{} must be given exactly once",
                 what()
             )));
         };
@@ -100,7 +100,9 @@ pub(crate) fn decode(
 ) -> UpdateResult<EntryAction> {
     use table_action::Type;
     let Some(action) = &action.r#type else {
-        return Err(UpdateError::invalid("the action is of no type"));
+        return Err(UpdateError::invalid(
+            "the field `type` of the action is not set",
+        ));
     };
     let Some(profile) = table.implementation else {
         return match action {
@@ -108,18 +110,18 @@ pub(crate) fn decode(
                 decode_call(context, table, action, as_default).map(EntryAction::Direct)
             }
             _ => Err(UpdateError::invalid(
-                "a direct table takes an action, no member or group",
+                "the table has no action profile: write an action, not a member or a group",
             )),
         };
     };
     let profile = context.schema.profile(profile)?;
     match action {
         Type::Action(_) => Err(UpdateError::invalid(
-            "an indirect table takes no direct action",
+            "the table has an action profile: write a member, a group or a one-shot action set, not an action",
         )),
         Type::ActionProfileMemberId(id) => Ok(EntryAction::Member(*id)),
         _ if !profile.with_selector => Err(UpdateError::invalid(
-            "an action profile without selector takes members only",
+            "the table's action profile has no selector, so an entry needs a member",
         )),
         Type::ActionProfileGroupId(id) => Ok(EntryAction::Group(*id)),
         Type::ActionProfileActionSet(set) => decode_set(context, table, profile, set),
@@ -140,14 +142,14 @@ fn decode_set(
         || size == SizeSemantics::SumOfWeights && profile.size_is_members
     {
         return Err(UpdateError::unimplemented(
-            "settings of a selector for each of its groups",
+            "action_selection_mode and size_semantics of a group are not implemented",
         ));
     }
     let mut members = Vec::with_capacity(set.action_profile_actions.len());
     for action in &set.action_profile_actions {
         let Some(call) = &action.action else {
             return Err(UpdateError::invalid(
-                "a one-shot set has a member without action",
+                "a one-shot action set has an element without an action",
             ));
         };
         let watch = action.watch_kind.as_ref().map(|watch| match watch {
@@ -173,7 +175,7 @@ pub(crate) fn weight(profile: &ProfileSchema, weight: i32) -> UpdateResult<u32> 
         _ => {
             let name = &profile.name;
             Err(UpdateError::invalid(format!(
-                "weight {weight} of a member of {name:?}"
+                "weight {weight} of a member is not valid in action profile {name:?}"
             )))
         }
     }
@@ -205,20 +207,20 @@ pub(crate) fn check_size(
         if profile.max_member_weight > 0 && weight > profile.max_member_weight {
             let most = profile.max_member_weight;
             return Err(UpdateError::invalid(format!(
-                "a weight of {weight}, at most {most}"
+                "a member has weight {weight}; the maximum is {most}"
             )));
         }
     }
     if limit > 0 && size > u64::from(limit) {
         return Err(UpdateError::invalid(format!(
-            "a group of size {size}, at most {limit}"
+            "the group has size {size}; the maximum is {limit}"
         )));
     }
     Ok(())
 }
 
-/// Decodes a watch port. `watch` is `None` if the client gave none, and `Some(None)` for a watch of the deprecated
-/// kind, which is refused. Any other port must exist.
+/// Decodes a watch port. `watch` is `None` if the client gave none. `Some(None)` stands for the deprecated field
+/// `watch`, which is refused. A given port must exist on the device.
 pub(crate) fn watch_port(
     context: &Context<'_>,
     watch: Option<Option<&[u8]>>,

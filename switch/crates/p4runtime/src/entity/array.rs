@@ -13,7 +13,7 @@ use crate::proto::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry, p
 use crate::schema::names;
 use crate::schema::{ArraySchema, RegisterSchema, unknown};
 
-/// A checked write to cells. It is performed together with the commit of its batch.
+/// A checked write to cells, which is performed together with the commit of its batch.
 pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -49,7 +49,7 @@ impl CellWrite {
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
-                    // This cannot fail, because the range and the width have been checked.
+                    // The write cannot fail, because the range and the width have been checked.
                     let _ = externs.register_write(*id, index, value);
                 }
             }
@@ -73,7 +73,7 @@ pub(crate) fn cells<Id>(
         Ok(index) if index < array.size => Ok(index..index + 1),
         Ok(index) => {
             let message = format!(
-                "index {index} of {:?}, which has {}",
+                "index {index} is beyond the end of {:?}, which has {} cells",
                 array.name, array.size
             );
             Err(UpdateError::out_of_range(message))
@@ -152,10 +152,13 @@ pub(crate) fn register(
             Ok(CellWrite::Register(array.id, cells, value))
         }
         Some(_) => {
-            let message = format!("{:?} holds bitstrings", array.name);
+            let message = format!(
+                "register {:?} holds bitstrings: set the field `bitstring` of the data",
+                array.name
+            );
             Err(UpdateError::invalid(message))
         }
-        None => Err(UpdateError::invalid("a register is written with data")),
+        None => Err(UpdateError::invalid("the field `data` is not set")),
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of counters and meters (P4Runtime specification, "CounterEntry", "MeterEntry"), of arrays and of table entries.
+//! Translates the values of counters and meters, both of arrays and of table entries (P4Runtime specification,
+//! "CounterEntry", "MeterEntry").
 
 use sluice_tables::{Meter, MeterConfig as TableMeterConfig};
 
@@ -37,13 +38,13 @@ pub(crate) fn decode_config(
     match kind {
         MeterType::SingleRateThreeColor | MeterType::SingleRateTwoColor if !single_rate => {
             return Err(UpdateError::invalid(
-                "pir and pburst of a single rate are cir and cburst",
+                "in a single-rate meter, pir must equal cir, and pburst must equal cburst",
             ));
         }
         MeterType::SingleRateThreeColor => {}
         _ if config.eburst != 0 => {
             return Err(UpdateError::invalid(
-                "eburst is for single-rate three-colour meters",
+                "eburst must be 0, except in single-rate three-colour meters",
             ));
         }
         _ => {}
@@ -101,7 +102,7 @@ pub(crate) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<
         return Ok(true);
     }
     Err(UpdateError::invalid(
-        "a meter's counters by colour can only be set to 0",
+        "a meter's per-colour counters can only be set to 0",
     ))
 }
 

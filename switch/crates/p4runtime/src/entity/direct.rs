@@ -210,7 +210,7 @@ fn find<'a>(
     entry: Option<&TableEntry>,
 ) -> UpdateResult<(&'a TableSchema, Owner)> {
     let Some(entry) = entry else {
-        return Err(UpdateError::invalid("no table entry is named"));
+        return Err(UpdateError::invalid("the field `table_entry` is not set"));
     };
     let table = context.schema.table(entry.table_id)?;
     if entry.is_default_action {

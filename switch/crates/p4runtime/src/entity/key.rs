@@ -20,7 +20,9 @@ pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateRes
     for (index, field_match) in matches.iter().enumerate() {
         let id = field_match.field_id;
         if fields.iter().all(|field| field.id != id) {
-            return Err(UpdateError::invalid(format!("no match field has id {id}")));
+            return Err(UpdateError::invalid(format!(
+                "there is no match field with id {id}"
+            )));
         }
         if matches[..index].iter().any(|other| other.field_id == id) {
             return Err(UpdateError::invalid(format!(
@@ -46,12 +48,12 @@ pub(crate) fn decode_with_priority(
     let key = decode(&table.fields, &entry.r#match)?;
     match (table.needs_priority(), entry.priority) {
         (true, 0) => Err(UpdateError::invalid(
-            "an entry of this table needs a priority",
+            "an entry of this table needs a priority above 0",
         )),
         (false, priority) if priority != 0 => Err(UpdateError::invalid(
-            "an entry of this table has no priority",
+            "an entry of this table must not have a priority",
         )),
-        (_, priority) if priority < 0 => Err(UpdateError::invalid("a negative priority")),
+        (_, priority) if priority < 0 => Err(UpdateError::invalid("the priority is negative")),
         (_, priority) => Ok((key, priority)),
     }
 }
@@ -91,21 +93,22 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
             decode_range(&range, width)
         }
         (kind, _) => {
-            let message = format!("a match of another kind than the field's ({kind:?}), or none");
+            let message =
+                format!("the match is not set, or its kind is not the field's kind ({kind:?})");
             Err(UpdateError::invalid(message))
         }
     }
 }
 
 /// Decodes longest-prefix, ternary and range matches on fields whose type is a string. Strings have no order and no
-/// bits. So such a match must select exactly one string ("Translation of Match Fields"). Its mask or prefix length has
-/// the width of the program's type.
+/// bits. So such a match must select exactly one string ("Translation of Match Fields"). The mask or prefix length of
+/// such a match has the width of the program's type.
 mod to_numbers {
     use std::borrow::Cow;
 
     use super::*;
 
-    const ONE: &str = "a field whose type is a string is matched as a whole or not at all";
+    const ONE: &str = "the field's type is a string: match the whole string, or omit the field";
 
     fn must(is_one: bool) -> UpdateResult {
         is_one
@@ -188,7 +191,7 @@ fn ones(width: usize) -> Vec<u8> {
     mask
 }
 
-const OMIT: &str = "\"don't care\" is said by omitting the field";
+const OMIT: &str = "the match selects every value: omit the field to express \"don't care\"";
 
 fn decode_lpm(lpm: &Lpm, width: usize) -> UpdateResult<KeyField> {
     let value = check(&lpm.value, width)?;
@@ -196,7 +199,10 @@ fn decode_lpm(lpm: &Lpm, width: usize) -> UpdateResult<KeyField> {
         Ok(0) => return Err(UpdateError::invalid(OMIT)),
         Ok(length) if length <= width => length,
         _ => {
-            let message = format!("prefix length {} of a {width}-bit field", lpm.prefix_len);
+            let message = format!(
+                "prefix length {} is not valid for a field of {width} bits",
+                lpm.prefix_len
+            );
             return Err(UpdateError::invalid(message));
         }
     };

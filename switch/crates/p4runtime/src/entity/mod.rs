@@ -2,8 +2,8 @@
 //! Translates P4Runtime's entities to and from the types of the tables crate. There is one file for each kind of
 //! entity.
 //!
-//! Decoding checks all that the specification requires of the form of a message. The transaction checks the conditions
-//! that depend on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
+//! Decoding checks the form of a message, as the specification requires. The transaction checks the conditions that
+//! depend on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
 
 pub(crate) mod action;
 pub(crate) mod array;
@@ -57,7 +57,9 @@ impl Operation {
             update::Type::Insert => Ok(Self::Insert),
             update::Type::Modify => Ok(Self::Modify),
             update::Type::Delete => Ok(Self::Delete),
-            update::Type::Unspecified => Err(UpdateError::invalid("the update has no type")),
+            update::Type::Unspecified => Err(UpdateError::invalid(
+                "the field `type` of the update is not set",
+            )),
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn apply_member(
 ) -> UpdateResult {
     let profile = context.schema.profile(member.action_profile_id)?;
     if member.member_id == 0 {
-        return Err(UpdateError::invalid("member id 0"));
+        return Err(UpdateError::invalid("member id 0 is not valid"));
     }
     if operation == Operation::Delete {
         return Ok(transaction.member_delete(profile.id, member.member_id)?);
@@ -65,13 +65,13 @@ pub(crate) fn apply_group(
     let profile = context.schema.profile(group.action_profile_id)?;
     if !profile.with_selector {
         let message = format!(
-            "action profile {:?} has no selector, so no groups",
+            "action profile {:?} has no selector, so it cannot have groups",
             profile.name
         );
         return Err(UpdateError::invalid(message));
     }
     if group.group_id == 0 {
-        return Err(UpdateError::invalid("group id 0"));
+        return Err(UpdateError::invalid("group id 0 is not valid"));
     }
     if operation == Operation::Delete {
         return Ok(transaction.group_delete(profile.id, group.group_id)?);
@@ -91,12 +91,12 @@ fn decode_group(
 ) -> UpdateResult<GroupSpec> {
     let most = profile.max_group_size;
     let max_size = match u32::try_from(group.max_size) {
-        // With 0, the client leaves the size to the server, although the specification requires a number. The server
-        // uses the largest size.
+        // With size 0, the client leaves the size to the server, although the specification requires a number. The
+        // server uses the largest size.
         Ok(0) => 0,
         Ok(size) if most == 0 || size <= most => size,
         _ => {
-            let message = format!("max_size {}, at most {most}", group.max_size);
+            let message = format!("max_size is {}; the maximum is {most}", group.max_size);
             return Err(UpdateError::invalid(message));
         }
     };

@@ -25,7 +25,7 @@ pub(crate) fn apply(
             apply_session(ports, transaction, operation, session)
         }
         None => Err(UpdateError::invalid(
-            "neither a multicast group nor a clone session",
+            "the entry is neither a multicast group nor a clone session",
         )),
     }
 }
@@ -38,7 +38,7 @@ fn apply_group(
 ) -> UpdateResult {
     let id = group.multicast_group_id;
     if id == 0 {
-        return Err(UpdateError::invalid("multicast group id 0"));
+        return Err(UpdateError::invalid("multicast group id 0 is not valid"));
     }
     match operation {
         Operation::Insert => {
@@ -60,7 +60,7 @@ fn apply_session(
 ) -> UpdateResult {
     let id = session.session_id;
     if id == 0 {
-        return Err(UpdateError::invalid("clone session id 0"));
+        return Err(UpdateError::invalid("clone session id 0 is not valid"));
     }
     match operation {
         Operation::Insert => {
@@ -83,10 +83,12 @@ fn decode_group(ports: &PortType, group: &MulticastGroupEntry) -> UpdateResult<M
 
 fn decode_session(ports: &PortType, session: &CloneSessionEntry) -> UpdateResult<CloneSession> {
     if session.class_of_service != 0 {
-        return Err(UpdateError::invalid("there is one class of service, 0"));
+        return Err(UpdateError::invalid(
+            "class_of_service must be 0, the only class",
+        ));
     }
     let packet_length = u32::try_from(session.packet_length_bytes)
-        .map_err(|_| UpdateError::invalid("a negative packet length"))?;
+        .map_err(|_| UpdateError::invalid("packet_length_bytes is negative"))?;
     let replicas = decode_replicas(ports, &session.replicas)?;
     Ok(CloneSession {
         replicas,
@@ -105,7 +107,7 @@ fn decode_replica(ports: &PortType, replica: &v1::Replica) -> UpdateResult<Repli
         Some(replica::PortKind::Port(port)) => decode_port(ports, port)?,
         // This field is deprecated since 1.4, but older clients send it.
         Some(replica::PortKind::EgressPort(port)) => *port,
-        None => return Err(UpdateError::invalid("a replica without port")),
+        None => return Err(UpdateError::invalid("a replica has no port")),
     };
     let backup = |backup: &v1::BackupReplica| {
         Ok(BackupReplica {
@@ -131,7 +133,7 @@ fn decode_port(ports: &PortType, port: &[u8]) -> UpdateResult<u32> {
 
 fn decode_instance(instance: u32) -> UpdateResult<u16> {
     u16::try_from(instance)
-        .map_err(|_| UpdateError::invalid(format!("replica instance {instance} above 65535")))
+        .map_err(|_| UpdateError::invalid(format!("replica instance {instance} is above 65535")))
 }
 
 fn encode_replicas(ports: &PortType, replicas: &[Replica]) -> Vec<v1::Replica> {

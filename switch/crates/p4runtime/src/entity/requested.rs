@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The optional fields of a table entry that a read request asks for.
+//! Decodes the optional fields of a table entry that a read request asks for.
 
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::TableEntry;

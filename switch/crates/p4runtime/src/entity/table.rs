@@ -41,13 +41,15 @@ fn apply_entry(
 ) -> UpdateResult {
     if table.fields.is_empty() {
         return Err(UpdateError::invalid(
-            "it has no key, so it has no entries but the default",
+            "the table has no key, so it can have no entries except the default entry",
         ));
     }
     let (key, priority) = key::decode_with_priority(table, entry)?;
     if operation == Operation::Delete {
         if table.is_const {
-            return Err(UpdateError::permission_denied("its entries are constant"));
+            return Err(UpdateError::permission_denied(
+                "the table's entries are constant",
+            ));
         }
         return Ok(transaction.delete(table.id, &key, priority)?);
     }
@@ -89,7 +91,9 @@ fn modify_constant(
     direct: &mut DirectWrites,
 ) -> UpdateResult {
     if operation != Operation::Modify || entry.action.is_some() {
-        return Err(UpdateError::permission_denied("its entries are constant"));
+        return Err(UpdateError::permission_denied(
+            "the table's entries are constant",
+        ));
     }
     let stored = transaction.entry(table.id, key, entry.priority)?;
     direct.of_entry(operation, table, entry, stored.into())
@@ -106,18 +110,19 @@ fn apply_default(
     operation.modify_only("default entry")?;
     if !entry.r#match.is_empty() || entry.priority != 0 {
         return Err(UpdateError::invalid(
-            "the default entry has neither match nor priority",
+            "the default entry must have neither a match nor a priority",
         ));
     }
     check_fields(entry)?;
     if table.const_default {
         return Err(UpdateError::permission_denied(
-            "its default entry is constant",
+            "the table's default entry is constant",
         ));
     }
     let action = match &entry.action {
         Some(_) if table.implementation.is_some() => {
-            let message = "the default entry of an indirect table is always NoAction";
+            let message =
+                "the table has an action profile, so its default action is always NoAction";
             return Err(UpdateError::unimplemented(message));
         }
         Some(given) => Some(action::decode(context, table, given, true)?),
@@ -134,9 +139,9 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare
-/// their text. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts. This
-/// function refuses such a timeout, as the specification ("Idle-timeout") requires.
+/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare the
+/// texts of errors. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts.
+/// This function refuses such a timeout, as the specification ("Idle-timeout") requires.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     let refused = match entry.idle_timeout_ns {
         _ if entry.time_since_last_hit.is_some() => {
@@ -192,7 +197,7 @@ pub(crate) fn encode(
 }
 
 /// Encodes a table's default entry. If neither the program nor a client has set an action, the default action is
-/// NoAction. NoAction has no P4Info id, so the encoded entry has no action then.
+/// NoAction. NoAction has no P4Info id, so in this case the encoded entry has no action.
 pub(crate) fn encode_default(
     context: &Context<'_>,
     table_id: u32,

@@ -65,7 +65,8 @@ impl Charge {
         self.budget.bytes.fetch_sub(*charged, Ordering::Relaxed);
         *charged = 0;
         if !add(&self.budget.bytes, bytes, MAX_BYTES) {
-            let message = format!("messages of {MAX_BYTES} bytes are under way: try again later");
+            let message =
+                format!("the messages in flight would exceed {MAX_BYTES} bytes: try again later");
             return Err(Status::resource_exhausted(message));
         }
         *charged = bytes;
@@ -122,7 +123,8 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         if !add(&self.budget.requests, 1, MAX_REQUESTS) {
-            let message = format!("{MAX_REQUESTS} requests are under way: try again later");
+            let message =
+                format!("{MAX_REQUESTS} requests are in flight, the maximum: try again later");
             let refusal = Status::resource_exhausted(message).into_http();
             return Box::pin(async move { Ok(refusal) });
         }
@@ -194,7 +196,7 @@ impl Measured {
     fn begin(&self) -> Result<(), Status> {
         if self.rest > self.limit {
             return Err(Status::resource_exhausted(format!(
-                "a message of {} bytes; at most {} are taken here",
+                "the message has {} bytes; the maximum for this method is {}",
                 self.rest, self.limit
             )));
         }
@@ -275,7 +277,9 @@ mod tests {
             .unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         assert!(
-            refused.message().contains("11 bytes; at most 10"),
+            refused
+                .message()
+                .contains("11 bytes; the maximum for this method is 10"),
             "{refused}"
         );
         let large = (MAX_WRITE as u32).to_be_bytes();
@@ -284,7 +288,10 @@ mod tests {
         assert!(bodies[0].measure(&prefix).is_ok());
         assert!(bodies[1].measure(&prefix).is_ok());
         let refused = bodies[2].measure(&prefix).unwrap_err();
-        assert!(refused.message().contains("are under way"), "{refused}");
+        assert!(
+            refused.message().contains("messages in flight"),
+            "{refused}"
+        );
         drop(bodies);
         assert_eq!(charged(&budget), 0);
     }

@@ -2,7 +2,8 @@
 //! Listens for P4Runtime on a Unix socket or on TCP, and numbers connections.
 //!
 //! Any client that reaches the server may become primary. Therefore a Unix socket has permissions, and an address other
-//! than loopback requires mutual TLS. Callers enforce the latter with [`Listener::is_local`].
+//! than loopback requires mutual TLS. Callers check the address with [`Listener::is_local`], and then require TLS if
+//! necessary.
 
 use std::io;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
@@ -48,7 +49,7 @@ impl FromStr for Address {
             };
         };
         match path.strip_prefix("//").unwrap_or(path) {
-            "" => Err("no path after `unix:`".to_owned()),
+            "" => Err("there is no path after `unix:`".to_owned()),
             path => Ok(Self::Unix(path.into())),
         }
     }
@@ -73,7 +74,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds an address and listens. `access` says who may open a Unix socket.
+    /// Binds an address and listens. `access` restricts the users who may open a Unix socket.
     ///
     /// # Errors
     /// Errors from the kernel, or an obstacle at the path of a Unix socket.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! gRPC: sockets, TLS, limits on requests in flight, and the services.
+//! Serves gRPC: sockets, TLS, limits on requests in flight, and the services.
 
 mod admission;
 pub mod listen;

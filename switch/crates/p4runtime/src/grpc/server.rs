@@ -26,7 +26,8 @@ use crate::stream::hub::{DigestMessage, Hub};
 /// Largest number of open requests and streams of one connection. Further requests of the client wait.
 const MAX_STREAMS: u32 = 160;
 
-/// HTTP/2 flow-control windows in bytes. They are large, so that a large request need not wait for window updates.
+/// HTTP/2 flow-control windows in bytes. The windows are large, so that a large request need not wait for window
+/// updates.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
@@ -47,10 +48,10 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The certificates or the key cannot be used.
-    #[error("TLS: {0}")]
+    #[error("cannot use the TLS certificates or the key: {0}")]
     Tls(#[source] tonic::transport::Error),
     /// The descriptors for reflection cannot be used.
-    #[error("reflection: {0}")]
+    #[error("cannot serve gRPC reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The socket cannot be used.
     #[error(transparent)]

@@ -31,7 +31,7 @@ use crate::stream::hub::{Connection, Hub, Outbound};
 /// The version of the specification that this server implements.
 pub(crate) const API_VERSION: &str = "1.5.0";
 
-/// Size in bytes at which a read response is sent. It is well below the limit of clients (4 MB).
+/// Size in bytes at which a read response is sent, well below the limit of clients (4 MB).
 const READ_CHUNK: usize = 512 * 1024;
 
 /// Largest number of reads in flight. Each read holds its result until the client has taken it.
@@ -91,7 +91,7 @@ impl P4Runtime for Service {
     ) -> Result<Response<Self::ReadStream>, Status> {
         let request = request.into_inner();
         let Ok(permit) = Arc::clone(&self.reads).try_acquire_owned() else {
-            let message = format!("{MAX_READS} reads are under way: try again later");
+            let message = format!("{MAX_READS} reads are in flight, the maximum: try again later");
             return Err(Status::resource_exhausted(message));
         };
         let (reading, results) = block_in_place(|| self.control.read(&request))?;
@@ -222,13 +222,15 @@ impl Session {
                 Some(RequestUpdate::Packet(packet)) => self.packet_out(packet),
                 Some(RequestUpdate::DigestAck(ack)) => self.digest_ack(ack),
                 Some(RequestUpdate::Other(other)) => {
-                    let error = UpdateError::unimplemented("architecture-specific requests");
+                    let error = UpdateError::unimplemented(
+                        "architecture-specific requests are not implemented",
+                    );
                     let other = Some(other).filter(|other| other.encoded_len() <= MAX_ECHO);
                     let details = StreamOtherError { other };
                     self.report(error, stream_error::Details::Other(details));
                 }
                 None => {
-                    let error = UpdateError::invalid("an empty stream message");
+                    let error = UpdateError::invalid("the stream message is empty");
                     let details = StreamOtherError::default();
                     self.report(error, stream_error::Details::Other(details));
                 }
@@ -258,7 +260,7 @@ impl Session {
     fn try_packet_out(&self, packet: &PacketOut) -> UpdateResult {
         let Some(rights) = self.hub().rights_of(self.id) else {
             return Err(UpdateError::permission_denied(
-                "only the primary sends packets",
+                "only the primary may send packets",
             ));
         };
         if !rights.sends(&packet.metadata) {
@@ -276,19 +278,24 @@ impl Session {
         let mut bytes = match &pipeline.schema.packet_out {
             Some(header) => header.encode(&packet.metadata)?,
             None if packet.metadata.is_empty() => Vec::new(),
-            None => return Err(UpdateError::invalid("P4Info has no packet_out metadata")),
+            None => {
+                return Err(UpdateError::invalid(
+                    "the packet-out has metadata, but P4Info has no packet_out header",
+                ));
+            }
         };
         bytes.extend_from_slice(&packet.payload);
         let device = self.service.control.device();
         if device.config().cpu_port.is_none() {
-            let message = "the switch was started without --cpu-port".into();
+            let message =
+                "the switch was started without --cpu-port, so it accepts no packet-outs".into();
             return Err(UpdateError {
                 code: tonic::Code::FailedPrecondition,
                 message,
             });
         }
         if !device.packet_out(&bytes) {
-            let message = "the queue of packets to the pipeline is full".into();
+            let message = "the queue of packet-outs is full: send more slowly".into();
             return Err(UpdateError {
                 code: tonic::Code::ResourceExhausted,
                 message,
@@ -301,11 +308,14 @@ impl Session {
         let running = self.hub().running();
         let known = running.is_some_and(|p| p.schema.digests.contains_key(&ack.digest_id));
         let error = if self.hub().rights_of(self.id).is_none() {
-            UpdateError::permission_denied("only the primary acknowledges digests")
+            UpdateError::permission_denied("only the primary may acknowledge digests")
         } else if !known {
-            UpdateError::invalid(format!("P4Info has no digest {:#010x}", ack.digest_id))
+            UpdateError::invalid(format!(
+                "P4Info has no digest with id {:#010x}",
+                ack.digest_id
+            ))
         } else {
-            // If the queue is full, the acknowledgement is dropped. This has the same effect as a loss in transit.
+            // If the queue is full, the acknowledgement is dropped. The drop has the same effect as a loss in transit.
             let _ = self
                 .service
                 .acknowledgements

@@ -2,12 +2,14 @@
 //! Configures TLS for gRPC: the server's certificate, and the authority that must have issued the clients'
 //! certificates.
 //!
-//! A client without an accepted certificate is disconnected without a TLS alert, as gRPC's own servers do it. Such a
-//! client reports "Socket closed", which its users know. After an alert it would report corrupted data.
+//! A client without an accepted certificate is disconnected without a TLS alert. The servers of the gRPC project do the
+//! same. The client then reports "Socket closed", an error that gRPC users know. After an alert, the client would
+//! report corrupted data.
 
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
-/// The header and total length of an encrypted TLS 1.3 record with an alert; no other record has both.
+/// First bytes and total length of an encrypted TLS 1.3 record that carries an alert. No other record has these first
+/// bytes and this length.
 const ALERT: ([u8; 5], usize) = ([0x17, 3, 3, 0, 19], 24);
 
 /// Progress of a TLS 1.3 handshake, inferred from the encrypted records. Without TLS, no record looks like an alert.

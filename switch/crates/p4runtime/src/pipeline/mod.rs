@@ -21,7 +21,7 @@ use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::schema::{DigestSchema, Plans, Schema};
 use crate::stream::digest::DigestConfigs;
 
-/// A pipeline that has been verified. It runs when the device has loaded its store.
+/// A pipeline that has been verified. The pipeline runs when the device has loaded its store.
 pub struct Pipeline {
     /// The objects that clients can name.
     pub schema: Schema,
@@ -41,7 +41,9 @@ impl Pipeline {
     /// the pipeline's state with the settings of `device`.
     pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
-            return Err(Status::invalid_argument("the config has no p4info"));
+            return Err(Status::invalid_argument(
+                "the field `p4info` of the config is not set",
+            ));
         };
         let program = Program::from_json(&device_config::json(&config.p4_device_config))
             .map_err(|error| Status::invalid_argument(format!("p4_device_config: {error}")))?;

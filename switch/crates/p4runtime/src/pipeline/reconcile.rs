@@ -2,8 +2,8 @@
 //! Implements RECONCILE_AND_COMMIT: carries the state of the running pipeline over into the new one. Refuses the new
 //! pipeline if the state does not fit.
 //!
-//! The state is carried over as a client would do it: it is read from the old pipeline, and written to the new one by
-//! P4Info ids.
+//! The state is carried over as a client would do it. The server reads the state from the old pipeline, and writes it
+//! to the new pipeline by P4Info ids.
 
 use std::sync::Arc;
 
@@ -73,7 +73,9 @@ pub(crate) fn carry_over(
             _ => None,
         });
     if let Some((error, update)) = refused {
-        let message = format!("state does not fit the new config: {error}: {update:?}");
+        let message = format!(
+            "an entity of the running config does not fit the new config: {error}: {update:?}"
+        );
         return Err(Status::invalid_argument(message));
     }
     for (digest_id, config) in old.digests.all() {

@@ -27,10 +27,10 @@ enum EntityRef {
     Table(u32, Entry, RequestedFields),
     Default(u32, Arc<DefaultEntry>, RequestedFields),
     DirectCounter(u32, Found),
-    /// The flag adds the per-colour counters.
+    /// P4Info id of the table, the entry, and whether the client also requests the per-colour counters.
     DirectMeter(u32, Found, bool),
     Counter(u32, usize),
-    /// The flag adds the per-colour counters.
+    /// P4Info id of the meter, the cell's index, and whether the client also requests the per-colour counters.
     Meter(u32, usize, bool),
     Register(u32, usize),
     Ready(Box<Kind>),
@@ -90,7 +90,7 @@ pub(crate) fn read(
     };
     let read = |request: &Entity| match &request.entity {
         Some(kind) => reader.read(kind),
-        None => Err(UpdateError::invalid("an empty entity")),
+        None => Err(UpdateError::invalid("an entity of the request is empty")),
     };
     let results = requests.iter().map(read).collect();
     let items = reader.items.into_iter();
@@ -112,7 +112,7 @@ impl Iterator for Reading {
         loop {
             let item = self.items.next()?;
             // Leaves out entities of other roles. Also leaves out entities that P4Info cannot express, such as an entry
-            // whose action it does not list.
+            // whose action P4Info does not list.
             let entity = self.encode(item);
             let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
             if let Some(entity) = entity.filter(covered) {

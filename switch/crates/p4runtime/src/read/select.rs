@@ -69,7 +69,7 @@ impl Reader<'_> {
     fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<Found>> {
         if filter.is_default_action {
             if !filter.r#match.is_empty() || filter.priority != 0 {
-                let message = "the default entry has neither match nor priority";
+                let message = "the default entry must have neither a match nor a priority";
                 return Err(UpdateError::invalid(message));
             }
             return Ok(vec![Found::Default(self.view.default_entry(table.id))]);
@@ -195,7 +195,7 @@ impl Reader<'_> {
             }
         }
         if found.is_empty() && !filter.r#match.is_empty() {
-            return Err(UpdateError::not_found("no such table entry"));
+            return Err(UpdateError::not_found("the table has no such entry"));
         }
         Ok(found)
     }
@@ -339,7 +339,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the name of the action by which the request filters entries, or `None` if it does not filter by action.
+/// Returns the name of the action by which the request filters entries, or `None` if the request does not filter by
+/// action.
 fn filter_action<'a>(
     schema: &'a Schema,
     table: &TableSchema,
@@ -359,7 +360,7 @@ fn filter_action<'a>(
             Ok(Some(&schema.action(action.action_id)?.name))
         }
         Some(_) => Err(UpdateError::unimplemented(
-            "filtering by member, group or action set",
+            "reads cannot be filtered by member, group or action set",
         )),
     }
 }

@@ -95,7 +95,7 @@ impl Binder<'_> {
             .and_then(|named| self.types.get(&named.name))
             .cloned();
         if names.is_some() && width > names::MAX_WIDTH {
-            let message = format!("{what}: strings for {width} bits");
+            let message = format!("{what}: a type of {width} bits cannot be a string for clients");
             return Err(SchemaError::Unsupported(message));
         }
         self.schema.names.add(names.as_ref(), width);
@@ -133,7 +133,11 @@ impl Binder<'_> {
 
     /// Records an object that p4c has left out of the program.
     fn unused(&mut self, kind: &'static str, id: u32, name: &str) -> Result<()> {
-        tracing::warn!(kind, name, "is in P4Info only: the program does not use it");
+        tracing::warn!(
+            kind,
+            name,
+            "P4Info lists an object that the program does not use"
+        );
         insert(
             &mut self.schema.unused,
             id,
@@ -238,7 +242,10 @@ impl Binder<'_> {
         let mut actions = BTreeMap::new();
         for reference in &table.action_refs {
             let Some(action) = self.schema.actions.get(&reference.id) else {
-                let message = format!("table {name:?} refers to no action {:#010x}", reference.id);
+                let message = format!(
+                    "table {name:?} refers to action {:#010x}, which P4Info does not list",
+                    reference.id
+                );
                 return Err(SchemaError::Malformed(message));
             };
             let default = program_table.default.iter().map(|default| &default.action);
@@ -284,14 +291,10 @@ impl Binder<'_> {
                 table.is_some_and(|t| self.program.table(t.id).profile == Some(program_id))
             });
             let Some(&table) = table else {
-                return Err(different(
-                    "action profile",
-                    name,
-                    "no table is made with it".into(),
-                ));
+                return Err(different("action profile", name, "no table uses it".into()));
             };
             if profile.with_selector != self.program.profile(program_id).selector.is_some() {
-                let difference = "only one of them is a selector".into();
+                let difference = "it is a selector in only one of P4Info and program".into();
                 return Err(different("action profile", name, difference));
             }
             use config::action_profile::SelectorSizeSemantics as Semantics;
@@ -316,7 +319,9 @@ impl Binder<'_> {
                 .implementation
                 .is_some_and(|p| !self.schema.profiles.contains_key(&p))
             {
-                let message = format!("table {id:#010x} refers to no action profile of P4Info");
+                let message = format!(
+                    "table {id:#010x} refers to an action profile that P4Info does not list"
+                );
                 return Err(SchemaError::Malformed(message));
             }
         }
@@ -507,7 +512,9 @@ impl Binder<'_> {
                 "packet_in" => self.schema.packet_in = header,
                 "packet_out" => self.schema.packet_out = header,
                 _ => {
-                    let message = format!("controller header {name:?}");
+                    let message = format!(
+                        "controller header {name:?}; only packet_in and packet_out are known"
+                    );
                     return Err(SchemaError::Unsupported(message));
                 }
             }
@@ -524,8 +531,8 @@ fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedTyp
     }
 }
 
-/// Returns the width in P4Info. If P4Info has none (type `error`, or a string for clients, see [`names`]), returns the
-/// program's width. If a type is wider for clients than in the program, its values must fit the program's width.
+/// Returns the width in P4Info. Returns the program's width if P4Info has none (type `error`, or a string for clients,
+/// see [`names`]). If a type is wider for clients than in the program, its values must fit the program's width.
 fn width(p4info: i32, translated: bool, program: usize) -> usize {
     match usize::try_from(p4info) {
         Ok(0) => program,
@@ -539,7 +546,7 @@ fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Re
     use config::match_field::{Match, MatchType};
     let unsupported = || {
         SchemaError::Unsupported(format!(
-            "{kind} {name:?}: match type of field {:?}",
+            "{kind} {name:?}: the match type of field {:?}",
             field.name
         ))
     };
@@ -578,7 +585,11 @@ fn match_fields(
         .map(|field| match_field(kind, name, field))
         .collect::<Result<_>>()?;
     if fields.len() != key.len() {
-        let difference = format!("{} match fields, {} key fields", fields.len(), key.len());
+        let difference = format!(
+            "P4Info has {} match fields, the program {} key fields",
+            fields.len(),
+            key.len()
+        );
         return Err(different(kind, name, difference));
     }
     let position = |field: &MatchField| key.iter().position(|key| key.name == field.name);
@@ -596,7 +607,7 @@ fn match_fields(
         }
         if field.kind != key.kind || field.width != usize::from(key.width) {
             let difference = format!(
-                "match field {:?} is {:?} of {} bits, in the program {:?} of {} bits",
+                "match field {:?} is {:?} of {} bits in P4Info, but {:?} of {} bits in the program",
                 field.name, field.kind, field.width, key.kind, key.width
             );
             return Err(different(kind, name, difference));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reasons why a P4Info is refused.
+//! Defines the reasons why a P4Info is refused.
 
 /// The reason why a P4Info cannot be used with a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

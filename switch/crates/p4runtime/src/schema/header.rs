@@ -74,13 +74,16 @@ impl ControllerHeader {
             };
             if width == 0 && names.is_some() {
                 let message = format!(
-                    "{name}: field {:?} is a string, and no header of the program says of how many bits",
+                    "{name}: field {:?} is a string for clients, and no header of the program gives its width",
                     field.name
                 );
                 return Err(SchemaError::Unsupported(message));
             }
             if width == 0 || width > 2048 {
-                let message = format!("{name}: field {:?} of {} bits", field.name, field.bitwidth);
+                let message = format!(
+                    "{name}: field {:?} has a width of {} bits",
+                    field.name, field.bitwidth
+                );
                 return Err(SchemaError::Unsupported(message));
             }
             if fields.iter().any(|other| other.id == field.id) {
@@ -118,21 +121,24 @@ impl ControllerHeader {
             .iter()
             .find(|m| self.fields.iter().all(|field| field.id != m.metadata_id))
         {
-            let message = format!("packet-out has no metadata field {}", extra.metadata_id);
+            let message = format!(
+                "P4Info has no packet_out metadata field with id {}",
+                extra.metadata_id
+            );
             return Err(UpdateError::invalid(message));
         }
         let mut writer = BitWriter::default();
         for field in &self.fields {
             let mut values = metadata.iter().filter(|m| m.metadata_id == field.id);
             let (Some(value), None) = (values.next(), values.next()) else {
-                let message = format!("metadata field {:?} is needed exactly once", field.name);
+                let message = format!("metadata field {:?} must be given exactly once", field.name);
                 return Err(UpdateError::invalid(message));
             };
             // Refuses a string without a number with INVALID_ARGUMENT. The stream has only this code for metadata that
             // does not fit P4Info.
             let is_known = |names: &Arc<Names>| names.knows(&value.value);
             if !field.names.as_ref().is_none_or(is_known) {
-                let message = "no entry has this string, and it is no number";
+                let message = "this string is in no entry, and it is not a decimal number";
                 return Err(UpdateError::invalid(message).of(&field.name));
             }
             let value = names::decode(field.names.as_ref(), &value.value, field.width)
@@ -195,7 +201,7 @@ fn layout(
             Ok(Some(widths.clone()))
         }
         _ => Err(SchemaError::Unsupported(format!(
-            "{name}: several headers of the program have these fields, of different widths"
+            "{name}: several headers of the program have these fields, with different widths"
         ))),
     }
 }

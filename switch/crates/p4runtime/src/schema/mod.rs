@@ -4,8 +4,8 @@
 //! A P4Info that does not fit the program is refused as a whole, and the error has the object's name. After that, a
 //! lookup here fails only because of a client's mistake. Clients do not see objects of the program that P4Info does not
 //! list (tables that p4c created). Some tables, action profiles and digests are only in P4Info, because p4c leaves
-//! unused ones out of the program. They have no state. If a client names such an object, the error says that the
-//! program does not use it.
+//! unused objects out of the program. Such objects have no state. If a client names such an object, the error says that
+//! the program does not use it.
 
 mod binding;
 mod error;
@@ -159,7 +159,7 @@ impl Schema {
     fn missing(&self, kind: &str, id: u32) -> UpdateError {
         match self.unused.get(&id) {
             Some(what) => UpdateError::invalid(format!(
-                "{what} is not in the device config: no packet can use it"
+                "{what} is not in the device config, so no packet can use it"
             )),
             None => unknown(kind, id),
         }
@@ -186,7 +186,7 @@ impl Schema {
 /// Returns the error for an id that P4Info does not have. Id 0 is never valid where an object must be named.
 pub(crate) fn unknown(kind: &str, id: u32) -> UpdateError {
     UpdateError::invalid(match id {
-        0 => format!("no {kind} is named (id 0)"),
+        0 => format!("the id of the {kind} is 0 or not set"),
         _ => format!("P4Info has no {kind} with id {id:#010x}"),
     })
 }

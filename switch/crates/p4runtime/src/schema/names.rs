@@ -136,7 +136,7 @@ impl Names {
     /// Returns the number of a string. Assigns a number if the string is new.
     fn number(&self, string: &[u8], width: usize) -> UpdateResult<u128> {
         if !(1..=MAX_WIDTH).contains(&width) {
-            let message = format!("a string for {width} bits");
+            let message = format!("a type of {width} bits cannot be a string for clients");
             return Err(UpdateError::unimplemented(message));
         }
         let largest = u128::MAX >> (MAX_WIDTH - width);
@@ -150,7 +150,10 @@ impl Names {
             return fits(*number);
         }
         if string.len() > MAX_LENGTH {
-            let message = format!("a string of {} bytes: at most {MAX_LENGTH}", string.len());
+            let message = format!(
+                "a string has {} bytes; the maximum is {MAX_LENGTH}",
+                string.len()
+            );
             return Err(UpdateError::invalid(message));
         }
         let mut known = self.known.lock();
@@ -165,7 +168,7 @@ impl Names {
         };
         if known.numbers.len() >= MAX_STRINGS {
             return Err(exhausted(format!(
-                "a type has at most {MAX_STRINGS} strings"
+                "the type has {MAX_STRINGS} strings already, the maximum"
             )));
         }
         let number = match decimal(string) {
@@ -242,8 +245,8 @@ impl Names {
 }
 
 impl Known {
-    /// Finds a free number, but never 0 or the largest one, because programs give these a meaning. The search goes
-    /// downwards from three quarters of the range, far from both ends.
+    /// Finds a free number, but never 0 or the largest number, because programs give a meaning to these two. The search
+    /// goes downwards from three quarters of the range, far from both ends.
     fn free(&mut self, largest: u128) -> Option<u128> {
         let start = self.next.unwrap_or(largest - largest / 4);
         let downwards = (1..=start).rev().chain((start + 1..largest).rev());
@@ -298,10 +301,10 @@ fn mappings(annotations: &[String]) -> Result<BTreeMap<Vec<u8>, u128>, String> {
     let body = annotations.iter().find_map(|a| a.strip_prefix(MAPPINGS));
     let mut rest = body.unwrap_or_default();
     while let Some(start) = rest.find('"') {
-        let (string, after) = quoted(&rest[start + 1..]).ok_or("a string without an end")?;
-        let end = after.find('}').ok_or("a mapping without an end")?;
+        let (string, after) = quoted(&rest[start + 1..]).ok_or("a string has no closing quote")?;
+        let end = after.find('}').ok_or("a mapping has no closing brace")?;
         let number = after[..end].trim().trim_start_matches(',').trim();
-        let parsed = literal(number).ok_or_else(|| format!("{number:?} is no number"))?;
+        let parsed = literal(number).ok_or_else(|| format!("{number:?} is not a number"))?;
         if all.values().any(|other| *other == parsed) {
             return Err(format!("two strings stand for {parsed}"));
         }

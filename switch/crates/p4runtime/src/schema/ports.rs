@@ -50,7 +50,7 @@ impl PortType {
         if !names.fixes(port) {
             let text = String::from_utf8_lossy(port);
             return Err(UpdateError::invalid(format!(
-                "{text:?} is no port: write a decimal number, or map the string by @p4runtime_translation_mappings"
+                "{text:?} is not a port: write a decimal number, or map the string by @p4runtime_translation_mappings"
             )));
         }
         bytestring::to_u32(&names::decode(Some(names), port, width)?)

@@ -29,7 +29,7 @@ pub struct MatchField {
     pub name: String,
     /// Match kind.
     pub kind: MatchKind,
-    /// Whether the program matches the field as ternary. This is how p4c expresses "optional".
+    /// Whether the program matches the field as ternary. p4c expresses "optional" in this way.
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
@@ -51,7 +51,7 @@ pub struct ParamSchema {
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
     /// Whether the program lacks the parameter, because p4c leaves it out of P4_14 programs. Clients must send such a
-    /// parameter, and they read 0.
+    /// parameter, and a read returns 0 for it.
     pub unused: bool,
 }
 
@@ -112,7 +112,10 @@ impl TableSchema {
             } else {
                 "in entries"
             };
-            let message = format!("table {:?} does not allow this action {place}", self.name);
+            let message = format!(
+                "table {:?} does not permit action {id:#010x} {place}",
+                self.name
+            );
             return Err(UpdateError::permission_denied(message));
         }
         Ok(*action)

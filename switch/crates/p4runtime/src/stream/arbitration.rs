@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elects the primary of each role (P4Runtime specification, "Client Arbitration and Controller Replication").
 //!
-//! [`Arbiter`] is a state machine for one device, without I/O. It takes updates and disconnections, and returns the
-//! notifications to send, in order. The primary of a role is the live controller whose election id is the highest that
-//! the role has ever had. When the primary leaves, the role has no primary until a controller sends an update with this
-//! id or a higher one.
+//! [`Arbiter`] is a state machine for one device, without I/O. The arbiter takes updates and disconnections, and
+//! returns the notifications to send, in order. The primary of a role is the live controller whose election id is the
+//! highest that the role has ever had. When the primary leaves, the role has no primary until a controller sends an
+//! update with this id or a higher one.
 //!
 //! Invariant: the state is bounded. When all streams of a role have ended, only the name and the highest election id
 //! are kept. When there are too many such roles, the role that has had no stream for the longest time is deleted.
@@ -288,7 +288,7 @@ impl Arbiter {
     ) -> Result<(ControllerId, &Rights), Status> {
         let Some(state) = self.roles.get(role) else {
             return Err(Status::not_found(format!(
-                "no role {role:?} on this device"
+                "no controller has used role {role:?} on this device"
             )));
         };
         if let Primary::Active(primary) = state.primary
@@ -298,7 +298,7 @@ impl Arbiter {
             return Ok((primary, &state.rights));
         }
         Err(Status::permission_denied(
-            "not the primary: the election id is not the primary's",
+            "not the primary: the election id of the request is not the current primary's",
         ))
     }
 
@@ -340,7 +340,10 @@ impl Arbiter {
             .map_or_else(RoleName::new, |r| role_name(&r.name, r.id));
         let known = self.controllers.get(&controller);
         if update.device_id != self.device_id {
-            let message = format!("device {} is not this device", update.device_id);
+            let message = format!(
+                "device_id {} is not the id of this device",
+                update.device_id
+            );
             return Err(match known {
                 Some(_) => Status::failed_precondition(message),
                 None => Status::not_found(message),
@@ -353,7 +356,7 @@ impl Arbiter {
         }
         let config = update.role.as_ref().and_then(|role| role.config.as_ref());
         if config.is_some() && role.is_empty() {
-            let message = "the default role has full access, and no configuration";
+            let message = "the default role has full access and takes no configuration";
             return Err(Status::invalid_argument(message));
         }
         check_size("role.name", role.len(), MAX_ROLE_NAME)?;
@@ -366,7 +369,9 @@ impl Arbiter {
         if !role.is_empty() && !state.is_some_and(is_live) {
             let mut live = self.roles.iter().filter(|(_, state)| is_live(state));
             if live.by_ref().filter(|(name, _)| !name.is_empty()).count() >= MAX_ROLES {
-                let message = format!("{MAX_ROLES} roles have streams open: end those of another");
+                let message = format!(
+                    "{MAX_ROLES} roles have open streams, the maximum: close the streams of another role first"
+                );
                 return Err(Status::resource_exhausted(message));
             }
         }
@@ -383,7 +388,7 @@ impl Arbiter {
             ));
         }
         if known.is_none() && state.controllers.len() >= MAX_CONTROLLERS {
-            let message = format!("{MAX_CONTROLLERS} streams are open for this role");
+            let message = format!("{MAX_CONTROLLERS} streams are open for this role, the maximum");
             return Err(Status::resource_exhausted(message));
         }
         Ok((role, rights))
@@ -433,7 +438,7 @@ fn check_size(what: &str, length: usize, limit: usize) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::invalid_argument(format!(
-        "{what} has {length} bytes, at most {limit} are taken"
+        "{what} has {length} bytes; the maximum is {limit}"
     )))
 }
 

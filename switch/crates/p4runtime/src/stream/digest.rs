@@ -2,9 +2,9 @@
 //! Buffers digests, removes duplicates, and handles acknowledgements (P4Runtime specification, "DigestEntry").
 //!
 //! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a state machine without I/O.
-//! It takes messages, acknowledgements and the time, and returns the lists to send. Its memory is bounded: a full
-//! buffer is sent at once, and when the cache of unacknowledged lists is full, the oldest list is removed from the
-//! cache.
+//! The state machine takes messages, acknowledgements and the time, and returns the lists to send. The memory of
+//! [`DigestBuffers`] is bounded. A full buffer is sent at once. When the cache of unacknowledged lists is full, the
+//! oldest list is removed from the cache.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -34,11 +34,13 @@ impl DigestConfigs {
         let Some(config) = &entry.config else {
             return match operation {
                 Operation::Delete => Ok(()),
-                _ => Err(UpdateError::invalid("a digest is configured with a config")),
+                _ => Err(UpdateError::invalid(
+                    "the field `config` of the digest entry is not set",
+                )),
             };
         };
         if config.max_timeout_ns < 0 || config.max_list_size < 0 || config.ack_timeout_ns < 0 {
-            return Err(UpdateError::invalid("a negative setting of a digest"));
+            return Err(UpdateError::invalid("a setting of the digest is negative"));
         }
         Ok(())
     }
@@ -188,7 +190,7 @@ impl DigestBuffers {
         Some(list)
     }
 
-    /// Handles an acknowledgement. Messages that equal those of the list may then be sent again.
+    /// Handles an acknowledgement. Messages that equal the messages of the list may then be sent again.
     pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) {
         let position = self
             .unacknowledged
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(message(1), None);
         let list = message(2).unwrap();
         assert_eq!(list.messages, [[1], [2]]);
-        assert_eq!(message(1), None, "a new buffer");
+        assert_eq!(message(1), None, "the buffer is new");
     }
 
     #[test]
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(
             buffers.message(now, 1, &config, vec![1]),
             None,
-            "another list's"
+            "the acknowledgement was for another list"
         );
         buffers.acknowledge(1, first.list);
         assert!(buffers.message(now, 1, &config, vec![1]).is_some());

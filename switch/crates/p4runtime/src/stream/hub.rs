@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the streams of all controllers. Tracks the primaries, and sends each client its messages.
 //!
-//! Every stream has two bounded queues. The control queue carries arbitration. If a client does not read this queue
-//! until it is full, the client is disconnected. The event queue carries packet-ins, digests, idle notifications and
-//! stream errors. Events are dropped if this queue is full. Stream errors may contain data from the client, so only a
-//! few of them may wait. Thus a slow client costs two queues and delays no other client. The packet path takes no lock:
-//! it reads the primaries from a list that is swapped atomically. Packets become messages only when the client's stream
-//! takes them.
+//! Every stream has two bounded queues. The control queue carries arbitration. If this queue is full, the server
+//! disconnects the client. The event queue carries packet-ins, digests, idle notifications and stream errors. If this
+//! queue is full, events are dropped. Stream errors may contain data from the client, so only a few of them may wait.
+//! Thus a slow client costs two queues and delays no other client. The packet path takes no lock: it reads the
+//! primaries from a list that is swapped atomically. Packets become messages only when the client's stream takes them.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -115,7 +114,8 @@ impl Stream for Outbound {
             }
             Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
             Poll::Ready(None) if self.overrun.swap(false, Ordering::Relaxed) => {
-                let status = Status::resource_exhausted("arbitration messages were not read");
+                let status =
+                    Status::resource_exhausted("the client did not read its arbitration messages");
                 return Poll::Ready(Some(Err(status)));
             }
             Poll::Ready(None) => return Poll::Ready(None),
@@ -243,7 +243,7 @@ impl Hub {
         let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
         let mut state = self.state.lock();
         if state.clients.len() >= MAX_STREAMS {
-            let message = format!("{MAX_STREAMS} streams are open on this device");
+            let message = format!("{MAX_STREAMS} streams are open on this device, the maximum");
             return Err(Status::resource_exhausted(message));
         }
         let id = state.next;
@@ -320,7 +320,7 @@ impl Hub {
     /// Checks that a request comes from a primary, on the connection of the primary's stream. Any connection is
     /// accepted if `connection` is `None`. Returns the primary's rights.
     ///
-    /// The election id alone does not identify the sender, because the server tells it to other controllers, too.
+    /// The election id alone does not identify the sender, because the server also sends this id to other controllers.
     pub fn authorize(
         &self,
         role: &str,
@@ -332,7 +332,7 @@ impl Hub {
         let stream = state.clients.get(&primary).and_then(|c| c.connection);
         if connection.is_some() && stream != connection {
             return Err(Status::permission_denied(
-                "not the primary: its stream is on another connection; write by the connection of the stream",
+                "the primary's stream is on another connection: send requests on the connection of the stream",
             ));
         }
         Ok(rights.clone())
@@ -349,8 +349,8 @@ impl Hub {
     }
 
     /// Publishes changed primaries to the packet path, then sends the notifications. The state's lock is held
-    /// meanwhile, so every client receives notifications of changes in the order of the changes. Order: the packet path
-    /// comes first, so that a client that is notified of being primary misses no packet.
+    /// meanwhile. So every client receives the notifications in the order of the changes. Order: the packet path comes
+    /// first, so that a new primary misses no packet after its notification.
     fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
         self.publish(state);
         let mut lost = false;

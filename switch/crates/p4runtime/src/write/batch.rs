@@ -269,7 +269,7 @@ struct Key {
 }
 
 impl Key {
-    /// Parses an encoded match field into its place in the key, and notes the positions of its values.
+    /// Parses an encoded match field into its bytes of the key, and notes the positions of its values.
     fn field(
         &mut self,
         fields: &[FieldPlan],

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applies the batch of a Write request as one transaction (P4Runtime specification, "Write RPC").
 //!
-//! Updates are applied in order. Packets see all of them at once, which is more than any of the three atomicity modes
-//! requires. The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes
-//! roll the whole batch back; updates that would have succeeded are then reported as ABORTED.
+//! Updates are applied in order. Packets see all updates at once. None of the three atomicity modes requires this much.
+//! The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes roll the
+//! whole batch back; updates that would have succeeded are then reported as ABORTED.
 //!
-//! Cells of counters, meters and registers are outside of the tables' versions. They are written together with the
-//! commit, while no packet is processed. So a worker may update cells as if it had exclusive access.
+//! Cells of counters, meters and registers are outside of the tables' versions. These cells are written together with
+//! the commit, while no packet is processed. So a worker may update cells as if it had exclusive access.
 
 pub(crate) mod batch;
 pub(crate) mod request;
@@ -70,7 +70,11 @@ pub(crate) fn apply(
     let failed = results.iter().any(Result::is_err);
     if failed && atomicity != Atomicity::ContinueOnError {
         // A transaction that is dropped without a commit rolls back.
-        let aborted = || UpdateError::aborted("undone because another update of the batch failed");
+        let aborted = || {
+            UpdateError::aborted(
+                "this update was rolled back, because another update of the batch failed",
+            )
+        };
         return results
             .into_iter()
             .map(|result| result.and_then(|()| Err(aborted())))
@@ -129,7 +133,9 @@ impl Writing<'_> {
             .as_ref()
             .and_then(|entity| entity.entity.as_ref());
         let Some(entity) = entity else {
-            return Err(UpdateError::invalid("the update has no entity"));
+            return Err(UpdateError::invalid(
+                "the field `entity` of the update is not set",
+            ));
         };
         self.rights.check(self.context.schema, entity)?;
         let savepoint = self.transaction.savepoint();
@@ -183,7 +189,9 @@ impl Writing<'_> {
                 Ok(())
             }
             Entity::DigestEntry(entry) => self.digest(operation, entry),
-            Entity::ExternEntry(_) => Err(UpdateError::unimplemented("extern entries")),
+            Entity::ExternEntry(_) => Err(UpdateError::unimplemented(
+                "extern entries are not implemented",
+            )),
         }
     }
 

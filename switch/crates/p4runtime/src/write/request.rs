@@ -78,7 +78,9 @@ impl Request {
         let body = Bytes::from(request.encode_to_vec());
         match parts(&body) {
             Some(parts) => Self::of(body, parts),
-            None => Err(Status::internal("the request cannot be read")),
+            None => Err(Status::internal(
+                "the server cannot split the request into updates",
+            )),
         }
     }
 

@@ -2,9 +2,9 @@
 //! Describes the shape of an encoded entry: which of its bytes are values, and to which field or parameter each value
 //! belongs.
 //!
-//! Most updates of a batch differ only in their values. If all other bytes of an update equal those of an update that
-//! was parsed before, both updates have the same fields at the same positions. Then only the new values must be checked
-//! and copied.
+//! Most updates of a batch differ only in their values. Suppose that all other bytes of an update equal those of an
+//! earlier, parsed update. Then both updates have the same fields at the same positions, and only the new values must
+//! be checked and copied.
 //!
 //! With shapes, a Write of flows by the controller costs the server a quarter less than with a parse of every update.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values on the wire: checks of their width, and their copies into keys and parameters.
+//! Checks the width of values on the wire, and copies them into keys and parameters.
 
 use crate::schema::FieldPlan;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write access, and the limits on a client's use of the server.
+//! Tests write access, and the limits on a client's use of the server.
 
 use sluice_p4runtime::hub::MAX_STREAMS;
 use sluice_p4runtime::listen::MAX_CONNECTIONS;
@@ -45,7 +45,7 @@ async fn the_primarys_election_id_alone_does_not_write() {
     let refused = impostor.commit().await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert_eq!(primary.insert(exact_entry(1, 1)).await, Code::Ok);
-    assert!(impostor.pipeline().await.is_some(), "questions are open");
+    assert!(impostor.pipeline().await.is_some(), "any client may read");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +154,7 @@ async fn roles_and_streams_are_bounded_and_free_when_streams_end() {
     let refused = more.told().await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(
-        refused.message().contains("roles have streams"),
+        refused.message().contains("roles have open streams"),
         "{refused}"
     );
     while clients.len() < MAX_STREAMS {
@@ -179,7 +179,7 @@ async fn roles_and_streams_are_bounded_and_free_when_streams_end() {
         }
         assert!(
             std::time::Instant::now() < deadline,
-            "streams are not given back"
+            "streams are not released"
         );
         tokio::task::yield_now().await;
     }
@@ -200,7 +200,7 @@ async fn a_stream_error_does_not_carry_back_what_is_large() {
             panic!("not a stream error");
         };
         let Some(stream_error::Details::PacketOut(details)) = error.details else {
-            panic!("no details");
+            panic!("there are no details");
         };
         assert_eq!(details.packet_out.is_some(), echoed);
     }
@@ -216,7 +216,10 @@ async fn a_question_is_no_longer_than_a_stream_message() {
     };
     let refused = client.rpc.read(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-    assert!(refused.message().contains("are taken here"), "{refused}");
+    assert!(
+        refused.message().contains("the maximum for this method"),
+        "{refused}"
+    );
 }
 
 /// Returns the pipeline config with `exact_table` assigned to the role "acl".

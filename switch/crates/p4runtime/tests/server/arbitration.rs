@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arbitration under contention.
+//! Tests arbitration when many clients compete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,10 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
                 let before = writing.fetch_max(id as usize, Ordering::SeqCst);
                 let accepted = client.write(vec![]).await.is_ok();
                 // A client that took over before this write started has a higher id, and this write is refused.
-                assert!(!accepted || before <= id as usize, "two primaries");
+                assert!(
+                    !accepted || before <= id as usize,
+                    "there are two primaries"
+                );
             }
             if mine || lost {
                 break;
@@ -43,7 +46,7 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
     last
 }
 
-/// Returns the next message. A client that does not read its messages in time is disconnected; it then reconnects with
+/// Returns the next message. A client that does not read its messages in time is disconnected, and then reconnects with
 /// its id.
 async fn told_or_reconnected(client: &mut Client, id: u64) -> Told {
     loop {
@@ -58,8 +61,8 @@ async fn told_or_reconnected(client: &mut Client, id: u64) -> Told {
     }
 }
 
-/// Has 32 clients compete for primacy with 1,024 election ids in all, in an order that the scheduler determines. At no time
-/// do two of them write, and in the end one is primary.
+/// Has 32 clients compete for primacy with 1,024 election ids in all, in an order that the scheduler determines. Checks
+/// that two clients never write at the same time, and that one client is primary in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_compete_for_primacy_are_never_two() {
     let fixture = start().await;
@@ -76,8 +79,8 @@ async fn clients_that_compete_for_primacy_are_never_two() {
     }
     let mut primaries = 0;
     for task in tasks {
-        let last = task.await.unwrap().expect("it was told something");
+        let last = task.await.unwrap().expect("the client got a message");
         primaries += usize::from(last.code() == Code::Ok);
     }
-    assert_eq!(primaries, 1, "the highest id, and nobody else");
+    assert_eq!(primaries, 1, "only the highest election id is primary");
 }

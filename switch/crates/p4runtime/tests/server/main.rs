@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the P4Runtime server that need more than a P4Runtime client: ports and their status, the server's options and
-//! limits, and the texts of errors. The clients are real; the device has ports in memory.
+//! Tests the P4Runtime server where a P4Runtime client alone is not enough: ports and their status, the server's
+//! options and limits, and the texts of errors. The clients are real; the device has ports in memory.
 //!
-//! The sentences of the P4Runtime specification are the cases of `sluice-p4runtime-suite`.
+//! The cases of `sluice-p4runtime-suite` test the sentences of the P4Runtime specification.
 
 mod access;
 mod arbitration;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that no well-behaved client would send: valid updates with damage. Each is answered with a code of the
-//! specification, nothing panics, and earlier state can still be read and used.
+//! Tests requests that no well-behaved client would send: valid updates with damage. The server answers each request
+//! with a code of the specification and never panics. Earlier state can still be read and used.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;
@@ -154,7 +154,7 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
             assert_eq!(
                 client.code(again).await,
                 Code::Ok,
-                "what is read can be written: {entry:?}"
+                "an entry that was read can be written: {entry:?}"
             );
         }
     }
@@ -168,7 +168,7 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
     assert!(fixture.device.statistics().no_program == 0);
 }
 
-/// Whether an update concerns this entry, or its table's default entry.
+/// Returns whether an update concerns this entry, or the default entry of the entry's table.
 fn concerns(kept: &TableEntry, update: &Update) -> bool {
     let entity = update
         .entity

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet I/O through ports, and its statistics.
+//! Tests packet I/O through ports, and the server's counts of these packets.
 
 use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
 use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;

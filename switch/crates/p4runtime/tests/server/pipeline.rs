@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipeline configs: the forms that the server accepts, and the texts of its refusals.
+//! Tests pipeline configs: the forms that the server accepts, and the texts of its refusals.
 
 use sluice_p4runtime::error::batch_errors;
 use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action;
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Accepts the program in `p4.tmp.P4DeviceConfig`, the message in which older clients of BMv2 send it.
+/// Accepts the program inside `p4.tmp.P4DeviceConfig`. Older clients of BMv2 send this message.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_may_come_in_a_p4_device_config_message() {
     let fixture = start().await;
@@ -63,7 +63,8 @@ async fn a_refusal_names_what_cannot_be_realized() {
     assert_eq!(client.pipeline().await, None);
 }
 
-/// Reads a table that is in P4Info but not in the program: p4c omits unreachable tables from the program alone.
+/// Reads a table that P4Info lists and the program lacks. p4c omits unreachable tables from the program, but not from
+/// P4Info.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_the_program_omits_has_no_state() {
     let fixture = start().await;

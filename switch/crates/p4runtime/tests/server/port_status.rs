@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that go down and come up: watch ports of groups and one-shot action sets, and backup replicas.
+//! Tests ports that go down and come up, as watch ports of groups and one-shot action sets, and as backup replicas.
 
 use sluice_p4runtime::proto::v1::action_profile_group::Member;
 use sluice_p4runtime::proto::v1::action_profile_group::member::WatchKind;
@@ -106,7 +106,7 @@ async fn a_one_shot_action_set_leaves_out_actions_whose_watch_port_is_down() {
     assert_eq!(
         client.read_entries(all_of("selector_table")).await,
         [set],
-        "the set reads back as it was written"
+        "the set is read as it was written"
     );
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! "Translation of Port Numbers": the ports of replicas and watch ports are controller-defined, so they are strings where
-//! the program's ports are.
+//! Tests "Translation of Port Numbers" for the ports of replicas and watch ports. If the program's type of ports is a
+//! string for clients, these ports are strings too.
 
 use sluice_p4runtime::proto::config::v1::p4_new_type_spec::Representation;
 use sluice_p4runtime::proto::config::v1::p4_new_type_translation::{SdnString, SdnType};

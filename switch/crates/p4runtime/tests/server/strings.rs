@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! "User-defined types", "Translation of Port Numbers": types that clients see as strings, or in another width, in every
-//! entity and in both directions of packets.
+//! Tests "User-defined types" and "Translation of Port Numbers": types that clients see as strings or in another width.
+//! The tests cover every entity, packet-ins and packet-outs.
 
 use std::sync::OnceLock;
 
@@ -77,7 +77,7 @@ fn by_name(name: &str, action: Option<TableAction>) -> TableEntry {
     }
 }
 
-/// An entry of `by_port`: a ternary port, perhaps an optional name.
+/// Returns an entry of `by_port` that matches a ternary port and, if given, an optional name.
 fn by_port(port: (&str, &[u8]), name: Option<&str>) -> TableEntry {
     let mut matches = vec![FieldMatch {
         field_id: 1,
@@ -103,7 +103,7 @@ fn by_port(port: (&str, &[u8]), name: Option<&str>) -> TableEntry {
     }
 }
 
-/// A default entry of `by_name`.
+/// Returns a default entry of `by_name`.
 fn otherwise(action: Option<TableAction>) -> TableEntry {
     TableEntry {
         table_id: id("by_name"),
@@ -183,7 +183,7 @@ async fn a_packet_out_is_sent_by_a_port_that_is_a_string() {
     ] {
         client.send(send(port, name)).await;
         let Response::Error(error) = client.next().await.unwrap() else {
-            panic!("no error")
+            panic!("there is no error")
         };
         assert_eq!(Code::from(error.canonical_code), Code::InvalidArgument);
     }
@@ -261,7 +261,7 @@ async fn digests_and_registers_hold_strings() {
     assert_eq!(client.modify(otherwise(act("learn", &[]))).await, Code::Ok);
     fixture.forward(3, &frame_from([0, 0, 0, 0, 0, 7]));
     let Response::Digest(list) = client.next().await.unwrap() else {
-        panic!("no digest")
+        panic!("there is no digest")
     };
     let bits = |value: &[u8]| P4Data {
         data: Some(p4_data::Data::Bitstring(value.to_vec())),

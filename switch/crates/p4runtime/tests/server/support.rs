@@ -165,8 +165,8 @@ impl Fixture {
 
     /// Sends a frame to a port; returns the ports where copies of it came out, in the order of ports.
     pub(crate) fn forward(&self, port: usize, frame: &[u8]) -> Vec<usize> {
-        // The engine counts a frame when it takes it. It reports its counters between two batches, when all frames have
-        // been sent.
+        // The engine counts a frame when it receives the frame. The engine reports its counters between two batches,
+        // when all frames have been sent.
         let received = || self.device.engine_counters()["received"];
         let before = received();
         assert!(self.wires[port].send(frame));
@@ -249,7 +249,7 @@ impl Client {
     /// Returns the next message of the stream.
     pub(crate) async fn next(&mut self) -> Result<Response, Status> {
         let message = tokio::time::timeout(DEADLINE, self.stream.message()).await;
-        match message.expect("a message before the deadline")? {
+        match message.expect("a message arrives before the deadline")? {
             Some(message) => Ok(message.update.unwrap()),
             None => Err(Status::ok("the stream has ended")),
         }
@@ -319,7 +319,11 @@ impl Client {
             Err(status) => {
                 assert_eq!(status.code(), Code::Unknown, "{status:?}");
                 let errors = batch_errors(&status);
-                assert_eq!(errors.len(), count, "one error for each update");
+                assert_eq!(
+                    errors.len(),
+                    count,
+                    "there must be one error for each update"
+                );
                 errors
                     .iter()
                     .map(|error| Code::from(error.canonical_code))
@@ -392,7 +396,7 @@ impl Client {
     }
 }
 
-/// An action with parameters, numbered from 1.
+/// Returns an action with parameters, numbered from 1.
 pub(crate) fn call(name: &str, params: &[&[u8]]) -> Action {
     let param = |(index, value): (usize, &&[u8])| action::Param {
         param_id: index as u32 + 1,
@@ -447,7 +451,7 @@ pub(crate) fn selector_entry(action: table_action::Type) -> TableEntry {
     }
 }
 
-/// Returns a request for all entries of a table. Entries of the table are built on it too.
+/// Returns a request for all entries of a table. Tests also complete this message to an entry of the table.
 pub(crate) fn all_of(table: &str) -> TableEntry {
     TableEntry {
         table_id: id(table),
@@ -455,7 +459,7 @@ pub(crate) fn all_of(table: &str) -> TableEntry {
     }
 }
 
-/// A frame with a key of `surface.p4`.
+/// Returns a frame with a key of `surface.p4`.
 pub(crate) fn frame(a: [u8; 4], b: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend_from_slice(&a);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Table entries: the texts of refusals, and behaviour that the specification leaves to the server.
+//! Tests table entries: the texts of refusals, and behaviour that the specification leaves to the server.
 
 use sluice_p4runtime::error::batch_errors;
 use sluice_p4runtime::proto::v1::*;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS and mutual TLS; the services beside P4Runtime.
+//! Tests TLS, mutual TLS, and the services at the same address as P4Runtime.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use sluice_p4runtime::proto::v1::CapabilitiesRequest;
@@ -45,7 +45,7 @@ async fn serve(tls: Tls) -> String {
     address
 }
 
-/// Whether a client gets an answer.
+/// Returns whether a client gets an answer.
 async fn answers(url: String, tls: Option<ClientTlsConfig>) -> bool {
     let mut endpoint = Endpoint::from_shared(url).unwrap();
     if let Some(tls) = tls {

@@ -21,15 +21,15 @@ const BLOCK: usize = 1 << 18;
 /// Maximum size of the ring in bytes, for any MTU. Interfaces with jumbo frames get fewer slots.
 const MAX_RING: usize = 8 << 20;
 
-/// The mapped ring. ReceivedFrame `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
+/// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
 struct Ring {
     base: *mut u8,
     slot_size: usize,
     slots: usize,
 }
 
-// SAFETY: no other value of this process uses the mapping. The kernel also uses it; the status word of each slot says
-// whether the slot belongs to the kernel.
+// SAFETY: no other value of this process uses the mapping. The kernel also uses the mapping. The status word of each
+// slot says whether the slot belongs to the kernel.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -297,7 +297,7 @@ impl Receiver for RingReceiver {
     }
 
     fn clear_error(&mut self) {
-        // Reading the error clears it. When the link comes up, the socket works again without further action.
+        // Reading the error clears the error. When the link comes up, the socket works again without further action.
         // SAFETY: the option has one integer, for which every bit pattern is valid.
         let _: io::Result<libc::c_int> =
             unsafe { sys::get_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR) };

@@ -159,7 +159,7 @@ impl BatchTransmitter {
         self
     }
 
-    /// Returns a handle that controls the path of this transmitter's frames. At first they bypass the qdisc.
+    /// Returns a handle that controls the path of this transmitter's frames. At first, the frames bypass the qdisc.
     pub fn path(&self) -> SendPath {
         SendPath {
             socket: Arc::clone(&self.socket),

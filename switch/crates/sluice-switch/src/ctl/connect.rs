@@ -50,7 +50,7 @@ pub(super) async fn connect(target: &Target) -> anyhow::Result<Client> {
                 .map(|(_, switch)| describe(switch, &directory))
                 .collect();
             bail!(
-                "several switches run here; say which by --device-id or --admin:\n{}",
+                "several switches run here: select one with --device-id or --admin:\n{}",
                 list.join("\n")
             )
         }

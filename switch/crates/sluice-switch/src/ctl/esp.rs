@@ -19,7 +19,7 @@ pub(super) async fn ask(
     command: &Command,
     json: bool,
 ) -> anyhow::Result<()> {
-    no_core().context("cannot switch core files off")?;
+    no_core().context("cannot disable core files")?;
     let found = client.list_ports(ListPortsRequest {}).await?.into_inner();
     let socket = choose(&found.ports, port)?;
     let command = match command {
@@ -40,12 +40,14 @@ fn choose(ports: &[Port], wanted: Option<u16>) -> anyhow::Result<PathBuf> {
         (Some(_), Some(_)) => {
             let numbers: Vec<_> = engines.iter().map(|(port, _)| port.to_string()).collect();
             bail!(
-                "engines are at ports {}: say which by --port",
+                "there are engines at ports {}: select one with --port",
                 numbers.join(", ")
             )
         }
         (None, _) => match wanted {
-            Some(port) => bail!("no engine is at port {port} (see `sluice-switch ctl ports`)"),
+            Some(port) => {
+                bail!("there is no engine at port {port} (see `sluice-switch ctl ports`)")
+            }
             None => bail!("this switch has no engine: start it with --engine-port PORT"),
         },
     }
@@ -67,8 +69,8 @@ mod tests {
         assert_eq!(choose(&one, None).unwrap(), PathBuf::from("/nine"));
         assert_eq!(choose(&two, Some(10)).unwrap(), PathBuf::from("/ten"));
         for (ports, wanted, said) in [
-            (&two[..], None, "ports 9, 10: say which"),
-            (&one, Some(1), "no engine is at port 1"),
+            (&two[..], None, "ports 9, 10: select one"),
+            (&one, Some(1), "no engine at port 1"),
             (&one[..1], None, "--engine-port"),
         ] {
             let error = choose(ports, wanted).unwrap_err().to_string();

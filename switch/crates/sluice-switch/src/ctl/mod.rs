@@ -211,7 +211,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         .enable_all()
         .build();
     let result = runtime
-        .context("no runtime")
+        .context("cannot start the runtime")
         .and_then(|runtime| runtime.block_on(run(&options)));
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -77,7 +77,7 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
         };
         let check = || {
             // Each thread drops its own capabilities when it starts.
-            wait_until("every thread has what it needs and no more", || {
+            wait_until("every thread has only its capabilities", || {
                 let all = threads(switch.id(), &keys);
                 let workers = all.iter().filter(|(name, _)| name.starts_with("worker-"));
                 workers.count() == 2 && all.iter().all(has_what_it_needs)
@@ -96,7 +96,7 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
         ctl(directory, "remove-port 1");
         ctl(directory, "add-port 1@p1");
         sh("tc qdisc del dev p1 clsact");
-        wait_until("closed again", || {
+        wait_until("the port is closed again", || {
             sh("tc filter show dev p1 ingress").contains("bpf")
         });
         arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
@@ -104,7 +104,7 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
         assert!(switch.terminate().success());
         assert!(
             sh("ip address show dev p0").contains("inet 10.0.0.1/24"),
-            "given back"
+            "the switch has released the interface"
         );
     });
 }
@@ -205,7 +205,10 @@ async fn questions_are_answered_where_p4runtime_is_served() {
     let add = client.add_port(AddPortRequest::default()).await.err();
     let trace = client.trace(TraceRequest::default()).await.err();
     for refused in [add, trace] {
-        assert_eq!(refused.expect("a refusal").code(), Code::PermissionDenied);
+        assert_eq!(
+            refused.expect("the call is refused").code(),
+            Code::PermissionDenied
+        );
     }
 }
 

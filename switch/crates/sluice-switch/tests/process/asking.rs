@@ -30,7 +30,7 @@ fn ports_come_and_go_while_packets_flow_and_ctl_tells_it_all() {
         assert_eq!(shown["p4runtime_address"], "127.0.0.1:50055");
         let mut h0 = Wire::open("h0");
         h0.send(&frame_of(0x1111, 1));
-        wait_until("no port 1 yet", || {
+        wait_until("the packet is dropped, as there is no port 1", || {
             counter(directory, "device", "no_such_port") > 0
         });
         assert!(ctl(directory, "add-port 1@p1").contains("p1"));
@@ -192,7 +192,7 @@ fn a_log_has_every_step_of_every_packet_unless_its_level_leaves_that_out() {
             "--log-file log --log-level debug --log-file-max-size 100 --log-file-max-files 2",
             "log.txt",
         );
-        assert!(aside, "a second file");
+        assert!(aside, "there is a second file");
     });
 }
 
@@ -271,7 +271,7 @@ fn metrics_are_served_where_they_are_asked_for_and_nowhere_else() {
         let (well, said) = try_ctl(directory, "rehearse 0 0xff");
         assert!(!well && said.contains("hexadecimal digits"), "{said}");
         let refused = std::net::TcpStream::connect("127.0.0.1:9110");
-        assert!(refused.is_err(), "nowhere else");
+        assert!(refused.is_err(), "nothing listens at this address");
         assert!(switch.terminate().success());
     });
 }

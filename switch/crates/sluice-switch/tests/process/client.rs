@@ -25,7 +25,7 @@ pub(crate) fn id(name: &str) -> u32 {
         .id
 }
 
-/// Returns an entry of `selector_table` for b = 0. It selects ports 1 and 2, each only while its link is up.
+/// Returns an entry of `selector_table` for b = 0. The entry selects ports 1 and 2, each only while its link is up.
 pub(crate) fn two_paths() -> TableEntry {
     let path = |port: u8| ActionProfileAction {
         action: Some(Action {

@@ -130,7 +130,7 @@ fn what_it_cannot_do_it_says_and_ends_with_an_honest_code() {
         assert!(stderr.contains("port 1 exists already"), "{stderr}");
         assert!(
             sh("ip address show dev p0").contains("inet 10.0.0.1/24"),
-            "given back"
+            "the switch has released the interface"
         );
     });
 }

@@ -29,7 +29,7 @@ fn file(directory: &Path, sa: &Json) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Starts a switch with engines in this directory. Its program sends packets of EtherType 0x1111 to port 1.
+/// Starts a switch with engines in this directory. The switch's program sends packets of EtherType 0x1111 to port 1.
 fn start(directory: &Path, line: &str) -> Switch {
     let program = super::running::json();
     let state = directory.join("state");
@@ -79,7 +79,7 @@ fn an_engine_is_a_port_with_sas_and_counts() {
         assert_eq!(ctl_json(directory, "esp show")["sas"], json!([]));
         for (line, said) in [
             ("esp delete-out 7", "there is no such SA"),
-            ("esp --port 0 show", "no engine is at port 0"),
+            ("esp --port 0 show", "no engine at port 0"),
         ] {
             let (well, stderr) = try_ctl(directory, line);
             assert!(!well && stderr.contains(said), "{line}: {stderr}");
@@ -125,7 +125,7 @@ fn engines_of_a_switch_share_sequence_numbers_and_not_sas() {
         let switch = start(directory, line);
         let path = file(directory, &outbound(7));
         let (well, said) = try_ctl(directory, &format!("esp add {path}"));
-        assert!(!well && said.contains("ports 8, 9: say which"), "{said}");
+        assert!(!well && said.contains("ports 8, 9: select one"), "{said}");
         ctl(directory, &format!("esp --port 9 add {path}"));
         let (well, said) = try_ctl(directory, &format!("esp --port 8 add {path}"));
         assert!(!well && said.contains("uses this key"), "{said}");

@@ -47,7 +47,11 @@ fn on_files_it_reads_in_the_order_of_stamps_and_writes() {
             if let Ok(Some(record)) = reader.next_record() {
                 break record;
             }
-            assert!(Instant::now() < deadline, "nothing in {}", path.display());
+            assert!(
+                Instant::now() < deadline,
+                "there is nothing in {}",
+                path.display()
+            );
             thread::sleep(Duration::from_millis(10));
         };
         assert_eq!(record.data, frame(*kind));

@@ -112,7 +112,8 @@ fn somebody_who_takes_an_interface_s_name_keeps_no_switch_away() {
         let line = "--no-p4 -i 0@p0 --grpc-server-addr 127.0.0.1:50052";
         let switch = Switch::start(directory.path(), &line.split(' ').collect::<Vec<_>>());
         assert!(switch.terminate().success());
-        // The switch connected to the socket to check for a server; this connection makes the squatter end.
+        // The switch connected to the socket to check for a server. This connection makes the process that held the
+        // socket end.
         assert!(squatter.wait().unwrap().success());
     });
 }
@@ -136,12 +137,12 @@ fn an_interface_that_disappears_and_comes_back_is_a_link_that_went_down() {
         arrives(&mut h0, &mut Wire::open("h1"), 0x1111);
         assert!(
             sh("ip link show dev p1").contains("NOARP"),
-            "taken over again"
+            "the switch has taken the interface over again"
         );
         assert!(switch.terminate().success());
         assert!(
             !sh("ip link show dev p1").contains("NOARP"),
-            "and given back"
+            "the switch has released the interface"
         );
         let sent = File::open(directory.path().join("p1_out.pcap")).unwrap();
         let mut recorded = Reader::new(sent).unwrap();
@@ -151,7 +152,7 @@ fn an_interface_that_disappears_and_comes_back_is_a_link_that_went_down() {
         }
         assert!(
             count >= 3,
-            "one file has what was sent before and after: {count}"
+            "one file contains the frames from before and after: {count}"
         );
     });
 }
@@ -197,7 +198,7 @@ fn ports_are_closed_to_the_host_while_the_switch_runs_and_after_it_was_killed() 
         let whole = filters();
         assert_eq!(whole.matches("direct-action").count(), 2, "{whole}");
         sh("tc qdisc del dev p0 clsact");
-        wait_until("closed again", || filters() == whole);
+        wait_until("the port is closed again", || filters() == whole);
         wait_until("counted", || {
             counter(directory, "device", "port_closed_again") >= 1
         });

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::running::*;
 use crate::wire::*;
 
-/// A token bucket with tokens for 26 frames of 60 bytes, and a backlog of 26 more frames. Its rate is so low that no
+/// A token bucket with tokens for 26 frames of 60 bytes, and a backlog of 26 more frames. The rate is so low that no
 /// frame of the backlog leaves during the test.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
@@ -72,7 +72,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
                 let now = sent_and_refused(directory);
                 (now.0 - before.0, now.1 - before.1)
             };
-            wait_until("all frames", || received() - came == 100);
+            wait_until("all frames have arrived", || received() - came == 100);
             assert_eq!(by_now(), (52, 0), "26 pass, 26 wait in the qdisc");
             assert!(ctl(directory, "queues").contains("DROPPED"));
             // The port's queue holds some of the 48 refused frames; the port's transmitter holds the others.
@@ -81,23 +81,23 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
                 h0.send(&frame_of(0x1111, number));
             }
             let full = || waiting_and_dropped(directory);
-            wait_until("a full queue", || {
+            wait_until("the queue is full", || {
                 full().0 == DEPTH && full().1 - dropped == waiting + 100 - DEPTH
             });
             dropped = full().1;
             assert_eq!(counter(directory, "program", "dropped_queue_full"), dropped);
             sh("tc qdisc del dev p1 root");
-            wait_until("no qdisc", || port(directory)["qdisc"] == "");
-            wait_until("an empty queue", || full().0 == 0);
+            wait_until("the port has no qdisc", || port(directory)["qdisc"] == "");
+            wait_until("the queue is empty", || full().0 == 0);
             for number in 0..100 {
                 h0.send(&frame_of(0x1111, number));
             }
             let rest = 48 - waiting + DEPTH + 100;
-            wait_until("all of them", || by_now().0 == 52 + rest);
+            wait_until("all frames have been sent", || by_now().0 == 52 + rest);
             assert_eq!((full(), by_now().1), ((0, dropped), 0));
             // This time the qdisc is added while the switch runs.
             sh(TBF);
-            wait_until("a qdisc", || port(directory)["qdisc"] == "tbf");
+            wait_until("the port has a qdisc", || port(directory)["qdisc"] == "tbf");
         }
         assert!(switch.terminate().success());
     });
@@ -121,7 +121,7 @@ fn queued_frame(priority: u8, number: u8) -> Vec<u8> {
     frame
 }
 
-/// Returns the queue metadata in a frame: its delay, the queue length when it arrived, and the queue length when it
+/// Returns the queue metadata in a frame: the frame's delay, and the queue length when the frame arrived and when it
 /// left.
 fn seen(frame: &[u8]) -> [u32; 3] {
     let number = |bytes: &[u8]| {
@@ -161,7 +161,7 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
                 h0.send(&queued_frame(priority, number));
             }
             let arrived = || counter(directory, "program", "received") == came;
-            wait_until("all frames", arrived);
+            wait_until("all frames have arrived", arrived);
         };
         send(&mut h0, 0, 0..250);
         let dropped = waiting(0).1;
@@ -184,7 +184,7 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         assert_eq!(sent_and_refused(directory), (251 - dropped, 0));
         // No queue has this priority.
         h0.send(&queued_frame(2, 0));
-        wait_until("a drop", || {
+        wait_until("the frame is dropped", || {
             counter(directory, "program", "dropped_priority") == 1
         });
         assert!(switch.terminate().success());

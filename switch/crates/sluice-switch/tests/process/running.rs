@@ -16,8 +16,9 @@ pub(crate) const PROGRAM: &str = concat!(
     "/../p4runtime/tests/server/programs/surface"
 );
 
-/// Runs `test` on a thread with a separate network namespace. It has ports p0 to p2; their other ends are h0 to h2.
-/// IPv6 is off, so the kernel sends no neighbour discovery and no MLD: every packet that is counted comes from a test.
+/// Runs `test` on a thread with a separate network namespace. The namespace has ports p0 to p2; their other ends are h0
+/// to h2. IPv6 is off, so the kernel sends no neighbour discovery and no MLD: every packet that is counted comes from a
+/// test.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let run = move || {
         // SAFETY: unshare takes no pointers; with this flag it affects only the calling thread.
@@ -52,7 +53,7 @@ pub(crate) fn json() -> PathBuf {
     format!("{PROGRAM}.json").into()
 }
 
-/// Returns the command that starts the program. Its admin socket and other files are in `directory`.
+/// Returns the command that starts the program. The program's admin socket and other files are in `directory`.
 pub(crate) fn command(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-switch"));
     command
@@ -97,7 +98,10 @@ pub(crate) fn counter(directory: &Path, place: &str, name: &str) -> u64 {
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}: it did not come to pass");
+        assert!(
+            Instant::now() < deadline,
+            "{what}: the condition did not become true"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -119,8 +123,8 @@ impl Switch {
         Self::start_and_listen(directory, arguments).0
     }
 
-    /// Starts a switch and waits until it is ready. Also returns the lines that it printed before that. Its standard
-    /// output goes to the file `stdout` in the directory.
+    /// Starts a switch and waits until it is ready. Also returns the lines that it printed before that. The switch's
+    /// standard output goes to the file `stdout` in the directory.
     pub(crate) fn start_and_listen(directory: &Path, arguments: &[&str]) -> (Self, Vec<String>) {
         let mut child = command(directory)
             .args(arguments)

@@ -52,7 +52,10 @@ fn a_service_manager_that_does_not_hear_is_warned_of() {
     let mut next = || lines.next().unwrap().unwrap();
     while next() != "sluice-switch: ready" {}
     let said = next();
-    assert!(said.contains("the service manager does not hear"), "{said}");
+    assert!(
+        said.contains("the service manager does not receive a notification"),
+        "{said}"
+    );
     let pid = libc::pid_t::try_from(switch.id()).unwrap();
     // SAFETY: kill takes no pointers; the child is waited for below, so its process id is still valid.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);

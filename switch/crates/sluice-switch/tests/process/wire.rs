@@ -72,7 +72,7 @@ pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     let deadline = Instant::now() + DEADLINE;
     from.send(&frame_of(kind, 1));
     while !to.sees(kind, Duration::from_millis(20)) {
-        assert!(Instant::now() < deadline, "no frame came");
+        assert!(Instant::now() < deadline, "no frame arrived");
         from.send(&frame_of(kind, 1));
     }
 }

@@ -142,7 +142,7 @@ impl Lower<'_> {
     }
 
     /// Compiles one case, which is assumed to match this share of the packets. Continues in a new block for packets
-    /// that it does not match.
+    /// that the case does not match.
     fn case(
         &mut self,
         case: &Transition,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The expected status of a step.
+//! Defines the expected status of a step.
 
 use tonic::Code;
 
 use crate::outcome::{Failure, Outcome};
 
-/// One code, or one of several where the specification leaves it open.
+/// An expected code, or several codes if the specification leaves the code open.
 pub trait Expected: std::fmt::Debug + Copy {
-    /// Whether the code is an expected one.
+    /// Returns whether the code is an expected one.
     fn has(self, code: Code) -> bool;
-    /// Whether UNIMPLEMENTED means that the server lacks an optional feature.
+    /// Returns whether UNIMPLEMENTED means that the server lacks an optional feature.
     fn optional(self) -> bool {
         false
     }

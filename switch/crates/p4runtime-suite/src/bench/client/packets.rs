@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps that send packets through the control plane, and check the packets that come back.
+//! Implements steps that send packets through the control plane, and check the packets that come back.
 
 use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
 use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
@@ -35,10 +35,10 @@ impl Client {
         self.send(Some(Request::Packet(packet))).await
     }
 
-    /// Sends a packet through the program; returns the packets that came back, in order.
+    /// Sends a packet through the program. Returns the packets that came back, in order.
     ///
     /// # Errors
-    /// Not even a marker packet after it comes back. Skipped if packets do not come back.
+    /// The marker packet that is sent afterwards does not come back. Skipped if packets do not come back.
     pub async fn walks(&mut self, walk: Walk, frame: Frame) -> Outcome<Vec<Seen>> {
         self.packet_out(frame.out(walk)).await?;
         let marker = Frame {
@@ -68,7 +68,7 @@ impl Client {
             (last, _) => {
                 let count = seen.len() + usize::from(last.is_some());
                 Err(Failure::Failed(format!(
-                    "one packet went out, {count} came back"
+                    "one packet was sent, but {count} packets came back"
                 )))
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps that set and get the forwarding pipeline config.
+//! Implements steps that set and get the forwarding pipeline config.
 
 use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;

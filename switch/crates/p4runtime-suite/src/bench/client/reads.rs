@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps that read.
+//! Implements steps that read.
 
 use sluice_p4runtime::proto::v1::*;
 use tonic::{Code, Status};
@@ -11,7 +11,7 @@ use crate::entity::IntoEntity;
 use crate::outcome::{Failure, Outcome, same};
 
 impl Client {
-    /// Calls the Read RPC; returns the entities, and the status that it ended with.
+    /// Calls the Read RPC. Returns the entities, and the status with which the RPC ended.
     pub async fn try_read(&mut self, entities: Vec<Entity>) -> (Vec<Entity>, Result<(), Status>) {
         let request = ReadRequest {
             device_id: self.device_id,
@@ -62,7 +62,7 @@ impl Client {
         let by_text = |entity: &Entity| format!("{entity:?}");
         found.sort_by_key(by_text);
         expected.sort_by_key(by_text);
-        same(found, expected, "what is read")
+        same(found, expected, "the entities read")
     }
 
     /// Expects that a read returns exactly what was written.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps that write: the status of a batch, and of each update in it.
+//! Implements steps that write, and check the status of a batch and of each update in the batch.
 
 use prost::Message;
 use sluice_p4runtime::proto::rpc;

@@ -62,7 +62,7 @@ fn what_nothing_holds_is_forgotten_where_numbers_are_scarce() {
     assert_eq!(number(&names, "kept", 4), Ok(kept));
     assert!(number(&names, "new", 4).is_ok());
     assert!(!names.knows(b"other 3"));
-    all.sweep(|| panic!("there is room"));
+    all.sweep(|| panic!("no sweep is needed"));
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_higher_id_takes_over_and_the_others_hear_first() {
     assert_eq!(
         may_write(&arbiter, "", 6),
         Err(Code::PermissionDenied),
-        "not yet"
+        "the client may not write yet"
     );
     let told = told(arbiter.complete(&verdict.takeover.unwrap()));
     assert_eq!(told, [(2, Code::Ok, Some(6))]);
@@ -222,9 +222,12 @@ fn names_configurations_and_roles_are_bounded() {
     );
     assert!(
         update(&mut arbiter, 101, "role 2", 2).is_ok(),
-        "a role that is there"
+        "the role exists already"
     );
-    assert!(update(&mut arbiter, 102, "", 1).is_ok(), "the default role");
+    assert!(
+        update(&mut arbiter, 102, "", 1).is_ok(),
+        "the default role exists"
+    );
     arbiter.disconnect(1);
     assert!(update(&mut arbiter, 103, "more", 1).is_ok());
     let mut request = request("more", Some(2));
