@@ -125,7 +125,7 @@ def test_a_full_disk_is_logged_and_changes_nothing(
     before = log.read_bytes()
     log.with_suffix(".new").mkdir()  # the new log cannot be written
     extend(commits, "b")
-    assert "commit 2 (commit) is in force, but is missing in `sluice spd log`" in caplog.text
+    assert "commit 2 (commit) is in force, but is missing in the history of commits" in caplog.text
     assert log.read_bytes() == before
     assert len(commits.entries) == 1
 

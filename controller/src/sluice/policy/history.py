@@ -225,7 +225,8 @@ class CommitHistory:
             replace_json(self._log, {"version": VERSION, "entries": [*map(_to_json, entries)]})
         except OSError as error:
             log.error(
-                "policy: commit %d (%s) is in force, but is missing in `sluice spd log`: %s: %s",
+                "policy: commit %d (%s) is in force, but is missing in the history of commits:"
+                " %s: %s",
                 *(number, change, error.filename or self._directory, error.strerror),
             )
             return
