@@ -46,6 +46,7 @@ from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of
 from sluice.policy.config import SpdConfig
+from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.policy.flow_tables import FlowTables, ListCache
 from sluice.policy.history import CommitHistory, HistoryError, author_of
@@ -111,7 +112,8 @@ class Policy:
         self.flows = flows
         self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
-        store = SpdStore(config.state_dir)
+        encoded = EncodedRules()
+        store = SpdStore(config.state_dir, encoded)
         # An SPD that was removed and is configured again starts with its configured rules.
         loaded = store.forget_committed(keep=self.spds)
         self.check_capacity(config)
@@ -132,7 +134,7 @@ class Policy:
         self._lock = asyncio.Lock()
         """Serializes changes."""
         self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
-        self.history = CommitHistory(config.state_dir)
+        self.history = CommitHistory(config.state_dir, encoded)
         self._atomic = config.switch.target in ATOMIC_TARGETS
         self._writer = CommitWriter(
             *(self.table, self.record, reconciler, flows, self.invalidation),

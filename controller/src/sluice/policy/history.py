@@ -10,8 +10,8 @@ The directory `commits` in the state directory has two kinds of files:
 
 The history does not decide which rules are in force: the record does (`record`, `spdstore`). A
 commit whose history cannot be written is in force all the same. The router logs the error. The next
-start adds the rules in force to the history if its last commit has others. Depends on spdtext and
-durable.
+start adds the rules in force to the history if its last commit has others. Depends on spdtext,
+encoded_rules and durable.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from sluice.durable import FILE_MODE, replace_json
+from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.model import Direction, Rule
-from sluice.policy.spdtext import from_document, spd_document
+from sluice.policy.spdtext import from_document
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,13 @@ class CommitHistory:
     since 1970.
     """
 
-    def __init__(self, state_dir: Path, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        encoded: EncodedRules | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._encoded = encoded or EncodedRules()
         self._directory = state_dir / "commits"
         self._log = self._directory / "log.json"
         self._rules = self._directory / "rules"
@@ -199,7 +206,7 @@ class CommitHistory:
         The rules differ after a change of the configuration, and after a commit whose history was
         not written.
         """
-        digests = {spd: _encode(spd, lists)[0] for spd, lists in rules.items()}
+        digests = {spd: self._encode(spd, lists)[0] for spd, lists in rules.items()}
         if not self.entries or self.entries[-1].digests != digests:
             self._append("start", rules, {}, None, None, only=digests)
 
@@ -233,8 +240,17 @@ class CommitHistory:
         self.entries = entries
         self._remove_unused()
 
+    def _encode(self, spd: str, lists: RuleLists) -> tuple[str, bytes]:
+        """Returns the digest and the text of an SPD's rules."""
+        rules = [
+            f'"{direction.value}": {self._encoded.of((spd, direction), lists[direction])}'
+            for direction in Direction
+        ]
+        text = f'{{{", ".join(rules)}, "spd": {json.dumps(spd)}}}'.encode()
+        return hashlib.sha256(text).hexdigest(), text
+
     def _write_rules(self, spd: str, lists: RuleLists) -> str:
-        digest, text = _encode(spd, lists)
+        digest, text = self._encode(spd, lists)
         path = self._rules / f"{digest}.json.gz"
         if not path.exists():
             beside = path.with_suffix(".new")
@@ -274,13 +290,6 @@ class CommitHistory:
             with suppress(OSError):
                 self._log.replace(aside)
         return []
-
-
-def _encode(spd: str, lists: RuleLists) -> tuple[str, bytes]:
-    """Returns the digest and the text of an SPD's rules."""
-    document = spd_document(spd, lists)
-    text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    return hashlib.sha256(text).hexdigest(), text
 
 
 def _to_json(entry: CommitEntry) -> dict[str, Any]:

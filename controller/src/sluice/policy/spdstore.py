@@ -19,21 +19,14 @@ import os
 import stat
 from collections.abc import Container
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sluice.durable import FILE_MODE, replace_text
-from sluice.policy.model import Direction, Rule
-from sluice.policy.spdtext import from_document, to_document
-from sluice.state.common_ends import convert_changed
+from sluice.policy.encoded_rules import EncodedRules
+from sluice.policy.model import Direction
+from sluice.policy.spdtext import from_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
-from sluice.state.spd import (
-    MAXIMUM_COUNT,
-    MAXIMUM_LIST_ID,
-    ListName,
-    ListRecord,
-    ListVersion,
-    SpdRecord,
-)
+from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, ListRecord, ListVersion, SpdRecord
 
 FILE_NAME = "spd.json"
 VERSION = 2
@@ -69,23 +62,16 @@ def _restrict_mode(path: Path, mode: int) -> None:
         path.chmod(now & mode)
 
 
-class _RuleTexts(NamedTuple):
-    """Holds the rules of a list and the text of each. `texts` is None for a list without rules."""
-
-    rules: tuple[Rule, ...]
-    texts: tuple[str, ...] | None
-
-
 class SpdStore:
     """Reads and writes the file in a state directory, which must exist.
 
     `on_disk` is the record that a restart would load, None while it is unknown.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, encoded: EncodedRules | None = None) -> None:
         self.path = directory / FILE_NAME
         self.on_disk: SpdRecord | None = None
-        self._texts: dict[ListName, _RuleTexts] = {}
+        self._encoded = encoded or EncodedRules()
 
     def load(self) -> SpdRecord:
         """Loads the last saved record, or an empty one if there is no file. Sets `on_disk`.
@@ -144,15 +130,8 @@ class SpdStore:
         self.on_disk = record
 
     def _encode(self, record: SpdRecord) -> str:
-        """Encodes a record as JSON with sorted keys, as `_checksum` does.
-
-        Encoding the rules takes most of the time, so the texts of unchanged rules are reused.
-        """
-        texts = {(one.spd, one.direction): self._encode_rules(one) for one in record.lists}
-        lists = ", ".join(
-            _encode_list(one, texts[one.spd, one.direction].texts) for one in record.lists
-        )
-        self._texts = texts
+        """Encodes a record as JSON with sorted keys, as `_checksum` does."""
+        lists = ", ".join(map(self._encode_list, record.lists))
         others = {
             "bundles": {str(number): name for number, name in record.bundles.items()},
             "caches": record.caches,
@@ -160,14 +139,19 @@ class SpdStore:
         }
         return f'{json.dumps(others, sort_keys=True)[:-1]}, "lists": [{lists}]}}'
 
-    def _encode_rules(self, one: ListRecord) -> _RuleTexts:
-        if one.rules is None:
-            return _RuleTexts((), None)
-        before = self._texts.get((one.spd, one.direction))
-        if before is None or before.texts is None:
-            return _RuleTexts(one.rules, tuple(map(_encode_rule, one.rules)))
-        texts = convert_changed(_encode_rule, one.rules, before.rules, before.texts)
-        return _RuleTexts(one.rules, texts)
+    def _encode_list(self, one: ListRecord) -> str:
+        numbers = {
+            "digest": one.digest,
+            "direction": one.direction.value,
+            "epoch": one.version.epoch,
+            "generation": one.version.generation,
+            "list_id": one.list_id,
+            "rule_ids": one.rule_ids,
+        }
+        name = one.spd, one.direction
+        rules = "null" if one.rules is None else self._encoded.of(name, one.rules)
+        spd = json.dumps(one.spd)
+        return f'{json.dumps(numbers, sort_keys=True)[:-1]}, "rules": {rules}, "spd": {spd}}}'
 
     def _reset_on_disk(self) -> None:
         """Resets `on_disk`. Until the directory is synced, a restart may find the old or the new
@@ -199,25 +183,6 @@ def _meaning(record: SpdRecord) -> Any:
 
 def _checksum(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _encode_list(one: ListRecord, rules: tuple[str, ...] | None) -> str:
-    """Encodes a list; `rules` are the texts of its rules, or None if it has no rules of its own."""
-    numbers = {
-        "digest": one.digest,
-        "direction": one.direction.value,
-        "epoch": one.version.epoch,
-        "generation": one.version.generation,
-        "list_id": one.list_id,
-        "rule_ids": one.rule_ids,
-    }
-    text = "null" if rules is None else f"[{', '.join(rules)}]"
-    spd = json.dumps(one.spd)
-    return f'{json.dumps(numbers, sort_keys=True)[:-1]}, "rules": {text}, "spd": {spd}}}'
-
-
-def _encode_rule(rule: Rule) -> str:
-    return json.dumps(to_document(rule), sort_keys=True)
 
 
 def _decode(body: Any) -> SpdRecord:
