@@ -20,7 +20,8 @@ use std::sync::Arc;
 use sluice_program::TableId;
 
 use crate::change::EntrySwap;
-use crate::entry::{Entry, EntryState};
+use crate::entry::Entry;
+use crate::entry_state::EntryState;
 use crate::slab::{Record, Slab};
 
 /// Maximum number of timers that one call examines. It bounds the time for which the control lock is held.
@@ -150,7 +151,8 @@ impl Expiry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{ActionRef, BindingRef};
+    use crate::action::ActionRef;
+    use crate::binding::BindingRef;
     use crate::key::KeyRef;
     use crate::slab::{Layout, NewRecord};
     use sluice_program::ActionId;

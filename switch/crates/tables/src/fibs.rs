@@ -9,7 +9,7 @@ use sluice_program::{Table, TableId};
 
 use crate::error::{Result, TableError, invalid};
 use crate::key::KeyShape;
-use crate::lookup::Structure;
+use crate::lookup::FibDetail;
 use crate::side::Side;
 use crate::store::Store;
 
@@ -22,31 +22,6 @@ pub struct FibInfo {
     pub exact: Vec<u128>,
     /// Algorithm, sizes and builds of the FIB.
     pub status: sluice_fib::Status,
-}
-
-/// Level of detail of FIB information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FibDetail {
-    /// Everything except the number of distinct values, which is reported as 0. Takes constant time.
-    Sizes,
-    /// Includes the number of distinct values. Takes time proportional to the number of routes.
-    Values,
-}
-
-impl Side {
-    /// Completes earlier changes of all lookup structures, and runs builds that are due.
-    pub(crate) fn settle(&mut self, now: Instant) {
-        for table in &mut self.tables {
-            table.structure.settle(now);
-        }
-    }
-
-    fn lpm(&mut self, table: TableId) -> Option<&mut crate::lookup::LpmTable> {
-        match &mut self.tables[table.index()].structure {
-            Structure::Lpm(lpm) => Some(lpm),
-            _ => None,
-        }
-    }
 }
 
 impl Store {

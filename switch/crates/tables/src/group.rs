@@ -5,6 +5,7 @@
 
 mod bids;
 mod buckets;
+mod piece;
 mod succession;
 
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use sluice_random::mix;
 use self::bids::Bidder;
 pub(crate) use self::buckets::SPREAD;
 use self::succession::Assignment;
+use crate::action::ActionEntry;
 use crate::by_id::SMALL;
-use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 

@@ -1,49 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of tables that machine code reads: rows, and handles of tables.
+//! The parts of tables that machine code reads in addition to rows ([`Row`](crate::Row)).
 //!
-//! A lookup returns a *row*, the address of some words. The first word is the head. An action's parameters follow at an
-//! offset that depends only on the table. Records of entries, classes of longest-prefix tables and default entries
-//! begin with a row. The lifetimes of [`Row`] and [`TableHandles`] borrow the side, so neither outlives the pin that
-//! holds the side.
+//! The lifetimes of [`Row`](crate::Row) and [`TableHandles`] borrow the side, so neither outlives the pin that holds the side.
 //!
 //! A table's [`Access`] and [`RowShape`] never change, so compiled code may embed them. The table's [`TableHandle`]
 //! holds the values that change with the entries.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use sluice_program::{Key, MatchKind, Program, Table};
+use sluice_program::{Program, Table};
 
-use crate::entry::EntryState;
-use crate::key::KeyShape;
+use crate::entry_state::EntryState;
+use crate::key::{KeyShape, exact_fields};
 use crate::lookup::Direct;
 use crate::packing::Packing;
 use crate::profile::{GroupHandle, row_words};
 use crate::slab::Layout;
-
-/// Bit of a row's head that marks a hit. The low 32 bits of the head hold the action.
-pub const ROW_HIT: u64 = 1 << 34;
-
-/// Lowest bit of a two-bit field in the row's head of a table with a profile. The field says what the low 32 bits are
-/// ([`KIND_ACTION`], [`KIND_MEMBER`] or [`KIND_GROUP`]).
-pub const ROW_KIND: u32 = 32;
-
-/// Lowest bit of a field in the head of an entry's row. The field is the number of the record that holds the packet
-/// state.
-pub const ROW_HOLDER: u32 = 36;
-
-/// The low half of the head is an action. Its parameters are in the row.
-pub const KIND_ACTION: u64 = 0;
-
-/// The low half of the head is the id of a member.
-pub const KIND_MEMBER: u64 = 1;
-
-/// The low half of the head is the id of a group.
-pub const KIND_GROUP: u64 = 2;
-
-/// Value that stands for no action.
-pub const NO_ACTION: u32 = u32::MAX;
 
 /// Method by which compiled code looks up a packet's key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +50,6 @@ impl Access {
     }
 }
 
-/// Returns the exact fields of a longest-prefix table.
-pub(crate) fn exact_fields(table: &Table) -> impl Iterator<Item = &Key> {
-    let fields = table.key.iter();
-    fields.filter(|field| field.kind != MatchKind::Lpm)
-}
-
 /// Offsets and strides of a table's rows and records, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct RowShape {
@@ -108,52 +76,6 @@ impl RowShape {
                 .profile
                 .map_or(0, |profile| row_words(program, profile) * size_of::<u64>()),
         }
-    }
-}
-
-/// The row that a lookup found; see the module. Its layout is that of an address, for machine code.
-///
-/// Invariant: the words exist during `'a`. Packets and machine code change only words that hold packet state.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Row<'a> {
-    start: *const AtomicU64,
-    words: PhantomData<&'a [AtomicU64]>,
-}
-
-impl<'a> Row<'a> {
-    /// Returns the row that consists of these words.
-    #[inline(always)]
-    pub(crate) fn of(words: &'a [AtomicU64]) -> Self {
-        Self {
-            start: words.as_ptr(),
-            words: PhantomData,
-        }
-    }
-
-    /// Returns the row that begins at `start`.
-    ///
-    /// # Safety
-    /// The words of a row must exist at this address during `'a`.
-    #[inline(always)]
-    pub(crate) unsafe fn at(start: *const AtomicU64) -> Self {
-        Self {
-            start,
-            words: PhantomData,
-        }
-    }
-
-    /// Returns the head.
-    #[inline(always)]
-    pub fn head(self) -> u64 {
-        // SAFETY: a row begins with a head, and the words exist as long as `self`.
-        unsafe { &*self.start }.load(Ordering::Relaxed)
-    }
-
-    /// Returns the address of the head. The address is valid for reads of the whole row during `'a`.
-    #[inline(always)]
-    pub fn as_ptr(self) -> *const u64 {
-        self.start.cast()
     }
 }
 

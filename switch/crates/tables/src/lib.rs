@@ -21,9 +21,15 @@
 //! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
 //! allocates. An operation that returns an error has changed nothing.
 
+mod action;
+mod binding;
 mod by_id;
 mod change;
+mod control;
+mod counter;
+mod default_entry;
 mod entry;
+mod entry_state;
 mod error;
 mod expiry;
 mod externs;
@@ -38,6 +44,8 @@ mod model;
 mod packing;
 mod ports;
 mod profile;
+mod row;
+mod shared_table;
 mod side;
 mod slab;
 mod staggered;
@@ -47,18 +55,22 @@ mod truth;
 mod value;
 mod value_set;
 mod view;
+mod wait;
 
-pub use entry::{ActionEntry, ActionRef, Binding, CompiledEntry, DefaultEntry, Entry, EntryState};
+pub use action::{ActionEntry, ActionRef};
+pub use binding::Binding;
+pub use counter::CounterCell;
+pub use default_entry::DefaultEntry;
+pub use entry::{CompiledEntry, Entry};
+pub use entry_state::EntryState;
 pub use error::TableError;
 pub use expiry::Expired;
-pub use externs::{CounterCell, Externs, HeldRegisters};
-pub use fibs::{FibDetail, FibInfo};
+pub use externs::{Externs, HeldRegisters};
+pub use fibs::FibInfo;
 pub use group::Group;
-pub use handle::{
-    Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND, Row,
-    RowShape, TableHandle, TableHandles,
-};
+pub use handle::{Access, RowShape, TableHandle, TableHandles};
 pub use left_right::Pinned;
+pub use lookup::FibDetail;
 pub use meter::{Color, Meter, MeterConfig};
 pub use model::{
     ActionCall, BackupReplica, CloneSession, DefaultSpec, EntryAction, EntrySpec, GroupMember,
@@ -66,9 +78,13 @@ pub use model::{
 };
 pub use ports::PortStatus;
 pub use profile::GroupHandle;
-pub use side::{LeadsTo, Lookup, Match, Side, Wait};
+pub use row::{
+    KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND, Row,
+};
+pub use side::{LeadsTo, Lookup, Match, Side};
 pub use sluice_fib::Trial;
 pub use store::{Reader, Store, constant_rows};
 pub use transaction::{AHEAD, Savepoint, Transaction};
 pub use value::canonical;
 pub use view::View;
+pub use wait::Wait;

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use sluice_program::{ProfileId, Program};
 
+use crate::action::ActionEntry;
 use crate::by_id::{ById, SMALL};
 use crate::group::Group;
-use crate::handle::NO_ACTION;
-use crate::truth::Member;
+use crate::row::NO_ACTION;
 
 /// The part of a group that machine code reads. To find the bucket of a hash `h`, machine code multiplies `h` by
 /// [`SPREAD`](Self::SPREAD) to 128 bits, and combines both halves by exclusive or. It multiplies the result by `count`
@@ -75,6 +75,13 @@ pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     let actions = tables.flat_map(|table| &table.actions);
     let params = actions.map(|action| program.action(*action).param_words);
     (1 + params.max().unwrap_or(0)).next_power_of_two()
+}
+
+/// A member of an action profile.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: u32,
+    pub(crate) action: ActionEntry,
 }
 
 /// An action profile on one side; see the module.

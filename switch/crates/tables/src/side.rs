@@ -3,22 +3,29 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use hashbrown::HashMap;
 use sluice_program::{ProfileId, Program, Table, TableId, ValueSetId};
 
-use crate::change::EntrySwap;
-use crate::entry::{ActionRef, Binding, DefaultEntry, EntryState};
+use crate::action::ActionRef;
+use crate::binding::Binding;
+use crate::change::{Change, EntrySwap, Swap};
+use crate::default_entry::DefaultEntry;
+use crate::entry_state::EntryState;
 use crate::group::{Chosen, Group};
-use crate::handle::{ROW_HIT, Row, TableHandle, TableHandles};
+use crate::handle::{TableHandle, TableHandles};
 use crate::key;
-use crate::lookup::{Found, SharedRoutes, Structure};
+use crate::lookup::{Found, LpmTable, SharedRoutes, Structure};
 use crate::meter::Meter;
 use crate::model::{CloneSession, KeyField, MulticastGroup, Replica};
 use crate::ports::PortStatus;
-use crate::profile::{ProfileSide, row_words};
+use crate::profile::{Member, ProfileSide, row_words};
+use crate::row::{ROW_HIT, Row};
+use crate::shared_table::SharedTable;
 use crate::slab::{Slab, Target, default_row};
-use crate::truth::{Kept, Member, ValueSetMembers};
+use crate::value_set::ValueSetMembers;
+use crate::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct TableSide {
@@ -131,15 +138,6 @@ pub struct Side {
     pub(crate) shared: bool,
 }
 
-/// The operations by which a lookup prefetches memory and yields until the memory has arrived.
-pub trait Wait {
-    /// Prefetches a cache line that the lookup reads after the next [`pause`](Self::pause).
-    fn ask(&self, line: *const u8);
-
-    /// Yields to other lookups until the prefetched lines have arrived.
-    fn pause(&self);
-}
-
 /// An entry that a packet's key matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
@@ -190,9 +188,9 @@ pub struct Lookup<'a> {
 }
 
 impl Side {
-    pub(crate) fn new(program: &Program, kept: &[Kept], ports: Arc<PortStatus>) -> Self {
+    pub(crate) fn new(program: &Program, kept: &[SharedTable], ports: Arc<PortStatus>) -> Self {
         let tables = program.tables.iter().zip(kept);
-        let side = |(table, kept): (&Table, &Kept)| {
+        let side = |(table, kept): (&Table, &SharedTable)| {
             TableSide::new(table, &kept.slab, kept.routes.as_ref(), &kept.default)
         };
         let tables: Vec<_> = tables.map(side).collect();
@@ -212,14 +210,53 @@ impl Side {
         }
     }
 
+    /// Prefetches the first cache lines that applying a change will read.
+    pub(crate) fn prefetch(&self, change: &Change) {
+        if let Change::Entry(table, swap) = change {
+            self.tables[table.index()].prefetch(*swap);
+        }
+    }
+
+    /// Applies a change to the lookup structures.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Entry(table, swap) => self.swap(*table, *swap),
+            Change::Default(table, _, after) => self.set_default(*table, after),
+            Change::Member(profile, id, swap) => {
+                self.set_member(*profile, *id, swap.after.clone());
+            }
+            Change::Group(profile, id, swap) => {
+                self.set_group(*profile, *id, swap.after.clone());
+            }
+            Change::Multicast(id, swap) => put(&mut self.multicast, *id, swap),
+            Change::Clone(id, swap) => put(&mut self.clones, *id, swap),
+            Change::ValueSet(id, _, after) => self.value_sets[id.index()] = Arc::clone(after),
+        }
+    }
+
+    /// Completes earlier changes of all lookup structures, and runs builds that are due.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        for table in &mut self.tables {
+            table.structure.settle(now);
+        }
+    }
+
+    /// Returns the lookup structure of a longest-prefix table, or `None` for other tables.
+    pub(crate) fn lpm(&mut self, table: TableId) -> Option<&mut LpmTable> {
+        match &mut self.tables[table.index()].structure {
+            Structure::Lpm(lpm) => Some(lpm),
+            _ => None,
+        }
+    }
+
     /// Replaces one version of an entry by another version.
-    pub(crate) fn swap(&mut self, table: TableId, swap: EntrySwap) {
+    fn swap(&mut self, table: TableId, swap: EntrySwap) {
         self.tables[table.index()].swap(swap);
         self.renew_handle(table.index());
     }
 
     /// Replaces a table's default entry.
-    pub(crate) fn set_default(&mut self, table: TableId, default: &Arc<DefaultEntry>) {
+    fn set_default(&mut self, table: TableId, default: &Arc<DefaultEntry>) {
         let index = table.index();
         let table = &mut self.tables[index];
         table.default_row = default_row(default.binding.as_ref());
@@ -232,12 +269,12 @@ impl Side {
     }
 
     /// Replaces the member with this id. `None` removes the member.
-    pub(crate) fn set_member(&mut self, profile: ProfileId, id: u32, member: Option<Arc<Member>>) {
+    fn set_member(&mut self, profile: ProfileId, id: u32, member: Option<Arc<Member>>) {
         self.change_profile(profile, |profile| profile.set_member(id, member));
     }
 
     /// Replaces the group with this id. `None` removes the group.
-    pub(crate) fn set_group(&mut self, profile: ProfileId, id: u32, group: Option<Arc<Group>>) {
+    fn set_group(&mut self, profile: ProfileId, id: u32, group: Option<Arc<Group>>) {
         self.change_profile(profile, |profile| profile.set_group(id, group));
     }
 
@@ -575,4 +612,11 @@ impl Side {
     pub fn value_set_contains(&self, set: ValueSetId, key: &[u8], mask: Option<&[u8]>) -> bool {
         self.value_sets[set.index()].contains(key, mask)
     }
+}
+
+fn put<T: ?Sized>(map: &mut HashMap<u32, Arc<T>>, id: u32, swap: &Swap<T>) {
+    match &swap.after {
+        Some(after) => map.insert(id, Arc::clone(after)),
+        None => map.remove(&id),
+    };
 }

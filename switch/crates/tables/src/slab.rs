@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use sluice_program::{Program, Table};
 
-use crate::entry::BindingRef;
+use crate::binding::BindingRef;
 use crate::group::Group;
-use crate::handle::{
+use crate::key::KeyRef;
+use crate::meter::Meter;
+use crate::row::{
     KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, ROW_HIT, ROW_HOLDER,
     ROW_KIND as KIND, Row,
 };
-use crate::key::KeyRef;
-use crate::meter::Meter;
 use crate::staggered::StaggeredArray;
 
 pub(crate) use layout::Layout;
@@ -292,7 +292,8 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::entry::{ActionRef, EntryState};
+    use crate::action::ActionRef;
+    use crate::entry_state::EntryState;
     use sluice_program::ActionId;
 
     /// Returns a new record with this action and no parameters.

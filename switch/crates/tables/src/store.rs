@@ -8,39 +8,23 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use sluice_program::{ActionId, Program, Table, TableId};
 
+use crate::action::ActionEntry;
+use crate::binding::{Binding, BindingRef};
 use crate::change::{Change, EntrySwap};
-use crate::entry::{ActionEntry, Binding, BindingRef, DefaultEntry, DefaultState, Entry};
+use crate::control::Control;
+use crate::default_entry::{DefaultEntry, DefaultState};
 use crate::expiry::{Expired, SLICE};
 use crate::externs::Externs;
-use crate::key::{KeyRef, KeyShape, MatchKey, constant_fields};
+use crate::key::{KeyShape, MatchKey, constant_fields};
 use crate::left_right::{Pinned, ReadHandle, Writer};
 use crate::model::Limits;
 use crate::ports::PortStatus;
+use crate::shared_table::SharedTable;
 use crate::side::Side;
 use crate::slab::NewRecord;
 use crate::transaction::Transaction;
-use crate::truth::{Kept, Truth};
+use crate::truth::Truth;
 use crate::view::View;
-
-/// State that is protected by the control lock.
-pub(crate) struct Control {
-    pub(crate) truth: Truth,
-    pub(crate) sides: Writer<Side>,
-    pub(crate) sequence: u64,
-}
-
-impl Control {
-    /// Returns the slot of an entry. Includes the changes of the current transaction.
-    pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
-        let side = &self.sides.inactive().tables[table.index()];
-        self.truth.tables[table.index()].get(side, key, rank)
-    }
-
-    /// Returns a handle to the entry at a slot.
-    pub(crate) fn hold(&self, table: TableId, slot: u32) -> Entry {
-        Entry::hold(&self.truth.tables[table.index()].slab, slot)
-    }
-}
 
 /// Tables, groups, sessions and externs of one loaded program.
 pub struct Store {
@@ -81,7 +65,7 @@ impl Store {
         let ports = Arc::new(PortStatus::default());
         let tables = program.tables.iter();
         let kept: Vec<_> = tables
-            .map(|table| Kept::new(&program, table, initial_default(&program, table)))
+            .map(|table| SharedTable::new(&program, table, initial_default(&program, table)))
             .collect();
         let side = || Side::new(&program, &kept, Arc::clone(&ports));
         let sides = Writer::new(side(), side());
@@ -94,7 +78,7 @@ impl Store {
         control.truth.prepare();
         for _ in 0..2 {
             control.sides.change(|side| {
-                changes.iter().for_each(|change| change.apply(side));
+                changes.iter().for_each(|change| side.apply(change));
                 side.settle(epoch);
             });
             control.sides.flip();
@@ -150,7 +134,12 @@ impl Store {
 
     /// Begins a transaction. Other transactions wait until it ends.
     pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::new(self, self.control.lock())
+        Transaction::new(
+            &self.program,
+            &self.limits,
+            self.control.lock(),
+            self.now_us(),
+        )
     }
 
     /// Returns a view of the current state. Transactions wait while the view exists.

@@ -10,14 +10,17 @@ use std::time::Instant;
 use parking_lot::MutexGuard;
 use sluice_program::{Program, Table, TableId};
 
+use crate::action::ActionEntry;
+use crate::binding::{Binding, BindingRef};
 use crate::change::{Change, EntrySwap};
-use crate::entry::{ActionEntry, Binding, BindingRef, CompiledEntry, DefaultEntry, Entry};
+use crate::control::Control;
+use crate::default_entry::DefaultEntry;
+use crate::entry::{CompiledEntry, Entry};
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
-use crate::key::{KeyRef, KeyShape, MatchKey};
-use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField};
+use crate::key::{KeyRef, KeyShape, compile_entry_key};
+use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField, Limits};
 use crate::slab::NewRecord;
-use crate::store::{Control, Store};
 use crate::truth::TableTruth;
 use profiles::{check_slots, check_weight};
 
@@ -31,7 +34,8 @@ pub struct Savepoint(usize);
 /// A series of operations. Packets see none of them before [`commit`](Self::commit), and all of them afterwards. Each
 /// operation sees the results of earlier operations. If the transaction is dropped without a commit, it is rolled back.
 pub struct Transaction<'a> {
-    store: &'a Store,
+    program: &'a Program,
+    limits: &'a Limits,
     control: MutexGuard<'a, Control>,
     log: Vec<Change>,
     /// Start time in microseconds.
@@ -39,27 +43,29 @@ pub struct Transaction<'a> {
 }
 
 impl<'a> Transaction<'a> {
-    pub(crate) fn new(store: &'a Store, control: MutexGuard<'a, Control>) -> Self {
+    pub(crate) fn new(
+        program: &'a Program,
+        limits: &'a Limits,
+        control: MutexGuard<'a, Control>,
+        now_us: u64,
+    ) -> Self {
         Self {
-            store,
+            program,
+            limits,
             control,
             log: Vec::new(),
-            now_us: store.now_us(),
+            now_us,
         }
     }
 
-    fn program(&self) -> &'a Program {
-        self.store.program()
-    }
-
     fn table(&self, id: TableId) -> Result<&'a Table> {
-        let table = self.program().tables.get(id.index());
+        let table = self.program.tables.get(id.index());
         table.map_or_else(|| invalid("there is no such table"), Ok)
     }
 
     fn make(&mut self, change: Change) {
         self.control.truth.apply(&change);
-        self.control.sides.change(|side| change.apply(side));
+        self.control.sides.change(|side| side.apply(&change));
         self.log.push(change);
     }
 
@@ -75,7 +81,7 @@ impl<'a> Transaction<'a> {
         {
             let inverse = change.inverse();
             self.control.truth.apply(&inverse);
-            self.control.sides.change(|side| inverse.apply(side));
+            self.control.sides.change(|side| side.apply(&inverse));
             // No packet has seen the version that the change added, so its slot can be freed.
             if let Change::Entry(
                 id,
@@ -112,9 +118,9 @@ impl<'a> Transaction<'a> {
         self.control.sides.change(|side| {
             for (index, change) in log.iter().enumerate() {
                 if let Some(later) = log.get(index + AHEAD) {
-                    later.prefetch(side);
+                    side.prefetch(later);
                 }
-                change.apply(side);
+                side.apply(change);
             }
         });
         // Neither side uses the old versions any more, so their slots can be freed.
@@ -148,7 +154,7 @@ impl<'a> Transaction<'a> {
     /// `NotFound` (unknown member or group), `InvalidArgument`, `OutOfRange`.
     pub fn insert(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
         let table = self.writable(id)?;
-        let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
+        let (key, rank) = compile_entry_key(table, &spec.key, spec.priority)?;
         let key = key.as_ref();
         self.vacant(id, table, key, rank)?;
         let binding = self.checked(table, &spec, None)?;
@@ -233,7 +239,7 @@ impl<'a> Transaction<'a> {
         let call = entry.action;
         let fits = table.profile.is_none()
             && table.actions.contains(&call.action)
-            && call.params.len() == self.program().action(call.action).param_words
+            && call.params.len() == self.program.action(call.action).param_words
             && (entry.idle_timeout_ns == 0 || table.support_timeout);
         if fits { Ok(()) } else { not_compiled(table) }
     }
@@ -268,7 +274,7 @@ impl<'a> Transaction<'a> {
     /// `NotFound`, and the errors of [`insert`](Self::insert).
     pub fn modify(&mut self, id: TableId, spec: EntrySpec) -> Result<()> {
         let table = self.writable(id)?;
-        let (key, rank) = compile_key(table, &spec.key, spec.priority)?;
+        let (key, rank) = compile_entry_key(table, &spec.key, spec.priority)?;
         let key = key.as_ref();
         let before = self.existing(id, table, key, rank)?;
         let slab = &self.control.truth.tables[id.index()].slab;
@@ -285,7 +291,7 @@ impl<'a> Transaction<'a> {
     /// `NotFound`, `PermissionDenied` (constant table), `InvalidArgument`, `OutOfRange`.
     pub fn delete(&mut self, id: TableId, key: &[KeyField], priority: i32) -> Result<()> {
         let table = self.writable(id)?;
-        let (key, rank) = compile_key(table, key, priority)?;
+        let (key, rank) = compile_entry_key(table, key, priority)?;
         let before = self.existing(id, table, key.as_ref(), rank)?;
         self.remove(id, before);
         Ok(())
@@ -367,7 +373,7 @@ impl<'a> Transaction<'a> {
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
     pub fn entry(&self, id: TableId, key: &[KeyField], priority: i32) -> Result<Entry> {
         let table = self.table(id)?;
-        let (key, rank) = compile_key(table, key, priority)?;
+        let (key, rank) = compile_entry_key(table, key, priority)?;
         let slot = self.existing(id, table, key.as_ref(), rank)?;
         Ok(self.control.hold(id, slot))
     }
@@ -416,7 +422,7 @@ impl<'a> Transaction<'a> {
         action: &EntryAction,
         before: Option<&Group>,
     ) -> Result<Binding> {
-        let program = self.program();
+        let program = self.program;
         let call = |call: &ActionCall| {
             let Some(action) = program.action_for(table, call.action) else {
                 return invalid(format!("that is not an action of table {}", table.name));
@@ -515,28 +521,4 @@ fn compiled_record<'a>(key: KeyRef<'a>, sequence: u64, entry: &CompiledEntry<'a>
         metadata: Vec::new(),
         is_const: false,
     }
-}
-
-/// Compiles a key. Returns the key and the rank. The rank orders the entries of tables in which the order of entries
-/// matters.
-pub(crate) fn compile_key(
-    table: &Table,
-    fields: &[KeyField],
-    priority: i32,
-) -> Result<(MatchKey, i32)> {
-    if table.needs_priority() != (priority > 0) || priority < 0 {
-        return invalid(if table.needs_priority() {
-            format!("entries of table {} need a priority above 0", table.name)
-        } else {
-            format!("entries of table {} have no priority", table.name)
-        });
-    }
-    let key = MatchKey::compile(table, fields)?;
-    let by_length = !table.needs_priority() && KeyShape::of(table) == KeyShape::Ordered;
-    let rank = if by_length {
-        key.as_ref().prefix_len() as i32
-    } else {
-        priority
-    };
-    Ok((key, rank))
 }

@@ -4,59 +4,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use sluice_exact::Exact;
 use sluice_program::{ProfileId, Program, Table};
 
+use crate::binding::Binding;
 use crate::change::{Change, EntrySwap, Swap};
-use crate::entry::{ActionEntry, Binding, DefaultEntry};
+use crate::default_entry::DefaultEntry;
 use crate::expiry::Expiry;
 use crate::group::Group;
 use crate::key::{KeyRef, KeyShape};
-use crate::lookup::{Routes, SharedRoutes};
+use crate::lookup::SharedRoutes;
 use crate::model::{CloneSession, MulticastGroup, places};
+use crate::profile::Member;
+use crate::shared_table::SharedTable;
 use crate::side::TableSide;
 use crate::slab::{Record, Slab, Target};
-
-pub(crate) use crate::value_set::ValueSetMembers;
-
-/// A member of an action profile.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) id: u32,
-    pub(crate) action: ActionEntry,
-}
+use crate::value_set::ValueSetMembers;
 
 /// An object with the number of references to it.
 #[derive(Debug)]
 pub(crate) struct Counted<T> {
     pub(crate) value: Arc<T>,
     pub(crate) references: usize,
-}
-
-/// Parts of a table that the truth and both sides share.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub(crate) slab: Arc<Slab>,
-    /// The routes, in a longest-prefix table.
-    pub(crate) routes: Option<SharedRoutes>,
-    /// The program's default entry.
-    pub(crate) default: Arc<DefaultEntry>,
-}
-
-impl Kept {
-    pub(crate) fn new(program: &Program, table: &Table, default: DefaultEntry) -> Self {
-        let slab = Arc::new(Slab::of(program, table));
-        let routes = match KeyShape::of(table) {
-            KeyShape::Lpm(field) => Some(Arc::new(RwLock::new(Routes::new(table, field, &slab)))),
-            KeyShape::Exact | KeyShape::Ordered => None,
-        };
-        Self {
-            slab,
-            routes,
-            default: Arc::new(default),
-        }
-    }
 }
 
 /// A table's entries. A slot is in use if it is below `next` and neither free nor parked.
@@ -113,7 +82,7 @@ fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
 const IDENTITY_BYTES: usize = 6;
 
 impl TableTruth {
-    fn new(table: &Table, kept: &Kept) -> Self {
+    fn new(table: &Table, kept: &SharedTable) -> Self {
         let index = match (KeyShape::of(table), &kept.routes) {
             (_, Some(routes)) => Index::Routes(Arc::clone(routes)),
             (KeyShape::Exact, None) => Index::Sides,
@@ -337,7 +306,7 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    pub(crate) fn new(program: &Program, kept: &[Kept]) -> Self {
+    pub(crate) fn new(program: &Program, kept: &[SharedTable]) -> Self {
         let tables = program.tables.iter().zip(kept);
         Self {
             tables: tables

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use sluice_program::{ProfileId, Program, TableId, ValueSetId};
 
-use crate::entry::{DefaultEntry, Entry};
+use crate::action::ActionEntry;
+use crate::control::Control;
+use crate::default_entry::DefaultEntry;
+use crate::entry::Entry;
 use crate::error::{Result, TableError, invalid};
+use crate::key::compile_entry_key;
 use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, MulticastGroup};
-use crate::store::Control;
-use crate::transaction::compile_key;
 
 /// Snapshot of the state. Transactions wait while the view exists.
 pub struct View<'a> {
@@ -60,7 +62,7 @@ impl<'a> View<'a> {
         let Some(declared) = self.program.tables.get(table.index()) else {
             return invalid("there is no such table");
         };
-        let (key, rank) = compile_key(declared, key, priority)?;
+        let (key, rank) = compile_entry_key(declared, key, priority)?;
         let missing = || TableError::NotFound(format!("the entry in table {}", declared.name));
         let slot = self
             .control
@@ -91,7 +93,7 @@ impl<'a> View<'a> {
         let members = self.control.truth.profiles[profile.index()]
             .members
             .values();
-        let spec = |id, action: &crate::ActionEntry| MemberSpec {
+        let spec = |id, action: &ActionEntry| MemberSpec {
             id,
             call: action.call(self.program),
         };

@@ -5,7 +5,7 @@ use sluice_random::mix;
 
 use std::cmp::Ordering;
 
-use super::buckets::Piece;
+use super::piece::Piece;
 
 /// Largest share, in positions, that is taken as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
 /// share.

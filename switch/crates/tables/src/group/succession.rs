@@ -23,7 +23,8 @@
 use std::sync::Arc;
 
 use super::bids::{Bidder, Rooms, shares};
-use super::buckets::{Buckets, Piece};
+use super::buckets::Buckets;
+use super::piece::Piece;
 
 /// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to some hundred members never
 /// reaches this number.

@@ -5,8 +5,8 @@ use sluice_exact::Exact as Index;
 use sluice_program::Table;
 
 use super::few::Few;
-use crate::side::Wait;
 use crate::slab::Record;
+use crate::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct Exact {

@@ -9,13 +9,15 @@ use sluice_program::{ActionId, Program};
 
 use super::layout::*;
 use super::{Extras, Slab};
-use crate::entry::{ActionEntry, ActionRef, Binding, EntryState};
+use crate::action::{ActionEntry, ActionRef};
+use crate::binding::Binding;
+use crate::entry_state::EntryState;
 use crate::group::Group;
-use crate::handle::{
+use crate::meter::Meter;
+use crate::row::{
     KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, NO_ACTION, ROW_HIT,
     ROW_HOLDER, ROW_KIND as KIND,
 };
-use crate::meter::Meter;
 
 /// A reachable record. Only code that has the slot from the truth, a side or a handle may access it; see the parent
 /// module.

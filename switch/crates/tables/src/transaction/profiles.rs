@@ -6,28 +6,29 @@ use std::sync::Arc;
 use sluice_program::ProfileId;
 
 use super::Transaction;
+use crate::action::ActionEntry;
 use crate::change::{Change, Swap};
-use crate::entry::ActionEntry;
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::model::{GroupSpec, MemberSpec};
-use crate::truth::{Member, ProfileTruth};
+use crate::profile::Member;
+use crate::truth::ProfileTruth;
 
 impl<'a> Transaction<'a> {
     fn profile(&self, id: ProfileId) -> Result<&'a sluice_program::Profile> {
-        let profile = self.program().profiles.get(id.index());
+        let profile = self.program.profiles.get(id.index());
         profile.map_or_else(|| invalid("there is no such action profile"), Ok)
     }
 
     fn member(&self, profile: ProfileId, spec: &MemberSpec) -> Result<Arc<Member>> {
-        let tables = self.program().tables.iter();
+        let tables = self.program.tables.iter();
         let action = tables
             .filter(|table| table.profile == Some(profile))
-            .find_map(|table| self.program().action_for(table, spec.call.action));
+            .find_map(|table| self.program.action_for(table, spec.call.action));
         let Some(action) = action else {
             return invalid("that action belongs to no table of this action profile");
         };
-        let action = ActionEntry::compile(self.program(), action, &spec.call.params)?;
+        let action = ActionEntry::compile(self.program, action, &spec.call.params)?;
         Ok(Arc::new(Member {
             id: spec.id,
             action,
@@ -137,10 +138,10 @@ impl<'a> Transaction<'a> {
     /// Returns the maximum number of groups of a selector. The program does not declare this limit. The limit is the
     /// profile's size or the number of entries that could refer to a group, whichever is greater.
     fn group_limit(&self, id: ProfileId) -> usize {
-        let tables = self.program().tables.iter();
+        let tables = self.program.tables.iter();
         let users = tables.filter(|table| table.profile == Some(id));
         let entries: usize = users.map(|table| table.max_size).sum();
-        entries.max(self.program().profile(id).max_size)
+        entries.max(self.program.profile(id).max_size)
     }
 
     /// Adds a group to an action selector.
@@ -158,7 +159,7 @@ impl<'a> Transaction<'a> {
         check_not_one_shot(self.profile(id)?, &self.control.truth.profiles[id.index()])?;
         let limit = self.group_limit(id);
         if self.control.truth.profiles[id.index()].groups.len() >= limit {
-            let name = &self.program().profile(id).name;
+            let name = &self.program.profile(id).name;
             let message = format!("{name} holds {limit} groups");
             return Err(TableError::ResourceExhausted(message));
         }

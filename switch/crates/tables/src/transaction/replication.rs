@@ -9,17 +9,13 @@ use sluice_program::ValueSetId;
 use super::Transaction;
 use crate::change::{Change, Swap};
 use crate::error::{Result, TableError, invalid};
-use crate::model::{CloneSession, KeyField, Limits, MulticastGroup, Replica, places};
-use crate::truth::ValueSetMembers;
+use crate::model::{CloneSession, KeyField, MulticastGroup, Replica, places};
+use crate::value_set::ValueSetMembers;
 
 impl Transaction<'_> {
-    fn limits(&self) -> &Limits {
-        self.store.limits()
-    }
-
     /// Checks that the limit of replicas allows replacing `before` replicas and backups by `after`.
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
-        let limit = self.limits().replicas;
+        let limit = self.limits.replicas;
         if self.control.truth.replicas - before + after > limit {
             return full(&format!("there can be {limit} replicas in all"));
         }
@@ -37,7 +33,7 @@ impl Transaction<'_> {
         if self.control.truth.multicast.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("multicast group {id}")));
         }
-        let limit = self.limits().multicast_groups;
+        let limit = self.limits.multicast_groups;
         if self.control.truth.multicast.len() >= limit {
             return full(&format!("there are {limit} multicast groups"));
         }
@@ -103,7 +99,7 @@ impl Transaction<'_> {
         if self.control.truth.clones.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("clone session {id}")));
         }
-        let limit = self.limits().clone_sessions;
+        let limit = self.limits.clone_sessions;
         if self.control.truth.clones.len() >= limit {
             return full(&format!("there are {limit} clone sessions"));
         }
@@ -163,7 +159,7 @@ impl Transaction<'_> {
     /// # Errors
     /// `ResourceExhausted`, `AlreadyExists` (the same member twice), `InvalidArgument`, `OutOfRange`.
     pub fn value_set_modify(&mut self, id: ValueSetId, members: Vec<Vec<KeyField>>) -> Result<()> {
-        let Some(set) = self.program().value_sets.get(id.index()) else {
+        let Some(set) = self.program.value_sets.get(id.index()) else {
             return invalid("there is no such value set");
         };
         if members.len() > set.max_size {

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::handle::Row;
+use crate::row::Row;
 use crate::slab::Record;
 
 /// The classes of a table; see the module.

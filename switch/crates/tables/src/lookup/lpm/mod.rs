@@ -8,28 +8,23 @@
 
 mod classes;
 mod routes;
+mod vrf_fib;
 mod vrfs;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_fib::{Family, Follower, Lines, NONE, PinError, Rib, Status};
+use sluice_fib::{Family, Lines, NONE, PinError, Status};
 
-use super::Found;
-use crate::fibs::FibDetail;
-use crate::handle::Row;
-use crate::side::Wait;
+use super::found::Found;
+use crate::row::Row;
 use crate::slab::{Slab, class_target};
+use crate::wait::Wait;
 use classes::{Classes, Rows};
 pub(crate) use routes::{Routes, SharedRoutes};
+pub use vrf_fib::FibDetail;
+use vrf_fib::VrfFib;
 use vrfs::Vrfs;
-
-/// Lookup structure of one VRF. The address type is the narrowest one that holds the prefix field.
-#[derive(Debug)]
-enum VrfFib {
-    Narrow(Follower<u32>),
-    Wide(Follower<u128>),
-}
 
 #[derive(Debug)]
 pub(crate) struct LpmTable {
@@ -280,84 +275,4 @@ impl LpmTable {
 fn pause_for(lines: Lines, wait: &impl Wait) {
     lines.addresses().for_each(|line| wait.ask(line));
     wait.pause();
-}
-
-/// Creates the lookup structure of a FIB without routes.
-fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
-    let nothing = Rib::new();
-    let mut fib = Follower::new(&nothing);
-    if pinned.is_some() {
-        // Every algorithm can be built without routes, so this cannot fail.
-        let _ = fib.pin(pinned, &nothing);
-    }
-    fib
-}
-
-impl VrfFib {
-    fn new(width: u32, pinned: Option<&str>) -> Self {
-        if width <= u32::BITS {
-            Self::Narrow(follower(pinned))
-        } else {
-            Self::Wide(follower(pinned))
-        }
-    }
-
-    fn follow(&mut self, routes: &routes::VrfRoutes, now: Instant) {
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
-                fib.follow(routes.changes(), routes.rib(), || now);
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
-                fib.follow(routes.changes(), routes.rib(), || now);
-            }
-            // Unreachable, because both have the table's width.
-            _ => {}
-        }
-    }
-
-    fn build_if_due(&mut self, routes: &routes::VrfRoutes, now: Instant) {
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
-                fib.follow(&[], routes.rib(), || now)
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
-                fib.follow(&[], routes.rib(), || now)
-            }
-            _ => {}
-        }
-    }
-
-    fn pin(&mut self, name: Option<&str>, routes: &routes::VrfRoutes) -> Result<(), PinError> {
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => fib.pin(name, routes.rib()),
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => fib.pin(name, routes.rib()),
-            _ => Ok(()),
-        }
-    }
-
-    fn status(&self, routes: &routes::VrfRoutes, detail: FibDetail) -> Option<Status> {
-        let whole = detail == FibDetail::Values;
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) if whole => {
-                Some(fib.status(routes.rib()))
-            }
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
-                Some(fib.brief_status(routes.rib()))
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) if whole => {
-                Some(fib.status(routes.rib()))
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
-                Some(fib.brief_status(routes.rib()))
-            }
-            _ => None,
-        }
-    }
-
-    fn is_pending(&self) -> bool {
-        match self {
-            Self::Narrow(fib) => fib.is_pending(),
-            Self::Wide(fib) => fib.is_pending(),
-        }
-    }
 }

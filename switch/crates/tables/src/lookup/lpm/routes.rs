@@ -13,7 +13,7 @@ use sluice_program::Table;
 
 use super::classes::Classes;
 use super::vrfs::{Layout, Vrfs};
-use crate::entry::EntryState;
+use crate::entry_state::EntryState;
 use crate::key::KeyRef;
 use crate::slab::{Record, Slab};
 

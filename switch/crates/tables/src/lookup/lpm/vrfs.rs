@@ -7,7 +7,7 @@ use std::ops::Range;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use sluice_program::Table;
 
-use crate::handle::exact_fields;
+use crate::key::exact_fields;
 use crate::packing::Packing;
 
 /// Positions of the fields in a key.
