@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of one object. It holds the object before and after the change. So it can be applied to the truth and to
-//! both sides, and can be rolled back.
+//! A change of one object. It holds the object before and after the change. So it can be applied to the authoritative
+//! copy and to both replicas, and can be rolled back.
 
 use std::sync::Arc;
 

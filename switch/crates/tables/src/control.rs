@@ -3,28 +3,28 @@
 
 use sluice_program::TableId;
 
+use crate::authoritative::AuthoritativeState;
 use crate::entry::Entry;
 use crate::key::KeyRef;
 use crate::left_right::Writer;
-use crate::side::Side;
-use crate::truth::Truth;
+use crate::table_replica::TableReplica;
 
 /// State that is protected by the control lock.
 pub(crate) struct Control {
-    pub(crate) truth: Truth,
-    pub(crate) sides: Writer<Side>,
+    pub(crate) authoritative: AuthoritativeState,
+    pub(crate) replicas: Writer<TableReplica>,
     pub(crate) sequence: u64,
 }
 
 impl Control {
     /// Returns the slot of an entry. Includes the changes of the current transaction.
     pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
-        let side = &self.sides.inactive().tables[table.index()];
-        self.truth.tables[table.index()].get(side, key, rank)
+        let replica = &self.replicas.inactive().tables[table.index()];
+        self.authoritative.tables[table.index()].get(replica, key, rank)
     }
 
     /// Returns a handle to the entry at a slot.
     pub(crate) fn hold(&self, table: TableId, slot: u32) -> Entry {
-        Entry::hold(&self.truth.tables[table.index()].slab, slot)
+        Entry::hold(&self.authoritative.tables[table.index()].slab, slot)
     }
 }

@@ -32,7 +32,7 @@ pub struct DefaultEntry {
     pub(crate) binding: Option<Binding>,
     pub(crate) controller_metadata: u64,
     pub(crate) metadata: Box<[u8]>,
-    pub(crate) kept: Arc<DefaultState>,
+    pub(crate) packet_state: Arc<DefaultState>,
     /// Whether this is the default entry that the program declares.
     pub(crate) initial: bool,
 }
@@ -41,13 +41,13 @@ impl DefaultEntry {
     /// Returns the state that packets wrote. It counts the packets that miss.
     #[inline]
     pub fn state(&self) -> &EntryState {
-        &self.kept.state
+        &self.packet_state.state
     }
 
     /// Returns the direct meter, if the table has direct meters.
     #[inline]
     pub fn meter(&self) -> Option<&Meter> {
-        self.kept.meter.as_ref()
+        self.packet_state.meter.as_ref()
     }
 
     /// Returns the target, or `None` if there is no default action.

@@ -42,7 +42,7 @@ impl Entry {
             slab: Arc::clone(slab),
             slot,
         };
-        entry.holders().for_each(|record| record.hold());
+        entry.holders().for_each(|record| record.add_handle());
         entry
     }
 
@@ -57,7 +57,7 @@ impl Entry {
         std::iter::once(self.record()).chain(other)
     }
 
-    /// Returns the state that packets wrote, if the table keeps any ([`EntryState::kept_by`]).
+    /// Returns the state that packets wrote, if the table keeps any ([`EntryState::is_kept_by`]).
     pub fn state(&self) -> Option<&EntryState> {
         self.record().state()
     }
@@ -106,7 +106,7 @@ impl Clone for Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.holders().for_each(|record| record.let_go());
+        self.holders().for_each(|record| record.drop_handle());
     }
 }
 

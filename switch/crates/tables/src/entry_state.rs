@@ -30,7 +30,7 @@ impl EntryState {
     pub(crate) const HOT: usize = offset_of!(Self, reported_us);
 
     /// Returns whether packets write state in this table: it has direct counters, direct meters or idle timeouts.
-    pub fn kept_by(table: &Table) -> bool {
+    pub fn is_kept_by(table: &Table) -> bool {
         table.with_counters || table.support_timeout || table.meter.is_some()
     }
 

@@ -185,7 +185,7 @@ mod tests {
         slab.fill(slot, record, holder, now_us);
     }
 
-    /// Applies a change to the records, as the truth does, and then to the timers.
+    /// Applies a change to the records, as the authoritative copy does, and then to the timers.
     fn change(expiry: &mut Expiry, slab: &Slab, before: Option<u32>, after: Option<u32>) {
         for (slot, live) in [(before, false), (after, true)] {
             if let Some(slot) = slot {

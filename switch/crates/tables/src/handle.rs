@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of tables that machine code reads in addition to rows ([`Row`](crate::Row)).
 //!
-//! The lifetimes of [`Row`](crate::Row) and [`TableHandles`] borrow the side, so neither outlives the pin that holds the side.
+//! The lifetimes of [`Row`](crate::Row) and [`TableHandles`] borrow the replica, so neither outlives the pin that holds
+//! the replica.
 //!
 //! A table's [`Access`] and [`RowShape`] never change, so compiled code may embed them. The table's [`TableHandle`]
 //! holds the values that change with the entries.
@@ -26,13 +27,13 @@ pub enum Access {
     Keyless,
     /// The key is a number of at most this many bits, and is the index into an array.
     Direct(u32),
-    /// Uses [`Side::row_narrow`](crate::Side::row_narrow) or [`Side::row_wide`](crate::Side::row_wide). The arguments
-    /// are the exact fields as one number, and the prefix field. The number here is the prefix field's position in the
-    /// key.
+    /// Uses [`TableReplica::row_narrow`](crate::TableReplica::row_narrow) or
+    /// [`TableReplica::row_wide`](crate::TableReplica::row_wide). The arguments are the exact fields as one number, and
+    /// the prefix field. The number here is the prefix field's position in the key.
     Prefix(usize),
-    /// Uses [`Side::row_exact`](crate::Side::row_exact) with the key's bytes.
+    /// Uses [`TableReplica::row_exact`](crate::TableReplica::row_exact) with the key's bytes.
     Exact,
-    /// Uses [`Side::row`](crate::Side::row) with the key's bytes.
+    /// Uses [`TableReplica::row`](crate::TableReplica::row) with the key's bytes.
     Bytes,
 }
 
@@ -79,7 +80,7 @@ impl RowShape {
     }
 }
 
-/// The handles of all tables of a side, in table order. Its layout is that of an address, for machine code.
+/// The handles of all tables of a replica, in table order. Its layout is that of an address, for machine code.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct TableHandles<'a> {
@@ -106,13 +107,13 @@ impl<'a> TableHandles<'a> {
 
 /// Values of one table that change with its entries; see the module. The constants are offsets of fields, in bytes.
 ///
-/// Invariant: a handle belongs to the side whose memory it refers to. It is reachable only through a borrow of that
-/// side.
+/// Invariant: a handle belongs to the replica whose memory it refers to. It is reachable only through a borrow of that
+/// replica.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TableHandle {
     pub(crate) entries: u64,
-    pub(crate) places: *const u32,
+    pub(crate) direct_slots: *const u32,
     pub(crate) heads: *const u64,
     pub(crate) records: *const u8,
     pub(crate) default: *const AtomicU64,
@@ -123,8 +124,8 @@ pub struct TableHandle {
     pub(crate) group_count: u32,
 }
 
-// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the side to which the handle
-// belongs.
+// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the replica to which the
+// handle belongs.
 unsafe impl Send for TableHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for TableHandle {}
@@ -133,7 +134,7 @@ impl TableHandle {
     /// Number of entries.
     pub const ENTRIES: usize = offset_of!(Self, entries);
     /// Start of the array of [`Access::Direct`]. Each key has 32 bits: the entry's number plus 1, or 0 for no entry.
-    pub const PLACES: usize = offset_of!(Self, places);
+    pub const DIRECT_SLOTS: usize = offset_of!(Self, direct_slots);
     /// Start of the array of row heads in a table with [`Access::Direct`] and a profile. Each key has one head, which
     /// is 0 for no entry. So a single read finds an entry's target.
     pub const HEADS: usize = offset_of!(Self, heads);

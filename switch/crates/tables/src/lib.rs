@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Control-plane state of a program, and the lookup structures that packets use.
 //!
-//! A [`Store`] holds three copies of the same information. The *truth* is for the control plane, which reads it and
-//! validates writes against it. The two *sides* are the lookup structures; packets use one of them. A [`Transaction`]
-//! changes the truth and the side that no packet uses. Then it switches the readers to the changed side, waits until
-//! the last reader has left the old side, and repeats the changes there. This guarantees:
+//! A [`Store`] holds three copies of the same information. The *authoritative copy* is for the control plane, which
+//! reads it and validates writes against it. The two *replicas* are the lookup structures; packets use one of them. A
+//! [`Transaction`] changes the authoritative copy and the replica that no packet uses. Then it switches the readers to
+//! the changed replica, waits until the last reader has left the old replica, and repeats the changes there. This
+//! guarantees:
 //!
 //! * a packet sees one version of all tables from start to end;
 //! * a transaction becomes visible as a whole;
@@ -13,15 +14,16 @@
 //! Entries are stored once, in slabs (`slab`). All other structures refer to entries by number.
 //!
 //! * [`Store`], [`Transaction`], [`View`]: the control plane's interface;
-//! * [`Side`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
+//! * [`TableReplica`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
 //! * [`TableHandle`], [`Access`], [`RowShape`]: the packet's interface for machine code;
 //! * [`EntrySpec`] and its parts: entries as the control plane writes and reads them;
-//! * [`Externs`]: counters, meters and registers, shared by both sides.
+//! * [`Externs`]: counters, meters and registers, shared by both replicas.
 //!
 //! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
 //! allocates. An operation that returns an error has changed nothing.
 
 mod action;
+mod authoritative;
 mod binding;
 mod by_id;
 mod change;
@@ -46,12 +48,12 @@ mod ports;
 mod profile;
 mod row;
 mod shared_table;
-mod side;
 mod slab;
 mod staggered;
 mod store;
+mod table_lookup;
+mod table_replica;
 mod transaction;
-mod truth;
 mod value;
 mod value_set;
 mod view;
@@ -81,9 +83,9 @@ pub use profile::GroupHandle;
 pub use row::{
     KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND, Row,
 };
-pub use side::{LeadsTo, Lookup, Match, Side};
 pub use sluice_fib::Trial;
 pub use store::{Reader, Store, constant_rows};
+pub use table_replica::{Lookup, Match, MatchTarget, TableReplica};
 pub use transaction::{AHEAD, Savepoint, Transaction};
 pub use value::canonical;
 pub use view::View;

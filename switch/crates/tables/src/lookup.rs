@@ -5,9 +5,9 @@ mod direct;
 mod exact;
 mod few;
 mod found;
+mod linear;
 mod lpm;
 mod ordered;
-mod wide;
 
 use std::sync::Arc;
 use std::time::Instant;

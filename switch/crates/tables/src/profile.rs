@@ -9,7 +9,7 @@
 //! the member's row. When a member changes, only its row is written, regardless of the number of its groups.
 //!
 //! These arrays do not contain ids from [`SMALL`] on, groups with very many members, groups that watch ports, and the
-//! parts of divided buckets. [`Side::behind`](crate::Side::behind) handles these cases.
+//! parts of divided buckets. [`TableReplica::behind`](crate::TableReplica::behind) handles these cases.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -62,7 +62,8 @@ impl GroupHandle {
     }
 }
 
-// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the side that has the group.
+// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the replica that has the
+// group.
 unsafe impl Send for GroupHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GroupHandle {}
@@ -84,9 +85,9 @@ pub(crate) struct Member {
     pub(crate) action: ActionEntry,
 }
 
-/// An action profile on one side; see the module.
+/// An action profile in one replica; see the module.
 #[derive(Debug)]
-pub(crate) struct ProfileSide {
+pub(crate) struct ProfileLookup {
     members: ById<Arc<Member>>,
     groups: ById<Arc<Group>>,
     row_words: usize,
@@ -94,7 +95,7 @@ pub(crate) struct ProfileSide {
     handles: Vec<GroupHandle>,
 }
 
-impl ProfileSide {
+impl ProfileLookup {
     pub(crate) fn new(row_words: usize) -> Self {
         Self {
             members: ById::default(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a table that exist once, for the truth and both sides.
+//! The parts of a table that exist once, for the authoritative copy and both replicas.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::key::KeyShape;
 use crate::lookup::{Routes, SharedRoutes};
 use crate::slab::Slab;
 
-/// The parts of a table that the truth and both sides share.
+/// The parts of a table that the authoritative copy and both replicas share.
 #[derive(Debug)]
 pub(crate) struct SharedTable {
     pub(crate) slab: Arc<Slab>,

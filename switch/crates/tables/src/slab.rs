@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Storage of a table's entries. A record is a fixed number of 64-bit words, and its index is called the slot.
 //!
-//! The truth, both sides and all [`Entry`](crate::Entry) handles share a slab.
+//! The authoritative copy, both replicas and all [`Entry`](crate::Entry) handles share a slab.
 //!
-//! Invariant: a record is written only while it is unreachable, that is, before the truth or a side refers to its slot.
-//! Modifying an entry writes a new record, so each side keeps its own version. A slot becomes free when both sides have
-//! dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
+//! Invariant: a record is written only while it is unreachable, that is, before the authoritative copy or a replica
+//! refers to its slot. Modifying an entry writes a new record, so each replica keeps its own version. A slot becomes
+//! free when both replicas have dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
 //!
 //! All versions of an entry share the state that packets write. This state is in the record of the entry's first
 //! version, the *holder*. The holder lives as long as the entry.
@@ -113,7 +113,7 @@ impl Slab {
         self.slots
     }
 
-    /// Returns the record of a slot. The truth, a side or a handle must refer to the slot.
+    /// Returns the record of a slot. The authoritative copy, a replica or a handle must refer to the slot.
     #[inline]
     pub(crate) fn record(&self, slot: u32) -> Record<'_> {
         let start = slot as usize * self.layout.bytes();
@@ -139,30 +139,30 @@ impl Slab {
         self.records.start()
     }
 
-    /// Returns the row of a slot. A side must refer to the slot.
+    /// Returns the row of a slot. A replica must refer to the slot.
     #[inline]
     pub(crate) fn row(&self, slot: u32) -> Row<'_> {
         let start = slot as usize * self.layout.bytes();
         debug_assert!(start < self.records.usable());
-        // SAFETY: a side refers to the slot, so its record has been written. Records never move.
+        // SAFETY: a replica refers to the slot, so its record has been written. Records never move.
         unsafe { Row::at(self.records.start().wrapping_add(start).cast()) }
     }
 
-    /// Calls `ask` with each cache line of a slot's row.
+    /// Calls `visit` with each cache line of a slot's row.
     #[inline(always)]
-    pub(crate) fn ask(&self, slot: u32, ask: impl Fn(*const u8)) {
+    pub(crate) fn for_each_line(&self, slot: u32, visit: impl Fn(*const u8)) {
         let row = self.row(slot).as_ptr().cast::<u8>();
-        ask(row);
+        visit(row);
         let (end, mut at) = (row.addr() % LINE + self.layout.hot_bytes, LINE);
         while at < end {
-            ask(row.wrapping_add(at));
+            visit(row.wrapping_add(at));
             at += LINE;
         }
     }
 
     /// Returns the address of the packet state, if the state is in the record of another slot.
     #[inline(always)]
-    pub(crate) fn state_elsewhere(&self, slot: u32) -> Option<*const u8> {
+    pub(crate) fn state_of_holder(&self, slot: u32) -> Option<*const u8> {
         let layout = &self.layout;
         let holder = (self.row(slot).head() >> ROW_HOLDER) as u32;
         let state = || self.row(holder).as_ptr().wrapping_add(layout.state).cast();
@@ -173,7 +173,7 @@ impl Slab {
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
-        self.ask(slot, |line| {
+        self.for_each_line(slot, |line| {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: SSE is part of x86_64, and a prefetch has no architectural effect.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
@@ -265,8 +265,8 @@ impl Slab {
         self.layout.keeps_state && self.record(slot).holder() == slot
     }
 
-    /// Releases a slot that neither the truth nor a side refers to. Returns false, and does not free the slot, if a
-    /// handle still refers to it.
+    /// Releases a slot that neither the authoritative copy nor a replica refers to. Returns false, and does not free
+    /// the slot, if a handle still refers to it.
     pub(crate) fn release(&self, slot: u32) -> bool {
         let record = self.record(slot);
         // Acquire: reads through dropped handles must be complete before the slot is reused.
@@ -320,26 +320,26 @@ mod tests {
             let slab = Slab::new(layout, 1000);
             for slot in 0..100 {
                 slab.fill(slot, plain(1), None, 0);
-                let asked = Cell::new(0);
-                slab.ask(slot, |line| {
+                let visited = Cell::new(0);
+                slab.for_each_line(slot, |line| {
                     let row = slab.row(slot).as_ptr().cast::<u8>();
-                    assert_eq!(line, row.wrapping_add(asked.get() * LINE));
-                    asked.set(asked.get() + 1);
+                    assert_eq!(line, row.wrapping_add(visited.get() * LINE));
+                    visited.set(visited.get() + 1);
                 });
-                assert_eq!(asked.get(), lines, "{param_words} words, slot {slot}");
+                assert_eq!(visited.get(), lines, "{param_words} words, slot {slot}");
             }
         }
     }
 
     #[test]
-    fn what_packets_leave_behind_at_a_changed_entry_is_asked_for_where_it_is() {
+    fn the_packet_state_of_a_modified_entry_is_in_the_record_of_its_first_version() {
         let layout = Layout::of(Some(false), 4, false, false, [20, 20]);
         let slab = Slab::new(layout, 1000);
         slab.fill(3, plain(1), None, 7);
         slab.fill(900, plain(2), Some(3), 9);
-        assert_eq!(slab.state_elsewhere(3), None);
+        assert_eq!(slab.state_of_holder(3), None);
         let state = slab.record(3).state().expect("the table keeps it");
-        let elsewhere = slab.state_elsewhere(900);
+        let elsewhere = slab.state_of_holder(900);
         assert_eq!(elsewhere, Some(std::ptr::from_ref(state).cast()));
     }
 

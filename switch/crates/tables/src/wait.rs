@@ -3,9 +3,9 @@
 
 /// The operations by which a lookup prefetches memory and yields until the memory has arrived.
 pub trait Wait {
-    /// Prefetches a cache line that the lookup reads after the next [`pause`](Self::pause).
-    fn ask(&self, line: *const u8);
+    /// Prefetches a cache line that the lookup reads after the next [`yield_now`](Self::yield_now).
+    fn prefetch(&self, line: *const u8);
 
     /// Yields to other lookups until the prefetched lines have arrived.
-    fn pause(&self);
+    fn yield_now(&self);
 }

@@ -223,8 +223,8 @@ fn the_default_entry_can_be_set_and_reset() {
     let table = id(&store, "small");
     let default = |store: &sluice_tables::Store| {
         let mut reader = store.reader();
-        let side = reader.pin();
-        let found = side.lookup(table, &[0, 1], || 0);
+        let replica = reader.pin();
+        let found = replica.lookup(table, &[0, 1], || 0);
         assert!(!found.hit);
         found.action.map(|action| action.params[0])
     };

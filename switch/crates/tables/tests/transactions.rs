@@ -108,9 +108,10 @@ fn a_packet_never_sees_half_a_transaction() {
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let side = reader.pin();
+                    let replica = reader.pin();
                     let value = |table, key: &[u8]| {
-                        side.lookup(table, key, || 0)
+                        replica
+                            .lookup(table, key, || 0)
                             .action
                             .map(|action| action.params[0])
                     };
@@ -214,7 +215,7 @@ fn store_with_a_group(members: &[(u32, u32)]) -> Store {
 const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
 const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
-/// Checks both sides. Packets see them alternately, so both sides must keep the same flows.
+/// Checks both replicas. Packets see them alternately, so both replicas must keep the same flows.
 #[test]
 fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
     let store = store_with_a_group(&WHOLE);
@@ -229,7 +230,7 @@ fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
         tx.multicast_insert(9, vec![Replica::new(1, 0)]).unwrap();
         tx.multicast_delete(9).unwrap();
         tx.commit();
-        assert!(once == chosen(&store), "the sides differ");
+        assert!(once == chosen(&store), "the replicas differ");
         once
     };
     let after = write(&PART);
@@ -351,11 +352,11 @@ fn sessions_and_multicast_groups_have_the_usual_errors() {
     tx.clone_session_insert(0x7fff, session()).unwrap();
     tx.commit();
     let mut reader = store.reader();
-    let side = reader.pin();
-    assert_eq!(side.multicast(1), std::slice::from_ref(&replica));
-    assert!(side.multicast(2).is_empty());
-    assert_eq!(side.clone_session(0x7fff), Some(&session()));
-    drop(side);
+    let tables = reader.pin();
+    assert_eq!(tables.multicast(1), std::slice::from_ref(&replica));
+    assert!(tables.multicast(2).is_empty());
+    assert_eq!(tables.clone_session(0x7fff), Some(&session()));
+    drop(tables);
     let mut tx = store.transaction();
     tx.multicast_delete(1).unwrap();
     tx.clone_session_delete(0x7fff).unwrap();

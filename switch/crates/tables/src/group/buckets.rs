@@ -7,9 +7,9 @@
 //!
 //! If every bucket went to the highest bidder, shares would vary as in a random choice. For a member with the fraction
 //! p of n buckets, the standard deviation is the root of n p (1 - p), which is several percent of most shares. So every
-//! member has room for exactly its share. For each bucket, the highest bidder that has room left gets as much of the
-//! bucket as it has room for, and the next bidders get the rest. In the end each member has exactly its share. The
-//! number of buckets that are divided among several members is less than the number of members.
+//! member has a quota, which is exactly its share. For each bucket, the highest bidder that has quota left gets as much
+//! of the bucket as its quota allows, and the next bidders get the rest. In the end each member has exactly its share.
+//! The number of buckets that are divided among several members is less than the number of members.
 //!
 //! Invariant: the buckets of a new group depend only on its members and their weights, not on their order. So a switch
 //! that restarts maps flows as before. [`succession`](super::succession) assigns the buckets when a group is modified.
@@ -17,7 +17,7 @@
 //! The table of buckets is built when a group is written. A selection takes three multiplications and a load. The
 //! number of buckets depends only on the size that the group declares, not on its members.
 
-use super::bids::{Bidder, Rooms, shares};
+use super::bids::{Bidder, Quotas, shares};
 use super::piece::Piece;
 
 /// Maximum number of members of a group with buckets. A larger group selects by weight alone, because a table of
@@ -133,9 +133,9 @@ impl Buckets {
         }
         let mut pieces = Vec::with_capacity(count + bidders.len());
         if bidders.len() > 1 {
-            let rooms = Rooms::new(bidders, shares(bidders, positions(count)));
+            let quotas = Quotas::new(bidders, shares(bidders, positions(count)));
             let free = (0..count).map(|bucket| Piece::whole(bucket, None));
-            rooms.give(free, &mut pieces);
+            quotas.give(free, &mut pieces);
         }
         Self::of_pieces(&pieces, bidders.len(), count)
     }
@@ -230,11 +230,11 @@ impl Buckets {
     }
 
     /// Drops the owners. Keeps only the parts of divided buckets.
-    pub(super) fn forget_owners(&mut self) {
+    pub(super) fn drop_owners(&mut self) {
         self.owners = Owners::Narrow(Box::default());
     }
 
-    /// Returns the buckets with these owners: reverses [`forget_owners`](Self::forget_owners).
+    /// Returns the buckets with these owners: reverses [`drop_owners`](Self::drop_owners).
     pub(super) fn with_owners(&self, owners: &[Option<usize>], members: usize) -> Self {
         Self::of_owners(owners, members, self.parts.to_vec())
     }

@@ -14,7 +14,7 @@
 //! A write with a new member, or with weights of other proportions, creates a new base. A member of both the old and
 //! the new group keeps as many of its positions as its new share allows. It keeps those first that it would also have
 //! if the group were created anew with this content. Each remaining position goes to the member that would have it in
-//! such a group. If that member has no room, it goes to the highest bidder that has room.
+//! such a group. If that member has no quota left, it goes to the highest bidder that has quota left.
 //!
 //! Invariant: if a new group with content A is written with content B and then with A again, it has its first
 //! assignment again. Reason: a member whose share is smaller in B has in B only positions that it had in A. A member
@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use super::bids::{Bidder, Rooms, shares};
+use super::bids::{Bidder, Quotas, shares};
 use super::buckets::Buckets;
 use super::piece::Piece;
 
@@ -39,7 +39,7 @@ const PARTS_EACH: usize = 8;
 pub(super) struct Assignment {
     pub(super) bidders: Vec<Bidder>,
     pub(super) buckets: Buckets,
-    /// Number of buckets of the group. Counted even if a single member owns all of them and `buckets` has only one.
+    /// Number of buckets of the group. RefCounted even if a single member owns all of them and `buckets` has only one.
     pub(super) count: usize,
     /// The assignment when all absent members have returned. `None` if no member is absent.
     pub(super) base: Option<Arc<Assignment>>,
@@ -176,21 +176,21 @@ impl Assignment {
     /// `new`.
     fn kept(&self, new: &Self, parts: bool) -> Buckets {
         let now = indices_of(&new.bidders, &self.bidders);
-        let mut room = vec![0; new.bidders.len()];
+        let mut quota = vec![0; new.bidders.len()];
         let wanted = new.buckets.pieces(self.count);
         for piece in &wanted {
             if let Some(owner) = piece.owner {
-                room[owner] += piece.positions();
+                quota[owner] += piece.positions();
             }
         }
-        let mut rooms = Rooms::new(&new.bidders, room);
+        let mut quotas = Quotas::new(&new.bidders, quota);
         let mut given = Vec::new();
         let had = self.buckets.pieces(self.count);
         let both = overlay(&wanted, &had).into_iter();
         let both = both.map(|(piece, wanted, had)| (piece, wanted, had.and_then(|had| now[had])));
         let (same, mut left): (Vec<_>, Vec<_>) = both.partition(|(_, wanted, had)| wanted == had);
         for (piece, _, had) in same {
-            keep(&mut rooms, piece, had, &mut given);
+            keep(&mut quotas, piece, had, &mut given);
         }
         // Whole buckets are assigned first, so that few buckets are divided.
         left.sort_by_key(|(piece, ..)| !piece.is_whole());
@@ -202,21 +202,21 @@ impl Assignment {
         for choice in 0..2 {
             let mut rest = Vec::new();
             for (piece, owners) in free {
-                let left = keep(&mut rooms, piece, owners[choice], &mut given);
+                let left = keep(&mut quotas, piece, owners[choice], &mut given);
                 rest.extend(left.map(|piece| (piece, owners)));
             }
             free = rest;
         }
         free.sort_unstable_by_key(|(piece, _)| (piece.bucket, piece.first));
-        rooms.give(free.into_iter().map(|(piece, _)| piece), &mut given);
+        quotas.give(free.into_iter().map(|(piece, _)| piece), &mut given);
         given.sort_unstable_by_key(|piece| (piece.bucket, piece.first));
         Buckets::of_pieces(&given, new.bidders.len(), self.count)
     }
 }
 
-/// Assigns to an owner as much of a piece as the owner has room for. Returns the rest.
+/// Assigns to an owner as much of a piece as the owner's quota allows. Returns the rest.
 fn keep(
-    rooms: &mut Rooms<'_>,
+    quotas: &mut Quotas<'_>,
     piece: Piece,
     owner: Option<usize>,
     given: &mut Vec<Piece>,
@@ -224,7 +224,7 @@ fn keep(
     let Some(owner) = owner else {
         return Some(piece);
     };
-    let (taken, rest) = rooms.take(owner, piece);
+    let (taken, rest) = quotas.take(owner, piece);
     given.extend(taken);
     rest
 }
@@ -233,25 +233,25 @@ fn keep(
 /// the shares of the present owners have become smaller, so they give up some of their pieces.
 fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec<Piece>) {
     let all = part.iter().map(Piece::positions).sum();
-    let mut room = shares(present, all);
+    let mut quota = shares(present, all);
     let (mut held, mut free): (Vec<_>, Vec<_>) =
         part.into_iter().partition(|piece| piece.owner.is_some());
     if !shrunk {
         for piece in &held {
             if let Some(owner) = piece.owner {
-                room[owner] = room[owner].saturating_sub(piece.positions());
+                quota[owner] = quota[owner].saturating_sub(piece.positions());
             }
         }
         given.append(&mut held);
     }
-    let mut rooms = Rooms::new(present, room);
+    let mut quotas = Quotas::new(present, quota);
     // Whole buckets are assigned first, so that few buckets are divided.
     held.sort_by_key(|piece| !piece.is_whole());
     for piece in held {
-        free.extend(keep(&mut rooms, piece, piece.owner, given));
+        free.extend(keep(&mut quotas, piece, piece.owner, given));
     }
     free.sort_unstable_by_key(|piece| (piece.bucket, piece.first));
-    rooms.give(free, given);
+    quotas.give(free, given);
 }
 
 /// Overlays two assignments. Returns pieces that end wherever a piece of `a` or `b` ends, each with its owner in `a`

@@ -41,8 +41,8 @@ impl Exact {
     /// Like [`lookup`](Self::lookup), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub(crate) fn lookup_waiting(&self, key: &[u8], wait: &impl Wait) -> Option<u32> {
-        let (ask, pause) = (|line| wait.ask(line), || wait.pause());
-        self.index.get_waiting(key, ask, pause)
+        let (prefetch, yield_now) = (|line| wait.prefetch(line), || wait.yield_now());
+        self.index.get_waiting(key, prefetch, yield_now)
     }
 
     /// Returns the result of [`lookup`](Self::lookup) in a table with few keys. Returns `None` for other tables. `key`

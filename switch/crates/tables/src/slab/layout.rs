@@ -57,7 +57,7 @@ pub(super) const ONE_SHOT: u64 = 3;
 impl Layout {
     pub(crate) fn new(program: &Program, table: &Table) -> Self {
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
-        let keeps_state = EntryState::kept_by(table);
+        let keeps_state = EntryState::is_kept_by(table);
         // In a table with a profile, the parameters are stored in members and groups instead.
         let param_words = match table.profile {
             Some(_) => 0,

@@ -7,12 +7,12 @@ use sluice_program::ProfileId;
 
 use super::Transaction;
 use crate::action::ActionEntry;
+use crate::authoritative::AuthoritativeProfile;
 use crate::change::{Change, Swap};
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::model::{GroupSpec, MemberSpec};
 use crate::profile::Member;
-use crate::truth::ProfileTruth;
 
 impl<'a> Transaction<'a> {
     fn profile(&self, id: ProfileId) -> Result<&'a sluice_program::Profile> {
@@ -41,12 +41,12 @@ impl<'a> Transaction<'a> {
     /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument`, `OutOfRange`.
     pub fn member_insert(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
         let profile = self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        if truth.members.contains_key(&spec.id) {
+        let state = &self.control.authoritative.profiles[id.index()];
+        if state.members.contains_key(&spec.id) {
             return Err(TableError::AlreadyExists(format!("member {}", spec.id)));
         }
-        check_not_one_shot(profile, truth)?;
-        if truth.members.len() >= profile.max_size {
+        check_not_one_shot(profile, state)?;
+        if state.members.len() >= profile.max_size {
             let message = format!("{} holds {} members", profile.name, profile.max_size);
             return Err(TableError::ResourceExhausted(message));
         }
@@ -68,8 +68,8 @@ impl<'a> Transaction<'a> {
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
     pub fn member_modify(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
         self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        let before = truth
+        let state = &self.control.authoritative.profiles[id.index()];
+        let before = state
             .members
             .get(&spec.id)
             .map(|member| Arc::clone(&member.value));
@@ -86,8 +86,8 @@ impl<'a> Transaction<'a> {
     /// `NotFound`; `FailedPrecondition` while an entry or group refers to the member.
     pub fn member_delete(&mut self, id: ProfileId, member: u32) -> Result<()> {
         self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        let Some(known) = truth.members.get(&member) else {
+        let state = &self.control.authoritative.profiles[id.index()];
+        let Some(known) = state.members.get(&member) else {
             return Err(TableError::NotFound(format!("member {member}")));
         };
         if known.references > 0 {
@@ -113,10 +113,10 @@ impl<'a> Transaction<'a> {
         if profile.selector.is_none() {
             return invalid(format!("{} has no selector, so no groups", profile.name));
         }
-        let truth = &self.control.truth.profiles[id.index()];
+        let state = &self.control.authoritative.profiles[id.index()];
         for (index, member) in spec.members.iter().enumerate() {
             check_weight(member.weight)?;
-            if !truth.members.contains_key(&member.member) {
+            if !state.members.contains_key(&member.member) {
                 return Err(TableError::NotFound(format!("member {}", member.member)));
             }
             if spec.members[..index]
@@ -131,7 +131,7 @@ impl<'a> Transaction<'a> {
         } else {
             spec.max_size.into()
         };
-        check_slots(spec.members.iter().map(|member| member.weight), limit)?;
+        check_total_weight(spec.members.iter().map(|member| member.weight), limit)?;
         Ok(Arc::new(Group::new(spec, before)))
     }
 
@@ -150,15 +150,18 @@ impl<'a> Transaction<'a> {
     /// `AlreadyExists`, `NotFound` (unknown member), `ResourceExhausted`, `InvalidArgument`.
     pub fn group_insert(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
         let after = Some(self.group(id, spec, None)?);
-        if self.control.truth.profiles[id.index()]
+        if self.control.authoritative.profiles[id.index()]
             .groups
             .contains_key(&spec.id)
         {
             return Err(TableError::AlreadyExists(format!("group {}", spec.id)));
         }
-        check_not_one_shot(self.profile(id)?, &self.control.truth.profiles[id.index()])?;
+        check_not_one_shot(
+            self.profile(id)?,
+            &self.control.authoritative.profiles[id.index()],
+        )?;
         let limit = self.group_limit(id);
-        if self.control.truth.profiles[id.index()].groups.len() >= limit {
+        if self.control.authoritative.profiles[id.index()].groups.len() >= limit {
             let name = &self.program.profile(id).name;
             let message = format!("{name} holds {limit} groups");
             return Err(TableError::ResourceExhausted(message));
@@ -181,7 +184,9 @@ impl<'a> Transaction<'a> {
     /// changes.
     pub fn group_modify(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
         self.profile(id)?;
-        let known = self.control.truth.profiles[id.index()].groups.get(&spec.id);
+        let known = self.control.authoritative.profiles[id.index()]
+            .groups
+            .get(&spec.id);
         let before = known.map(|group| Arc::clone(&group.value));
         let before = before.ok_or_else(|| TableError::NotFound(format!("group {}", spec.id)))?;
         if before.spec().max_size != spec.max_size {
@@ -205,8 +210,8 @@ impl<'a> Transaction<'a> {
     /// `NotFound`; `FailedPrecondition` while an entry refers to the group.
     pub fn group_delete(&mut self, id: ProfileId, group: u32) -> Result<()> {
         self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        let Some(known) = truth.groups.get(&group) else {
+        let state = &self.control.authoritative.profiles[id.index()];
+        let Some(known) = state.groups.get(&group) else {
             return Err(TableError::NotFound(format!("group {group}")));
         };
         if known.references > 0 {
@@ -229,8 +234,11 @@ impl<'a> Transaction<'a> {
 
 /// Checks that no entry uses one-shot programming. A selector has either members and groups or one-shot action sets,
 /// never both.
-fn check_not_one_shot(profile: &sluice_program::Profile, truth: &ProfileTruth) -> Result<()> {
-    if truth.one_shots == 0 {
+fn check_not_one_shot(
+    profile: &sluice_program::Profile,
+    state: &AuthoritativeProfile,
+) -> Result<()> {
+    if state.one_shots == 0 {
         return Ok(());
     }
     invalid(format!(
@@ -247,7 +255,7 @@ pub(super) fn check_weight(weight: u32) -> Result<()> {
     }
 }
 
-pub(super) fn check_slots(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
+pub(super) fn check_total_weight(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
     let total: u64 = weights.map(u64::from).sum();
     if total > limit {
         let message = format!("weights add up to {total}, and the limit is {limit}");

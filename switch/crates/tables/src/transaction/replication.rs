@@ -9,14 +9,14 @@ use sluice_program::ValueSetId;
 use super::Transaction;
 use crate::change::{Change, Swap};
 use crate::error::{Result, TableError, invalid};
-use crate::model::{CloneSession, KeyField, MulticastGroup, Replica, places};
+use crate::model::{CloneSession, KeyField, MulticastGroup, Replica, count_destinations};
 use crate::value_set::ValueSetMembers;
 
 impl Transaction<'_> {
     /// Checks that the limit of replicas allows replacing `before` replicas and backups by `after`.
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
         let limit = self.limits.replicas;
-        if self.control.truth.replicas - before + after > limit {
+        if self.control.authoritative.pre_replicas - before + after > limit {
             return full(&format!("there can be {limit} replicas in all"));
         }
         Ok(())
@@ -30,14 +30,14 @@ impl Transaction<'_> {
     pub fn multicast_insert(&mut self, id: u32, group: impl Into<MulticastGroup>) -> Result<()> {
         let group = group.into();
         check_replication(id, &group.replicas)?;
-        if self.control.truth.multicast.contains_key(&id) {
+        if self.control.authoritative.multicast.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("multicast group {id}")));
         }
         let limit = self.limits.multicast_groups;
-        if self.control.truth.multicast.len() >= limit {
+        if self.control.authoritative.multicast.len() >= limit {
             return full(&format!("there are {limit} multicast groups"));
         }
-        self.check_room(places(&group.replicas), 0)?;
+        self.check_room(count_destinations(&group.replicas), 0)?;
         self.make(Change::Multicast(
             id,
             Swap {
@@ -56,7 +56,10 @@ impl Transaction<'_> {
         let group = group.into();
         check_replication(id, &group.replicas)?;
         let before = self.known_multicast(id)?;
-        self.check_room(places(&group.replicas), places(&before.replicas))?;
+        self.check_room(
+            count_destinations(&group.replicas),
+            count_destinations(&before.replicas),
+        )?;
         let before = Some(before);
         self.make(Change::Multicast(
             id,
@@ -85,7 +88,7 @@ impl Transaction<'_> {
     }
 
     fn known_multicast(&self, id: u32) -> Result<Arc<MulticastGroup>> {
-        let known = self.control.truth.multicast.get(&id).cloned();
+        let known = self.control.authoritative.multicast.get(&id).cloned();
         known.ok_or_else(|| TableError::NotFound(format!("multicast group {id}")))
     }
 
@@ -96,14 +99,14 @@ impl Transaction<'_> {
     /// 32767, the largest id in v1model).
     pub fn clone_session_insert(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
-        if self.control.truth.clones.contains_key(&id) {
+        if self.control.authoritative.clones.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("clone session {id}")));
         }
         let limit = self.limits.clone_sessions;
-        if self.control.truth.clones.len() >= limit {
+        if self.control.authoritative.clones.len() >= limit {
             return full(&format!("there are {limit} clone sessions"));
         }
-        self.check_room(places(&session.replicas), 0)?;
+        self.check_room(count_destinations(&session.replicas), 0)?;
         self.make(Change::Clone(
             id,
             Swap {
@@ -121,7 +124,10 @@ impl Transaction<'_> {
     pub fn clone_session_modify(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         let before = self.known_session(id)?;
-        self.check_room(places(&session.replicas), places(&before.replicas))?;
+        self.check_room(
+            count_destinations(&session.replicas),
+            count_destinations(&before.replicas),
+        )?;
         let before = Some(before);
         self.make(Change::Clone(
             id,
@@ -150,7 +156,7 @@ impl Transaction<'_> {
     }
 
     fn known_session(&self, id: u32) -> Result<Arc<CloneSession>> {
-        let known = self.control.truth.clones.get(&id).cloned();
+        let known = self.control.authoritative.clones.get(&id).cloned();
         known.ok_or_else(|| TableError::NotFound(format!("clone session {id}")))
     }
 
@@ -171,7 +177,7 @@ impl Transaction<'_> {
             let message = format!("a member of value set {} is there twice", set.name);
             return Err(TableError::AlreadyExists(message));
         }
-        let before = Arc::clone(&self.control.truth.value_sets[id.index()]);
+        let before = Arc::clone(&self.control.authoritative.value_sets[id.index()]);
         let after = Arc::new(ValueSetMembers::compile(set, members)?);
         self.make(Change::ValueSet(id, before, after));
         Ok(())
@@ -196,7 +202,10 @@ fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
             let message = format!("port {} is its own replica's backup", replica.port);
             return invalid(message);
         }
-        if let Some((port, instance)) = replica.places().find(|place| !seen.insert(*place)) {
+        if let Some((port, instance)) = replica
+            .destinations()
+            .find(|destination| !seen.insert(*destination))
+        {
             return invalid(format!("port {port}, instance {instance} is there twice"));
         }
     }

@@ -84,13 +84,13 @@ proptest! {
     }
 }
 
-/// Checks that buckets are assigned as in rendezvous hashing as long as every member has room.
+/// Checks that buckets are assigned as in rendezvous hashing as long as every member has quota left.
 #[test]
-fn a_bucket_goes_to_its_highest_bidder_with_room() {
+fn a_bucket_goes_to_its_highest_bidder_with_quota() {
     for weights in [&[1, 1, 1][..], &[3, 1, 3, 7], &[5; 256]] {
         let bidders = bidders(weights);
         let total: u32 = weights.iter().sum();
-        let mut room: Vec<f64> = weights
+        let mut quota: Vec<f64> = weights
             .iter()
             .map(|weight| 4096.0 * f64::from(*weight) / f64::from(total))
             .collect();
@@ -103,10 +103,10 @@ fn a_bucket_goes_to_its_highest_bidder_with_room() {
             let Some(owner) = owner else {
                 break;
             };
-            let with_room = bidders.iter().enumerate();
-            let with_room = with_room.filter(|(index, _)| room[*index] > 1e-6);
-            assert_eq!(winner(bucket, with_room), Some(owner));
-            room[owner] -= 1.0;
+            let with_quota = bidders.iter().enumerate();
+            let with_quota = with_quota.filter(|(index, _)| quota[*index] > 1e-6);
+            assert_eq!(winner(bucket, with_quota), Some(owner));
+            quota[owner] -= 1.0;
             whole += 1;
         }
         assert!(whole > 2000, "{weights:?}: {whole}");

@@ -5,8 +5,8 @@
 //! The row of a class has the format of the row of an entry's record: the head, then the parameters. A one-shot group
 //! is identified by the slot of the entry that owns it.
 //!
-//! Each side has its own rows of the classes ([`Rows`]). A number whose last entry was removed is reused only after
-//! both sides have been updated.
+//! Each replica has its own rows of the classes ([`Rows`]). A number whose last entry was removed is reused only after
+//! both replicas have been updated.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::AtomicU64;
@@ -29,9 +29,9 @@ pub(super) struct Classes {
     /// Number of entries of each class; 0 if the number is free or idle.
     entries: Vec<u32>,
     free: Vec<u32>,
-    /// Numbers allocated since both sides were last updated.
+    /// Numbers allocated since both replicas were last updated.
     fresh: Vec<u32>,
-    /// Numbers whose last entry was removed since both sides were last updated.
+    /// Numbers whose last entry was removed since both replicas were last updated.
     idle: Vec<u32>,
     /// Scratch memory for the row that is looked up.
     wanted: Vec<u64>,
@@ -101,8 +101,8 @@ impl Classes {
         }
     }
 
-    /// Frees idle numbers. Order: both sides must have been updated before.
-    pub(super) fn forget(&mut self) {
+    /// Frees idle numbers. Order: both replicas must have been updated before.
+    pub(super) fn clear_changes(&mut self) {
         self.fresh.clear();
         while let Some(number) = self.idle.pop() {
             if self.entries[number as usize] > 0 {
@@ -122,7 +122,7 @@ impl Classes {
         &self.rows[start..start + self.words]
     }
 
-    /// Returns an empty set of rows, for a side.
+    /// Returns an empty set of rows, for a replica.
     pub(super) fn none(&self) -> Rows {
         Rows {
             words: self.words,
@@ -130,7 +130,7 @@ impl Classes {
         }
     }
 
-    /// Writes the rows of fresh numbers to a side's rows.
+    /// Writes the rows of fresh numbers to a replica's rows.
     pub(super) fn show(&self, rows: &mut Rows) {
         for number in &self.fresh {
             rows.set(*number, self.row(*number));
@@ -138,7 +138,7 @@ impl Classes {
     }
 }
 
-/// The rows of the classes on one side.
+/// The rows of the classes in one replica.
 #[derive(Debug)]
 pub(super) struct Rows {
     /// Number of words in a row.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Longest-prefix match with any number of exact fields, such as a VRF. Each value of the exact fields has its own FIB.
 //!
-//! The routes are stored once ([`Routes`]). Each side has its own lookup structures, which follow the routes.
+//! The routes are stored once ([`Routes`]). Each replica has its own lookup structures, which follow the routes.
 //!
 //! If entries keep no packet state, a FIB's values are classes of entries with equal targets. Otherwise they are the
 //! entries' slots.
@@ -273,6 +273,6 @@ impl LpmTable {
 /// Prefetches these cache lines and yields until they have arrived.
 #[inline(always)]
 fn pause_for(lines: Lines, wait: &impl Wait) {
-    lines.addresses().for_each(|line| wait.ask(line));
-    wait.pause();
+    lines.addresses().for_each(|line| wait.prefetch(line));
+    wait.yield_now();
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use crate::slab::{Record, Slab};
 
 #[derive(Debug)]
-pub(crate) struct Wide {
+pub(crate) struct LinearSearch {
     ranges: Vec<Range<usize>>,
     slab: Arc<Slab>,
     /// Slots of the entries, in order of priority and insertion.
     rows: Vec<u32>,
 }
 
-impl Wide {
+impl LinearSearch {
     pub(super) fn new(ranges: Vec<Range<usize>>, slab: &Arc<Slab>) -> Self {
         Self {
             ranges,
@@ -33,8 +33,8 @@ impl Wide {
         self.remove(entry);
         let order = |row: Record<'_>| (Reverse(row.rank()), row.sequence());
         let before = |slot: &u32| order(self.row(*slot)) < order(entry);
-        let place = self.rows.partition_point(before);
-        self.rows.insert(place, entry.slot());
+        let position = self.rows.partition_point(before);
+        self.rows.insert(position, entry.slot());
     }
 
     pub(super) fn remove(&mut self, entry: Record<'_>) {
