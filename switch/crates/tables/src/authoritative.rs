@@ -106,9 +106,12 @@ impl AuthoritativeState {
         }
     }
 
-    /// Prepares the routes. Order: must be called before a replica is updated with the changes of a transaction.
-    pub(crate) fn prepare(&self) {
-        self.tables.iter().for_each(AuthoritativeTable::prepare);
+    /// Reduces the recorded changes of the routes to a minimum. Order: must be called before a replica is updated with
+    /// the changes of a transaction.
+    pub(crate) fn compact_changes(&self) {
+        self.tables
+            .iter()
+            .for_each(AuthoritativeTable::compact_changes);
     }
 
     /// Clears the recorded changes of the routes. Order: must be called after both replicas have been updated.

@@ -13,14 +13,15 @@ use crate::table_replica::TableReplica;
 pub(crate) struct Control {
     pub(crate) authoritative: AuthoritativeState,
     pub(crate) replicas: Writer<TableReplica>,
+    /// Insertion number of the newest entry.
     pub(crate) sequence: u64,
 }
 
 impl Control {
     /// Returns the slot of an entry. Includes the changes of the current transaction.
     pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
-        let replica = &self.replicas.inactive().tables[table.index()];
-        self.authoritative.tables[table.index()].get(replica, key, rank)
+        let lookup = &self.replicas.inactive().tables[table.index()];
+        self.authoritative.tables[table.index()].get(lookup, key, rank)
     }
 
     /// Returns a handle to the entry at a slot.

@@ -25,7 +25,7 @@ use crate::entry_state::EntryState;
 use crate::slab::{Record, Slab};
 
 /// Maximum number of timers that one call examines. It bounds the time for which the control lock is held.
-pub(crate) const SLICE: usize = 1024;
+pub(crate) const MAX_TIMERS_PER_CALL: usize = 1024;
 
 /// Idle entries that one call found.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct Expiry {
 }
 
 /// Number of cancelled timers up to which no cleanup is done.
-const FEW: usize = 4096;
+const CLEANUP_THRESHOLD: usize = 4096;
 
 /// Returns the idle timeout, rounded up to microseconds, and the packet state. Returns `None` if the entry has no
 /// timeout.
@@ -96,8 +96,8 @@ impl Expiry {
         now_us: u64,
         limit: usize,
     ) -> Expired {
-        if self.timers.len() > 2 * self.entries + FEW {
-            self.clear_out(&slab);
+        if self.timers.len() > 2 * self.entries + CLEANUP_THRESHOLD {
+            self.remove_cancelled(&slab);
         }
         let mut expired = Expired::default();
         for _ in 0..limit {
@@ -134,7 +134,7 @@ impl Expiry {
     }
 
     /// Removes cancelled timers and duplicates.
-    fn clear_out<'a>(&mut self, slab: &impl Fn(TableId) -> &'a Arc<Slab>) {
+    fn remove_cancelled<'a>(&mut self, slab: &impl Fn(TableId) -> &'a Arc<Slab>) {
         let mut timers = std::mem::take(&mut self.timers).into_vec();
         timers.retain(|Reverse(timer)| current(slab(timer.1), *timer).is_some());
         timers.sort_unstable();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_looks_only_at_what_is_due() {
+    fn a_sweep_examines_only_timers_that_are_due() {
         let slab = slab();
         let mut expiry = million(&slab, 10_000_000);
         // With a limit of one timer, `more` says whether there was a timer to examine.
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_taken_back_are_cleared_out() {
+    fn cancelled_timers_are_removed() {
         let (slab, mut expiry) = (slab(), Expiry::default());
         fill(&slab, 0, 1_000, None, 0);
         change(&mut expiry, &slab, None, Some(0));
@@ -276,7 +276,7 @@ mod tests {
             assert!(expiry.take(|_| &slab, 1, 9).entries.is_empty());
         }
         assert!(
-            expiry.timers.len() <= 2 + FEW + 3,
+            expiry.timers.len() <= 2 + CLEANUP_THRESHOLD + 3,
             "{}",
             expiry.timers.len()
         );

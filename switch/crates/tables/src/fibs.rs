@@ -124,7 +124,7 @@ impl Store {
         match self.program().tables.get(table.index()) {
             None => invalid("there is no such table"),
             Some(table) if !matches!(KeyShape::of(table), KeyShape::Lpm(_)) => invalid(format!(
-                "table {} is not one of longest prefixes",
+                "table {} is not a longest-prefix table",
                 table.name
             )),
             Some(table) => Ok(table),

@@ -17,7 +17,7 @@ use self::bids::Bidder;
 pub(crate) use self::buckets::SPREAD;
 use self::succession::Assignment;
 use crate::action::ActionEntry;
-use crate::by_id::SMALL;
+use crate::by_id::SMALL_ID_LIMIT;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
@@ -263,7 +263,7 @@ impl WeightedMember {
 
     /// Returns the member's id, if the id is small.
     fn small(&self) -> Option<u16> {
-        let id = self.profile_id().filter(|id| *id < SMALL)?;
+        let id = self.profile_id().filter(|id| *id < SMALL_ID_LIMIT)?;
         id.try_into().ok().filter(|id| *id != DIVIDED)
     }
 

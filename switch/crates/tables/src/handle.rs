@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of tables that machine code reads in addition to rows ([`Row`](crate::Row)).
+//! Properties and addresses of tables by which machine code finds rows ([`Row`](crate::Row)).
 //!
 //! The lifetimes of [`Row`](crate::Row) and [`TableHandles`] borrow the replica, so neither outlives the pin that holds
 //! the replica.

@@ -2,8 +2,8 @@
 //! Left-right replication. Readers use one replica while the writer changes the other replica. Then the replicas swap
 //! their roles.
 //!
-//! The protocol: `active` names the replica for readers. A reader stores the replica that it is about to use in its own
-//! slot, and then loads `active` again. If the two values differ, the reader retries. The writer flips `active`, and
+//! The protocol: `active` is the index of the replica for readers. A reader stores this index in its own slot, and then
+//! loads `active` again. If the two values differ, the reader retries. The writer flips `active`, and
 //! then waits until no slot names the old replica. Reader and writer each put a sequentially consistent fence between
 //! their store and their load. So either the writer sees the slot and waits, or the reader sees the flip and retries.
 //! Invariant: no reader uses a replica that is being written. The tests explore every interleaving of a small case with
@@ -30,6 +30,7 @@ use std::{
 
 use std::ops::Deref;
 
+/// Value of a reader's slot while the reader has no pin.
 const IDLE: usize = usize::MAX;
 
 /// Value of `active` while no replica may be read and readers wait.
@@ -243,7 +244,7 @@ mod tests {
     const VERSIONS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
     #[test]
-    fn a_pinned_side_does_not_change_and_the_next_pin_sees_the_change() {
+    fn a_pinned_replica_does_not_change_and_the_next_pin_sees_the_change() {
         let mut writer = Writer::new(1, 1);
         let mut reader = writer.reader();
         let pinned = reader.pin();
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_sides_share_changes_while_nobody_reads() {
+    fn shared_data_changes_only_while_no_reader_has_a_pin() {
         let shared = [AtomicUsize::new(0), AtomicUsize::new(0)];
         let mut writer = Writer::new(0, 0);
         let readers: Vec<_> = (0..2).map(|_| writer.reader()).collect();
@@ -314,7 +315,7 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn no_interleaving_lets_a_reader_see_a_side_that_changes() {
+    fn no_interleaving_lets_a_reader_see_a_replica_that_changes() {
         loom::model(|| {
             let mut writer = Writer::new((0, 0), (0, 0));
             let mut reader = writer.reader();
@@ -334,7 +335,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn no_interleaving_lets_a_reader_see_half_of_what_both_sides_share() {
+    fn no_interleaving_lets_a_reader_see_shared_data_half_changed() {
         loom::model(|| {
             let shared = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
             let mut writer = Writer::new(0, 0);

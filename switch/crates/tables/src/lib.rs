@@ -19,6 +19,15 @@
 //! * [`EntrySpec`] and its parts: entries as the control plane writes and reads them;
 //! * [`Externs`]: counters, meters and registers, shared by both replicas.
 //!
+//! Modules import only from modules below them. From bottom to top:
+//!
+//! * the control plane's model and its encodings: `model`, `value`, `key`, `action`, `group`, `binding`;
+//! * cells and state that packets write: `counter`, `meter`, `externs`, `entry_state`, `default_entry`;
+//! * the storage of entries: `row`, `slab`, `entry`;
+//! * the lookup structures: `lookup`, `profile`, `handle`, `table_lookup`;
+//! * the copies of the state, to which a `change` is applied: `table_replica`, `expiry`, `authoritative`;
+//! * the operations: `control`, `transaction`, `view`, `store`, `fibs`.
+//!
 //! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
 //! allocates. An operation that returns an error has changed nothing.
 

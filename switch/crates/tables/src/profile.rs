@@ -8,8 +8,8 @@
 //! Dependent reads dominate the cost of a selection. A selection has three of them: the group's handle, the bucket, and
 //! the member's row. When a member changes, only its row is written, regardless of the number of its groups.
 //!
-//! These arrays do not contain ids from [`SMALL`] on, groups with very many members, groups that watch ports, and the
-//! parts of divided buckets. [`TableReplica::behind`](crate::TableReplica::behind) handles these cases.
+//! These arrays do not contain ids from [`SMALL_ID_LIMIT`] on, groups with very many members, groups that watch ports,
+//! and the parts of divided buckets. [`TableReplica::behind`](crate::TableReplica::behind) handles these cases.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sluice_program::{ProfileId, Program};
 
 use crate::action::ActionEntry;
-use crate::by_id::{ById, SMALL};
+use crate::by_id::{ById, SMALL_ID_LIMIT};
 use crate::group::Group;
 use crate::row::NO_ACTION;
 
@@ -128,7 +128,7 @@ impl ProfileLookup {
     }
 
     pub(crate) fn set_member(&mut self, id: u32, member: Option<Arc<Member>>) {
-        if id < SMALL {
+        if id < SMALL_ID_LIMIT {
             let start = id as usize * self.row_words;
             let end = start + self.row_words;
             if self.rows.len() < end {
@@ -150,7 +150,7 @@ impl ProfileLookup {
     }
 
     pub(crate) fn set_group(&mut self, id: u32, group: Option<Arc<Group>>) {
-        if id < SMALL {
+        if id < SMALL_ID_LIMIT {
             let at = id as usize;
             if self.handles.len() <= at && group.is_some() {
                 self.handles.resize(at + 1, GroupHandle::NONE);

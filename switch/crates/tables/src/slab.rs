@@ -48,7 +48,7 @@ const SPARE: usize = 1 << 16;
 
 /// Maximum number of slots of a table. The slot field of a row's head cannot hold larger numbers, and address space is
 /// limited.
-const MOST: usize = 1 << (u64::BITS - ROW_HOLDER);
+const MAX_SLOTS: usize = 1 << (u64::BITS - ROW_HOLDER);
 
 /// Optional fields that few entries have.
 #[derive(Debug, Default)]
@@ -92,13 +92,13 @@ impl Slab {
     /// Reserves address space for the records of a table that may hold `entries` entries.
     pub(crate) fn new(layout: Layout, entries: usize) -> Self {
         let slots = entries.saturating_mul(VERSIONS).saturating_add(SPARE);
-        let slots = slots.min(MOST);
-        let room = |bytes: usize| StaggeredArray::new(slots * bytes);
+        let slots = slots.min(MAX_SLOTS);
+        let reserve = |bytes: usize| StaggeredArray::new(slots * bytes);
         Self {
             layout,
             slots: slots as u32,
-            records: room(layout.bytes()),
-            meters: layout.metered.then(|| room(size_of::<Meter>())),
+            records: reserve(layout.bytes()),
+            meters: layout.metered.then(|| reserve(size_of::<Meter>())),
             extras: Mutex::default(),
         }
     }
@@ -189,7 +189,7 @@ impl Slab {
     }
 
     /// Makes the memory of a slot's record usable.
-    fn make_room(&self, slot: u32) {
+    fn make_usable(&self, slot: u32) {
         let records = slot as usize + 1;
         self.records.grow(records * self.layout.bytes());
         if let Some(meters) = &self.meters {
@@ -200,7 +200,7 @@ impl Slab {
     /// Writes a record into a free slot. `holder` is the slot of the entry's first version, or `None` if this record is
     /// the first version. For a first version the packet state is reset, with `now_us` as the time of the last hit.
     pub(crate) fn fill(&self, slot: u32, new: NewRecord<'_>, holder: Option<u32>, now_us: u64) {
-        self.make_room(slot);
+        self.make_usable(slot);
         let (record, layout) = (self.record(slot), &self.layout);
         let holder = holder.filter(|_| layout.keeps_state);
         let set = |index: usize, word: u64| record.words[index].store(word, Ordering::Relaxed);

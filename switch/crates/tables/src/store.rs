@@ -14,7 +14,7 @@ use crate::binding::{Binding, BindingRef};
 use crate::change::{Change, EntrySwap};
 use crate::control::Control;
 use crate::default_entry::{DefaultEntry, DefaultState};
-use crate::expiry::{Expired, SLICE};
+use crate::expiry::{Expired, MAX_TIMERS_PER_CALL};
 use crate::externs::Externs;
 use crate::key::{KeyShape, MatchKey, constant_fields};
 use crate::left_right::{Pinned, ReadHandle, Writer};
@@ -75,7 +75,7 @@ impl Store {
             sequence: 0,
         };
         let changes = constant_entries(&program, &mut control);
-        control.authoritative.prepare();
+        control.authoritative.compact_changes();
         for _ in 0..2 {
             control.replicas.change(|replica| {
                 changes.iter().for_each(|change| replica.apply(change));
@@ -158,7 +158,7 @@ impl Store {
         let authoritative = &mut self.control.lock().authoritative;
         let tables = &authoritative.tables;
         let slab = |table: TableId| &tables[table.index()].slab;
-        authoritative.expiry.take(slab, now_us, SLICE)
+        authoritative.expiry.take(slab, now_us, MAX_TIMERS_PER_CALL)
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica: one of the two copies of all lookup structures. Packets read it.
+//! Replicas of all lookup structures. There are two; packets read one of them while transactions change the other.
 
 mod lookup;
 
@@ -23,7 +23,7 @@ use crate::value_set::ValueSetMembers;
 
 pub use lookup::{Lookup, Match, MatchTarget};
 
-/// One version of all tables. Packets read it, and it does not change meanwhile.
+/// A replica of the lookup structures of all tables. A replica does not change while a packet reads it.
 #[derive(Debug)]
 pub struct TableReplica {
     pub(crate) tables: Vec<TableLookup>,
@@ -179,8 +179,9 @@ impl TableReplica {
             .map_or(&[], |group| &group.replicas)
     }
 
-    /// Returns the egress port and instance that a packet's replica uses now: those of the first of replica and backups
-    /// whose port is up. If all ports are down, returns the replica's own port, which drops the packet.
+    /// Returns the egress port and instance that a packet's replica uses now. If the replica's port is down, returns
+    /// the first backup whose port is up. If all ports are down, returns the replica's own port, which drops the
+    /// packet.
     #[inline]
     pub fn destination(&self, replica: &Replica) -> (u32, u16) {
         let own = (replica.port, replica.instance);

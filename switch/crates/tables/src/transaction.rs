@@ -56,7 +56,8 @@ impl<'a> Transaction<'a> {
         table.map_or_else(|| invalid("there is no such table"), Ok)
     }
 
-    fn make(&mut self, change: Change) {
+    /// Applies a change to the authoritative copy and to the inactive replica.
+    fn apply(&mut self, change: Change) {
         self.control.authoritative.apply(&change);
         self.control
             .replicas
@@ -140,7 +141,7 @@ impl<'a> Transaction<'a> {
             replicas,
             ..
         } = &mut *self.control;
-        authoritative.prepare();
+        authoritative.compact_changes();
         let shared = replicas.readers() > 1;
         replicas.change(|replica| {
             replica.settle(now);

@@ -124,7 +124,7 @@ fn algorithms_are_tried_on_a_copy() {
 }
 
 #[test]
-fn the_entry_behind_a_key_is_found_though_look_ups_know_only_its_class() {
+fn the_entry_that_a_key_matches_is_found_although_lookups_return_only_its_class() {
     let store = store();
     let table = id(&store, "lpm");
     fill(&store, 1, 20);

@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn members_and_defaults_are_behind_rows() {
+fn rows_lead_to_members_and_default_entries() {
     let store = store();
     let profile = store.program().tables[id(&store, "member").index()].profile;
     let profile = profile.expect("the table has one");

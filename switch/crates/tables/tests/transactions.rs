@@ -40,7 +40,7 @@ fn group(id: u32, members: &[(u32, u32)]) -> GroupSpec {
 }
 
 #[test]
-fn a_rollback_takes_back_what_came_after_the_savepoint_and_nothing_else() {
+fn a_rollback_undoes_only_the_changes_after_the_savepoint() {
     let store = store();
     let table = id(&store, "exact");
     let mut tx = store.transaction();
@@ -65,7 +65,7 @@ fn a_rollback_takes_back_what_came_after_the_savepoint_and_nothing_else() {
 }
 
 #[test]
-fn both_sides_end_up_alike() {
+fn both_replicas_end_up_equal() {
     let store = store();
     let table = id(&store, "lpm");
     for round in 0..5u8 {
@@ -125,7 +125,7 @@ fn a_packet_never_sees_half_a_transaction() {
 }
 
 #[test]
-fn a_member_in_use_cannot_be_deleted_and_a_changed_member_changes_what_refers_to_it() {
+fn a_member_in_use_cannot_be_deleted_and_its_changes_reach_entries_and_groups() {
     let store = store();
     let (selected, direct) = (id(&store, "selected"), id(&store, "member"));
     let mut tx = store.transaction();
@@ -217,7 +217,7 @@ const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
 /// Checks both replicas. Packets see them alternately, so both replicas must keep the same flows.
 #[test]
-fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
+fn a_group_that_is_written_moves_only_flows_that_must_move_in_both_replicas() {
     let store = store_with_a_group(&WHOLE);
     let before = chosen(&store);
     let write = |members: &[(u32, u32)]| {
@@ -242,7 +242,7 @@ fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
 }
 
 #[test]
-fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
+fn a_write_that_is_rolled_back_leaves_a_groups_flows_as_they_were() {
     let store = store_with_a_group(&WHOLE);
     let mut tx = store.transaction();
     tx.group_modify(SELECTOR, &group(7, &PART)).unwrap();
@@ -269,7 +269,7 @@ fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
 }
 
 #[test]
-fn an_entrys_own_group_moves_only_flows_that_must() {
+fn a_one_shot_group_moves_only_flows_that_must_move() {
     let store = store();
     let table = id(&store, "selected");
     let own = |values: &[u8]| {

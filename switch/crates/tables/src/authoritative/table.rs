@@ -14,7 +14,8 @@ use crate::shared_table::SharedTable;
 use crate::slab::{Record, Slab};
 use crate::table_lookup::TableLookup;
 
-/// A table's entries. A slot is in use if it is below `next` and neither free nor parked.
+/// The entries of a table, and the slots of its slab. A slot is in use if it is below `next` and neither free nor
+/// parked.
 #[derive(Debug)]
 pub(crate) struct AuthoritativeTable {
     pub(crate) slab: Arc<Slab>,
@@ -22,7 +23,7 @@ pub(crate) struct AuthoritativeTable {
     len: usize,
     next: u32,
     free: Vec<u32>,
-    /// Slots to which only handles still refer.
+    /// Slots to which nothing refers except handles.
     parked: Vec<u32>,
     pub(crate) default: Arc<DefaultEntry>,
     pub(crate) initial_default: Arc<DefaultEntry>,
@@ -32,9 +33,11 @@ pub(crate) struct AuthoritativeTable {
 /// Index that finds an entry's slot by key and rank.
 #[derive(Debug)]
 enum Index {
-    /// The lookup structure of the replicas, in an exact-match table.
+    /// In an exact-match table, the inactive replica's lookup structure is the index.
     Replica,
+    /// In a longest-prefix table, the routes are the index.
     Routes(SharedRoutes),
+    /// In a table that is matched by priority, a hash table of identities is the index.
     Own(Box<Exact>),
 }
 
@@ -60,6 +63,7 @@ fn identity<R>(stored: &[u8], prefix_len: u32, rank: i32, then: impl FnOnce(&[u8
     then(buffer)
 }
 
+/// Like [`identity`], for the entry of a record.
 fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
     identity(record.stored(), record.prefix_len(), record.rank(), then)
 }
@@ -167,10 +171,10 @@ impl AuthoritativeTable {
         }
     }
 
-    /// Prepares the routes. Order: must be called before the replicas are updated.
-    pub(super) fn prepare(&self) {
+    /// Reduces the recorded changes of the routes to a minimum. Order: must be called before the replicas are updated.
+    pub(super) fn compact_changes(&self) {
         if let Index::Routes(routes) = &self.index {
-            routes.write().prepare();
+            routes.write().compact_changes();
         }
     }
 
@@ -194,6 +198,7 @@ impl AuthoritativeTable {
         }
     }
 
+    /// Replaces one version of an entry by another version.
     pub(super) fn apply(&mut self, swap: EntrySwap) {
         let Self { slab, index, .. } = self;
         if let Some(before) = swap.before {

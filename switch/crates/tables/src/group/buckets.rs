@@ -22,24 +22,24 @@ use super::piece::Piece;
 
 /// Maximum number of members of a group with buckets. A larger group selects by weight alone, because a table of
 /// buckets would be too large or too coarse.
-const MOST_MEMBERS: usize = 1024;
+const MAX_MEMBERS: usize = 1024;
 
-/// Number of buckets for each declared member, up to [`MANY`] buckets in total. With more buckets, fewer flows fall
-/// into divided buckets.
+/// Number of buckets for each declared member, up to [`USUAL_BUCKETS`] buckets in total. With more buckets, fewer flows
+/// fall into divided buckets.
 const BUCKETS_EACH: usize = 64;
 
 /// Minimum number of buckets of a group.
-const LEAST: usize = 1 << 10;
+const MIN_BUCKETS: usize = 1 << 10;
 
 /// Number of buckets of a group with many members, and of a group that declares no size.
-const MANY: usize = 1 << 12;
+const USUAL_BUCKETS: usize = 1 << 12;
 
-/// A group has more than [`MANY`] buckets only if its declared size, a limit of the sum of its weights, exceeds
-/// `SIZE_EACH` times [`MANY`].
+/// A group has more than [`USUAL_BUCKETS`] buckets only if its declared size, a limit of the sum of its weights,
+/// exceeds `SIZE_EACH` times [`USUAL_BUCKETS`].
 const SIZE_EACH: usize = 4;
 
 /// Maximum number of buckets of a group.
-const MOST: usize = 1 << 14;
+const MAX_BUCKETS: usize = 1 << 14;
 
 /// Multiplier of a hash, applied before the hash is scaled to the number of buckets. It is 2^64 divided by the golden
 /// ratio, which spreads consecutive numbers far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The high
@@ -59,7 +59,7 @@ pub(super) struct Buckets {
 enum Owners {
     /// For at most 255 members.
     Narrow(Box<[u8]>),
-    /// For at most [`MOST_MEMBERS`] members.
+    /// For at most [`MAX_MEMBERS`] members.
     Wide(Box<[u16]>),
     /// For larger groups, which have no buckets: for each member, the sum of the weights up to and including its own
     /// weight.
@@ -86,18 +86,18 @@ pub(super) struct HashLocation {
 pub(super) fn count(declared: u32) -> usize {
     let declared = declared as usize;
     match declared {
-        0 => MANY,
+        0 => USUAL_BUCKETS,
         _ => declared
             .saturating_mul(BUCKETS_EACH)
-            .clamp(LEAST, MANY)
+            .clamp(MIN_BUCKETS, USUAL_BUCKETS)
             .max(declared / SIZE_EACH)
-            .min(MOST)
+            .min(MAX_BUCKETS)
             .next_power_of_two(),
     }
 }
 
 /// Number of buckets of a one-shot group.
-pub(super) const OF_ENTRY: usize = LEAST;
+pub(super) const OF_ENTRY: usize = MIN_BUCKETS;
 
 /// Returns the location of a hash among `count` buckets. The location depends on every bit of the hash, even if hashes
 /// are short.
@@ -142,7 +142,7 @@ impl Buckets {
 
     /// Returns whether a group with these members is small enough to have buckets.
     pub(super) fn are_few(bidders: &[Bidder]) -> bool {
-        bidders.len() <= MOST_MEMBERS
+        bidders.len() <= MAX_MEMBERS
     }
 
     /// Creates buckets from pieces, which must cover all positions in order. A single member has one bucket.

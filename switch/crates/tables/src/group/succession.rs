@@ -5,8 +5,8 @@
 //! a member is absent, its part is divided among the present members, exactly by weight, and separately from the parts
 //! of other absent members:
 //!
-//! - When a member leaves, its part goes to the present members. So do its shares of the parts of members that left
-//!   earlier. The shares of the present members grow by exactly this much, so none of their flows moves.
+//! - When a member leaves, its part goes to the present members. Its shares of the parts of members that left earlier
+//!   also go to them. The shares of the present members grow by exactly this much, so none of their flows moves.
 //! - When a member returns, it gets its part back, and a share of each part whose member is still absent. The shares of
 //!   the other members shrink by exactly this much. So flows move only to the returning member.
 //! - When all members have returned, in any order, the assignment is the base again.
@@ -28,7 +28,7 @@ use super::piece::Piece;
 
 /// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to some hundred members never
 /// reaches this number.
-const MOST_PARTS: usize = 1 << 16;
+const MAX_PARTS: usize = 1 << 16;
 
 /// Maximum number of parts for each member in a new base. With more parts, the new base keeps only whole buckets: a few
 /// more flows move, but a long history does not divide all buckets.
@@ -63,15 +63,15 @@ impl Assignment {
             return Self::new(bidders, self.count);
         }
         let base = self.base.as_ref().unwrap_or(self);
-        let Some(places) = base.places_of(&bidders) else {
+        let Some(base_indices) = base.base_indices_of(&bidders) else {
             return self.rebased(bidders);
         };
         let next = if bidders.len() == base.bidders.len() {
-            base.reordered(bidders, &places)
+            base.reordered(bidders, &base_indices)
         } else {
-            self.without_absent(base, bidders, &places)
+            self.without_absent(base, bidders, &base_indices)
         };
-        if next.buckets.parts() > MOST_PARTS {
+        if next.buckets.parts() > MAX_PARTS {
             return self.rebased(next.bidders);
         }
         next
@@ -79,27 +79,27 @@ impl Assignment {
 
     /// Returns the index of each of these members in this assignment. Returns `None` if a member is not in this
     /// assignment, or if the weights have other proportions.
-    fn places_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
-        let places = indices_of(&self.bidders, bidders);
-        let places: Vec<usize> = places.into_iter().collect::<Option<_>>()?;
+    fn base_indices_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
+        let base_indices = indices_of(&self.bidders, bidders);
+        let base_indices: Vec<usize> = base_indices.into_iter().collect::<Option<_>>()?;
         let pairs = || {
-            places
+            base_indices
                 .iter()
-                .map(|place| &self.bidders[*place])
+                .map(|index| &self.bidders[*index])
                 .zip(bidders)
         };
         let Some((own, one)) = pairs().next() else {
-            return Some(places);
+            return Some(base_indices);
         };
         let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
         pairs()
             .all(|(a, b)| product(a.weight, one.weight) == product(b.weight, own.weight))
-            .then_some(places)
+            .then_some(base_indices)
     }
 
     /// Returns this assignment with its members in another order, and weights of the same proportions.
-    fn reordered(&self, bidders: Vec<Bidder>, places: &[usize]) -> Self {
-        let now = inverse(places, self.bidders.len());
+    fn reordered(&self, bidders: Vec<Bidder>, base_indices: &[usize]) -> Self {
+        let now = inverse(base_indices, self.bidders.len());
         let pieces = self.buckets.pieces(self.count).into_iter();
         let pieces = pieces.map(|piece| Piece {
             owner: piece.owner.and_then(|owner| now[owner]),
@@ -119,19 +119,19 @@ impl Assignment {
         &self,
         base: &Arc<Assignment>,
         bidders: Vec<Bidder>,
-        places: &[usize],
+        base_indices: &[usize],
     ) -> Self {
-        let in_base = |place: &usize| base.bidders[*place];
-        let present: Vec<Bidder> = places.iter().map(in_base).collect();
+        let in_base = |index: &usize| base.bidders[*index];
+        let present: Vec<Bidder> = base_indices.iter().map(in_base).collect();
         let weights = |of: &mut dyn Iterator<Item = u32>| of.map(u64::from).sum::<u64>();
         let before = self.bidders.iter().map(|bidder| bidder.key);
         let before = indices(&base.bidders, before).into_iter().flatten();
-        let before = weights(&mut before.map(|place| base.bidders[place].weight));
+        let before = weights(&mut before.map(|index| base.bidders[index].weight));
         let after = weights(&mut present.iter().map(|bidder| bidder.weight));
 
         let mut given = Vec::new();
         let mut absent = vec![Vec::new(); base.bidders.len()];
-        let of_base = inverse(places, base.bidders.len());
+        let of_base = inverse(base_indices, base.bidders.len());
         let now = indices_of(&present, &self.bidders);
         let both = overlay(
             &base.buckets.pieces(self.count),
@@ -300,11 +300,11 @@ fn indices(bidders: &[Bidder], keys: impl Iterator<Item = u64>) -> Vec<Option<us
     keys.map(find).collect()
 }
 
-/// Returns the inverse of the map `places`: for each number below `count`, its index in `places`.
-fn inverse(places: &[usize], count: usize) -> Vec<Option<usize>> {
+/// Returns the inverse of the map `indices`: for each number below `count`, its position in `indices`.
+fn inverse(indices: &[usize], count: usize) -> Vec<Option<usize>> {
     let mut inverse = vec![None; count];
-    for (index, place) in places.iter().enumerate() {
-        inverse[*place] = Some(index);
+    for (position, index) in indices.iter().enumerate() {
+        inverse[*index] = Some(position);
     }
     inverse
 }

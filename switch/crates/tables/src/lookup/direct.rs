@@ -9,7 +9,7 @@ use crate::slab::Record;
 use crate::staggered::StaggeredArray;
 
 /// Maximum number of bits of a key.
-pub(crate) const MOST_BITS: u32 = 22;
+pub(crate) const MAX_KEY_BITS: u32 = 22;
 
 #[derive(Debug)]
 pub(crate) struct Direct {
@@ -26,7 +26,7 @@ impl Direct {
     /// the key must be exact.
     pub(crate) fn bits(table: &Table) -> Option<u32> {
         let bits = Packing::bits(table.key.iter());
-        (1..=MOST_BITS).contains(&bits).then_some(bits)
+        (1..=MAX_KEY_BITS).contains(&bits).then_some(bits)
     }
 
     pub(super) fn new(table: &Table, bits: u32) -> Self {

@@ -4,21 +4,21 @@
 use sluice_exact::Exact as Index;
 use sluice_program::Table;
 
-use super::few::Few;
+use super::few::FewKeys;
 use crate::slab::Record;
 use crate::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct Exact {
     /// Holds the keys too, while there are few of them.
-    few: Few,
+    few: FewKeys,
     index: Index,
 }
 
 impl Exact {
     pub(super) fn new(table: &Table) -> Self {
         Self {
-            few: Few::new(table.key_bytes),
+            few: FewKeys::new(table.key_bytes),
             index: Index::new(table.key_bytes),
         }
     }

@@ -166,7 +166,7 @@ impl TableReplica {
         };
         table.slab.for_each_line(slot, |line| wait.prefetch(line));
         wait.yield_now();
-        // If the entry was modified, its packet state is in another record: that of its first version.
+        // If the entry was modified, its packet state is in the record of its first version.
         if let Some(state) = table.slab.state_of_holder(slot) {
             wait.prefetch(state);
             wait.yield_now();

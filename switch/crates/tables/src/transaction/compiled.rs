@@ -17,8 +17,8 @@ impl<'a> Transaction<'a> {
     /// The same as for [`insert`](Self::insert). `InvalidArgument` if the entry was not compiled for this table.
     pub fn insert_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
-        self.callable(table, entry)?;
-        self.vacant(id, table, key, 0)?;
+        self.check_action(table, entry)?;
+        self.check_vacant(id, table, key, 0)?;
         let record = compiled_record(key, self.next_sequence(), entry);
         self.write(id, table, None, record)
     }
@@ -29,7 +29,7 @@ impl<'a> Transaction<'a> {
     /// The same as for [`modify`](Self::modify). `InvalidArgument` if the entry was not compiled for this table.
     pub fn modify_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
-        self.callable(table, entry)?;
+        self.check_action(table, entry)?;
         let before = self.existing(id, table, key, 0)?;
         let sequence = self.sequence_of(id, before);
         let record = compiled_record(key, sequence, entry);
@@ -83,7 +83,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Checks that a compiled entry's action is valid for the table.
-    fn callable(&self, table: &Table, entry: &CompiledEntry<'_>) -> Result<()> {
+    fn check_action(&self, table: &Table, entry: &CompiledEntry<'_>) -> Result<()> {
         let call = entry.action;
         let fits = table.profile.is_none()
             && table.actions.contains(&call.action)

@@ -28,7 +28,7 @@ impl<'a> Transaction<'a> {
         let table = self.writable(id)?;
         let (key, rank) = compile_entry_key(table, &spec.key, spec.priority)?;
         let key = key.as_ref();
-        self.vacant(id, table, key, rank)?;
+        self.check_vacant(id, table, key, rank)?;
         let binding = self.checked(table, &spec, None)?;
         let sequence = self.next_sequence();
         let record = new_record(key, rank, sequence, binding.as_ref(), spec);
@@ -45,8 +45,8 @@ impl<'a> Transaction<'a> {
         slab.record(slot).sequence()
     }
 
-    /// Checks that the table has room for an entry, and has no entry with this key.
-    pub(super) fn vacant(
+    /// Checks that the table is not full, and has no entry with this key.
+    pub(super) fn check_vacant(
         &self,
         id: TableId,
         table: &Table,
@@ -99,7 +99,7 @@ impl<'a> Transaction<'a> {
             before: Some(slot),
             after: None,
         };
-        self.make(Change::Entry(id, swap));
+        self.apply(Change::Entry(id, swap));
     }
 
     /// Writes a version of an entry. If there is a version `before`, replaces it.
@@ -118,7 +118,7 @@ impl<'a> Transaction<'a> {
         let holder = before.map(|before| entries.slab.record(before).holder());
         entries.slab.fill(slot, record, holder, now_us);
         let after = Some(slot);
-        self.make(Change::Entry(id, EntrySwap { before, after }));
+        self.apply(Change::Entry(id, EntrySwap { before, after }));
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl<'a> Transaction<'a> {
                 })
             }
         };
-        self.make(Change::Default(id, before, after));
+        self.apply(Change::Default(id, before, after));
         Ok(())
     }
 
@@ -193,7 +193,10 @@ impl<'a> Transaction<'a> {
             return Err(TableError::PermissionDenied(message));
         }
         if table.key.is_empty() {
-            return invalid(format!("table {} has no key, so no entries", table.name));
+            return invalid(format!(
+                "table {} has no key, so it cannot have entries",
+                table.name
+            ));
         }
         Ok(table)
     }
@@ -230,7 +233,10 @@ impl<'a> Transaction<'a> {
         let program = self.program;
         let call = |call: &ActionCall| {
             let Some(action) = program.action_for(table, call.action) else {
-                return invalid(format!("that is not an action of table {}", table.name));
+                return invalid(format!(
+                    "the action is not one of the actions of table {}",
+                    table.name
+                ));
             };
             ActionEntry::compile(program, action, &call.params)
         };
@@ -248,7 +254,7 @@ impl<'a> Transaction<'a> {
                 table.name
             )),
             EntryAction::Group(_) | EntryAction::OneShot(_) if !selector => invalid(format!(
-                "table {} has no selector, so takes members only",
+                "table {} has no selector, so its entries need a member",
                 table.name
             )),
             EntryAction::Member(id) if state.members.contains_key(id) => Ok(Binding::Member(*id)),
@@ -257,7 +263,7 @@ impl<'a> Transaction<'a> {
             EntryAction::Group(id) => Err(TableError::NotFound(format!("group {id}"))),
             EntryAction::OneShot(_) if !state.members.is_empty() || !state.groups.is_empty() => {
                 invalid(format!(
-                    "the selector of table {} has members and groups, so takes no sets of actions",
+                    "the selector of table {} has members and groups, so its entries cannot have sets of actions",
                     table.name
                 ))
             }

@@ -26,7 +26,7 @@ impl<'a> Transaction<'a> {
             .filter(|table| table.profile == Some(profile))
             .find_map(|table| self.program.action_for(table, spec.call.action));
         let Some(action) = action else {
-            return invalid("that action belongs to no table of this action profile");
+            return invalid("the action belongs to no table of this action profile");
         };
         let action = ActionEntry::compile(self.program, action, &spec.call.params)?;
         Ok(Arc::new(Member {
@@ -47,11 +47,11 @@ impl<'a> Transaction<'a> {
         }
         check_not_one_shot(profile, state)?;
         if state.members.len() >= profile.max_size {
-            let message = format!("{} holds {} members", profile.name, profile.max_size);
+            let message = format!("{} is full with {} members", profile.name, profile.max_size);
             return Err(TableError::ResourceExhausted(message));
         }
         let after = Some(self.member(id, spec)?);
-        self.make(Change::Member(
+        self.apply(Change::Member(
             id,
             spec.id,
             Swap {
@@ -76,7 +76,7 @@ impl<'a> Transaction<'a> {
         let before =
             Some(before.ok_or_else(|| TableError::NotFound(format!("member {}", spec.id)))?);
         let after = Some(self.member(id, spec)?);
-        self.make(Change::Member(id, spec.id, Swap { before, after }));
+        self.apply(Change::Member(id, spec.id, Swap { before, after }));
         Ok(())
     }
 
@@ -95,7 +95,7 @@ impl<'a> Transaction<'a> {
             return Err(TableError::FailedPrecondition(message));
         }
         let before = Some(Arc::clone(&known.value));
-        self.make(Change::Member(
+        self.apply(Change::Member(
             id,
             member,
             Swap {
@@ -163,10 +163,10 @@ impl<'a> Transaction<'a> {
         let limit = self.group_limit(id);
         if self.control.authoritative.profiles[id.index()].groups.len() >= limit {
             let name = &self.program.profile(id).name;
-            let message = format!("{name} holds {limit} groups");
+            let message = format!("{name} is full with {limit} groups");
             return Err(TableError::ResourceExhausted(message));
         }
-        self.make(Change::Group(
+        self.apply(Change::Group(
             id,
             spec.id,
             Swap {
@@ -193,7 +193,7 @@ impl<'a> Transaction<'a> {
             return invalid("a group's maximum size cannot be changed");
         }
         let after = Some(self.group(id, spec, Some(&before))?);
-        self.make(Change::Group(
+        self.apply(Change::Group(
             id,
             spec.id,
             Swap {
@@ -220,7 +220,7 @@ impl<'a> Transaction<'a> {
             )));
         }
         let before = Some(Arc::clone(&known.value));
-        self.make(Change::Group(
+        self.apply(Change::Group(
             id,
             group,
             Swap {
@@ -249,7 +249,7 @@ fn check_not_one_shot(
 
 pub(super) fn check_weight(weight: u32) -> Result<()> {
     if weight == 0 {
-        invalid("a weight of 0")
+        invalid("a member's weight must be at least 1")
     } else {
         Ok(())
     }
@@ -258,7 +258,7 @@ pub(super) fn check_weight(weight: u32) -> Result<()> {
 pub(super) fn check_total_weight(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
     let total: u64 = weights.map(u64::from).sum();
     if total > limit {
-        let message = format!("weights add up to {total}, and the limit is {limit}");
+        let message = format!("the weights of the members add up to {total}; the limit is {limit}");
         return Err(TableError::ResourceExhausted(message));
     }
     Ok(())

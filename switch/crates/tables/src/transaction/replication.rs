@@ -17,7 +17,9 @@ impl Transaction<'_> {
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
         let limit = self.limits.replicas;
         if self.control.authoritative.pre_replicas - before + after > limit {
-            return full(&format!("there can be {limit} replicas in all"));
+            return full(&format!(
+                "multicast groups and clone sessions can have {limit} replicas together"
+            ));
         }
         Ok(())
     }
@@ -35,10 +37,10 @@ impl Transaction<'_> {
         }
         let limit = self.limits.multicast_groups;
         if self.control.authoritative.multicast.len() >= limit {
-            return full(&format!("there are {limit} multicast groups"));
+            return full(&format!("the limit of {limit} multicast groups is reached"));
         }
         self.check_room(count_destinations(&group.replicas), 0)?;
-        self.make(Change::Multicast(
+        self.apply(Change::Multicast(
             id,
             Swap {
                 before: None,
@@ -61,7 +63,7 @@ impl Transaction<'_> {
             count_destinations(&before.replicas),
         )?;
         let before = Some(before);
-        self.make(Change::Multicast(
+        self.apply(Change::Multicast(
             id,
             Swap {
                 before,
@@ -77,7 +79,7 @@ impl Transaction<'_> {
     /// `NotFound`.
     pub fn multicast_delete(&mut self, id: u32) -> Result<()> {
         let before = Some(self.known_multicast(id)?);
-        self.make(Change::Multicast(
+        self.apply(Change::Multicast(
             id,
             Swap {
                 before,
@@ -104,10 +106,10 @@ impl Transaction<'_> {
         }
         let limit = self.limits.clone_sessions;
         if self.control.authoritative.clones.len() >= limit {
-            return full(&format!("there are {limit} clone sessions"));
+            return full(&format!("the limit of {limit} clone sessions is reached"));
         }
         self.check_room(count_destinations(&session.replicas), 0)?;
-        self.make(Change::Clone(
+        self.apply(Change::Clone(
             id,
             Swap {
                 before: None,
@@ -129,7 +131,7 @@ impl Transaction<'_> {
             count_destinations(&before.replicas),
         )?;
         let before = Some(before);
-        self.make(Change::Clone(
+        self.apply(Change::Clone(
             id,
             Swap {
                 before,
@@ -145,7 +147,7 @@ impl Transaction<'_> {
     /// `NotFound`.
     pub fn clone_session_delete(&mut self, id: u32) -> Result<()> {
         let before = Some(self.known_session(id)?);
-        self.make(Change::Clone(
+        self.apply(Change::Clone(
             id,
             Swap {
                 before,
@@ -179,7 +181,7 @@ impl Transaction<'_> {
         }
         let before = Arc::clone(&self.control.authoritative.value_sets[id.index()]);
         let after = Arc::new(ValueSetMembers::compile(set, members)?);
-        self.make(Change::ValueSet(id, before, after));
+        self.apply(Change::ValueSet(id, before, after));
         Ok(())
     }
 }
@@ -199,14 +201,17 @@ fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
             .iter()
             .any(|backup| backup.port == replica.port)
         {
-            let message = format!("port {} is its own replica's backup", replica.port);
+            let message = format!(
+                "port {} is the port of a replica and of its own backup",
+                replica.port
+            );
             return invalid(message);
         }
         if let Some((port, instance)) = replica
             .destinations()
             .find(|destination| !seen.insert(*destination))
         {
-            return invalid(format!("port {port}, instance {instance} is there twice"));
+            return invalid(format!("port {port} with instance {instance} occurs twice"));
         }
     }
     Ok(())
@@ -215,7 +220,7 @@ fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
 fn check_session(id: u32, session: &CloneSession) -> Result<()> {
     if id > 0x7fff {
         return Err(TableError::OutOfRange(format!(
-            "clone session {id} is beyond 32767"
+            "clone session {id} is above 32767, the largest id"
         )));
     }
     check_replication(id, &session.replicas)

@@ -5,8 +5,8 @@
 //! The row of a class has the format of the row of an entry's record: the head, then the parameters. A one-shot group
 //! is identified by the slot of the entry that owns it.
 //!
-//! Each replica has its own rows of the classes ([`Rows`]). A number whose last entry was removed is reused only after
-//! both replicas have been updated.
+//! Each replica has its own rows of the classes ([`ClassRows`]). A number whose last entry was removed is reused only
+//! after both replicas have been updated.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::AtomicU64;
@@ -82,8 +82,8 @@ impl Classes {
             entries.push(0);
             u32::try_from(entries.len() - 1).expect("a table has fewer than 2^32 entries")
         });
-        let place = row(rows, number);
-        rows[place].copy_from_slice(wanted);
+        let range = row(rows, number);
+        rows[range].copy_from_slice(wanted);
         entries[number as usize] = 1;
         fresh.push(number);
         numbers.insert_unique(hash, number, |number| {
@@ -110,8 +110,8 @@ impl Classes {
             }
             let hash = self.hasher.hash_one(self.row(number));
             // A number that became idle twice is in the list twice, and may be removed already.
-            if let Ok(place) = self.numbers.find_entry(hash, |known| *known == number) {
-                place.remove();
+            if let Ok(found) = self.numbers.find_entry(hash, |known| *known == number) {
+                found.remove();
                 self.free.push(number);
             }
         }
@@ -123,15 +123,15 @@ impl Classes {
     }
 
     /// Returns an empty set of rows, for a replica.
-    pub(super) fn none(&self) -> Rows {
-        Rows {
+    pub(super) fn empty_rows(&self) -> ClassRows {
+        ClassRows {
             words: self.words,
             rows: Vec::new(),
         }
     }
 
-    /// Writes the rows of fresh numbers to a replica's rows.
-    pub(super) fn show(&self, rows: &mut Rows) {
+    /// Copies the rows of fresh numbers to a replica's rows.
+    pub(super) fn copy_fresh_rows(&self, rows: &mut ClassRows) {
         for number in &self.fresh {
             rows.set(*number, self.row(*number));
         }
@@ -140,14 +140,14 @@ impl Classes {
 
 /// The rows of the classes in one replica.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct ClassRows {
     /// Number of words in a row.
     words: usize,
     /// The rows, one after the other. Atomic like the words of records, because both are read as a [`Row`].
     rows: Vec<AtomicU64>,
 }
 
-impl Rows {
+impl ClassRows {
     /// Returns the words of a class that has entries.
     #[inline]
     pub(super) fn words(&self, number: u32) -> &[AtomicU64] {

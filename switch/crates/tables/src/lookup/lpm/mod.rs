@@ -20,7 +20,7 @@ use super::found::Found;
 use crate::row::Row;
 use crate::slab::{Slab, class_target};
 use crate::wait::Wait;
-use classes::{Classes, Rows};
+use classes::{ClassRows, Classes};
 pub(crate) use routes::{Routes, SharedRoutes};
 pub use vrf_fib::FibDetail;
 use vrf_fib::VrfFib;
@@ -34,8 +34,8 @@ pub(crate) struct LpmTable {
     pinned: Option<String>,
     /// Whether the build of a FIB is pending.
     pending: bool,
-    /// Rows of the classes, if the FIBs' values are classes.
-    rows: Option<Rows>,
+    /// ClassRows of the classes, if the FIBs' values are classes.
+    rows: Option<ClassRows>,
 }
 
 impl LpmTable {
@@ -45,7 +45,7 @@ impl LpmTable {
             vrfs: Vrfs::new(known.vrfs.layout.clone()),
             pinned: None,
             pending: false,
-            rows: known.classes.as_ref().map(Classes::none),
+            rows: known.classes.as_ref().map(Classes::empty_rows),
             routes: Arc::clone(routes),
         }
     }
@@ -184,7 +184,7 @@ impl LpmTable {
         let shared = Arc::clone(&self.routes);
         let known = shared.read();
         if let (Some(rows), Some(classes)) = (&mut self.rows, &known.classes) {
-            classes.show(rows);
+            classes.copy_fresh_rows(rows);
         }
         if known.touched.is_empty() && !self.pending {
             return;
@@ -194,7 +194,7 @@ impl LpmTable {
             let position = self.vrfs.position_like(vrf);
             match (position, vrf.routes.is_empty()) {
                 (None, true) => {}
-                (Some(position), true) => self.vrfs.take_out(position),
+                (Some(position), true) => self.vrfs.remove_at(position),
                 (None, false) => {
                     // All routes of this VRF are new.
                     let mut fib = VrfFib::new(self.vrfs.layout.width, self.pinned.as_deref());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of a longest-prefix table. There is one copy, which the authoritative copy changes and both replicas
-//! follow.
+//! The routes of a longest-prefix table. They are stored once: the authoritative copy of the table changes them, and
+//! both replicas follow.
 //!
 //! This module records the prefixes that have changed since both replicas were last updated. It reuses the number of a
 //! class only when neither replica uses the number. A route holds the value for lookups, and also its entry's slot. So
@@ -99,8 +99,8 @@ pub(crate) struct Routes {
     pub(super) classes: Option<Classes>,
 }
 
-/// Shared routes. The authoritative copy locks them to change them, and the replicas lock them to follow them. Packets
-/// never wait for this lock.
+/// Routes behind a lock. The authoritative copy of the table takes the lock to change the routes, and a replica takes
+/// it to follow them. Packets never wait for this lock.
 pub(crate) type SharedRoutes = Arc<RwLock<Routes>>;
 
 impl Routes {
@@ -198,7 +198,7 @@ impl Routes {
     }
 
     /// Reduces the recorded changes to a minimum. Order: must be called before the replicas follow.
-    pub(crate) fn prepare(&mut self) {
+    pub(crate) fn compact_changes(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
                 VrfRoutes::Narrow(routes) => routes.reduce(),
@@ -222,7 +222,7 @@ impl Routes {
                 VrfRoutes::Wide(routes) => routes.forget(),
             }
             if routes.is_empty() {
-                self.vrfs.take_out(at);
+                self.vrfs.remove_at(at);
             }
         }
     }
