@@ -8,9 +8,10 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sluice_program::Program;
+use sluice_program::{Program, TableId};
 
-use crate::change::{Change, Swap};
+use crate::change::{Change, EntrySwap, Swap};
+use crate::default_entry::DefaultEntry;
 use crate::expiry::Expiry;
 use crate::model::{CloneSession, MulticastGroup, count_destinations};
 use crate::shared_table::SharedTable;
@@ -57,31 +58,8 @@ impl AuthoritativeState {
     /// Applies a change, and updates the reference counts.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
-            Change::Entry(id, swap) => {
-                let table = &mut self.tables[id.index()];
-                table.apply(*swap);
-                self.expiry.apply(*id, &table.slab, *swap);
-                if let Some(profile) = table.profile {
-                    let profile = &mut self.profiles[profile.index()];
-                    for (slot, by) in [(swap.before, -1), (swap.after, 1)] {
-                        if let Some(slot) = slot {
-                            profile.refer(Reference::of(table.slab.record(slot)), by);
-                        }
-                    }
-                }
-            }
-            Change::Default(id, before, after) => {
-                let table = &mut self.tables[id.index()];
-                table.default = Arc::clone(after);
-                if let Some(profile) = table.profile {
-                    let profile = &mut self.profiles[profile.index()];
-                    for (default, by) in [(before, -1), (after, 1)] {
-                        if let Some(binding) = &default.binding {
-                            profile.refer(Reference::to(binding), by);
-                        }
-                    }
-                }
-            }
+            Change::Entry(id, swap) => self.apply_entry(*id, *swap),
+            Change::Default(id, before, after) => self.apply_default(*id, before, after),
             Change::Member(profile, id, swap) => {
                 put(&mut self.profiles[profile.index()].members, *id, swap);
             }
@@ -103,6 +81,36 @@ impl AuthoritativeState {
                 set(&mut self.clones, *id, swap);
             }
             Change::ValueSet(id, _, after) => self.value_sets[id.index()] = Arc::clone(after),
+        }
+    }
+
+    fn apply_entry(&mut self, id: TableId, swap: EntrySwap) {
+        let table = &mut self.tables[id.index()];
+        table.apply(swap);
+        self.expiry.apply(id, &table.slab, swap);
+        let Some(profile) = table.profile else { return };
+        let profile = &mut self.profiles[profile.index()];
+        for (slot, by) in [(swap.before, -1), (swap.after, 1)] {
+            if let Some(slot) = slot {
+                profile.refer(Reference::of(table.slab.record(slot)), by);
+            }
+        }
+    }
+
+    fn apply_default(
+        &mut self,
+        id: TableId,
+        before: &Arc<DefaultEntry>,
+        after: &Arc<DefaultEntry>,
+    ) {
+        let table = &mut self.tables[id.index()];
+        table.default = Arc::clone(after);
+        let Some(profile) = table.profile else { return };
+        let profile = &mut self.profiles[profile.index()];
+        for (default, by) in [(before, -1), (after, 1)] {
+            if let Some(binding) = &default.binding {
+                profile.refer(Reference::to(binding), by);
+            }
         }
     }
 

@@ -55,6 +55,7 @@ impl Reference {
 }
 
 impl AuthoritativeProfile {
+    /// Adds `by` to the number of references to an object.
     pub(super) fn refer(&mut self, to: Reference, by: isize) {
         let references = match to {
             Reference::Member(id) => self.members.get_mut(&id).map(|m| &mut m.references),
@@ -67,6 +68,7 @@ impl AuthoritativeProfile {
         }
     }
 
+    /// Adds `by` to the number of references to each member of a group.
     pub(super) fn refer_members(&mut self, group: &Group, by: isize) {
         for id in group.member_ids() {
             self.refer(Reference::Member(id), by);
@@ -74,6 +76,7 @@ impl AuthoritativeProfile {
     }
 }
 
+/// Replaces an object, and keeps the number of references to it.
 pub(super) fn put<T>(map: &mut BTreeMap<u32, RefCounted<T>>, id: u32, swap: &Swap<T>) {
     let Some(after) = &swap.after else {
         map.remove(&id);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sluice_program::{Table, TableId};
+use sluice_program::{ProfileId, Table, TableId};
 
 use super::Transaction;
 use super::profiles::{check_total_weight, check_weight};
@@ -15,7 +15,7 @@ use crate::entry::Entry;
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::key::{KeyRef, compile_entry_key};
-use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField};
+use crate::model::{ActionCall, DefaultSpec, EntryAction, EntrySpec, KeyField, OneShotMember};
 use crate::slab::NewRecord;
 
 impl<'a> Transaction<'a> {
@@ -224,30 +224,41 @@ impl<'a> Transaction<'a> {
         self.binding(table, &spec.action, before)
     }
 
+    /// Checks an entry's action and returns its binding. `before` is the one-shot group that the entry has so far.
     fn binding(
         &self,
         table: &Table,
         action: &EntryAction,
         before: Option<&Group>,
     ) -> Result<Binding> {
-        let program = self.program;
-        let call = |call: &ActionCall| {
-            let Some(action) = program.action_for(table, call.action) else {
-                return invalid(format!(
-                    "the action is not one of the actions of table {}",
-                    table.name
-                ));
-            };
-            ActionEntry::compile(program, action, &call.params)
+        match (table.profile, action) {
+            (Some(profile), _) => self.profile_binding(table, profile, action, before),
+            (None, EntryAction::Direct(call)) => Ok(Binding::Direct(self.call(table, call)?)),
+            (None, _) => invalid(format!("table {} takes actions, not members", table.name)),
+        }
+    }
+
+    /// Compiles the call of one of the table's actions.
+    fn call(&self, table: &Table, call: &ActionCall) -> Result<ActionEntry> {
+        let Some(action) = self.program.action_for(table, call.action) else {
+            return invalid(format!(
+                "the action is not one of the actions of table {}",
+                table.name
+            ));
         };
-        let Some(profile) = table.profile else {
-            return match action {
-                EntryAction::Direct(direct) => Ok(Binding::Direct(call(direct)?)),
-                _ => invalid(format!("table {} takes actions, not members", table.name)),
-            };
-        };
+        ActionEntry::compile(self.program, action, &call.params)
+    }
+
+    /// Like [`binding`](Self::binding), for a table with an action profile.
+    fn profile_binding(
+        &self,
+        table: &Table,
+        profile: ProfileId,
+        action: &EntryAction,
+        before: Option<&Group>,
+    ) -> Result<Binding> {
         let state = &self.control.authoritative.profiles[profile.index()];
-        let selector = program.profile(profile).selector.is_some();
+        let selector = self.program.profile(profile).selector.is_some();
         match action {
             EntryAction::Direct(_) => invalid(format!(
                 "table {} takes members or groups, not actions",
@@ -267,18 +278,28 @@ impl<'a> Transaction<'a> {
                     table.name
                 ))
             }
-            EntryAction::OneShot(members) => {
-                let mut actions = Vec::with_capacity(members.len());
-                for member in members {
-                    check_weight(member.weight)?;
-                    actions.push((call(&member.call)?, member.weight, member.watch_port));
-                }
-                let limit = program.profile(profile).max_size as u64;
-                check_total_weight(members.iter().map(|member| member.weight), limit)?;
-                let group = Group::one_shot_group(actions.into_iter(), before);
-                Ok(Binding::OneShot(Arc::new(group)))
-            }
+            EntryAction::OneShot(members) => self.one_shot(table, profile, members, before),
         }
+    }
+
+    /// Checks the members of a one-shot group and builds the group.
+    fn one_shot(
+        &self,
+        table: &Table,
+        profile: ProfileId,
+        members: &[OneShotMember],
+        before: Option<&Group>,
+    ) -> Result<Binding> {
+        let mut actions = Vec::with_capacity(members.len());
+        for member in members {
+            check_weight(member.weight)?;
+            let action = self.call(table, &member.call)?;
+            actions.push((action, member.weight, member.watch_port));
+        }
+        let limit = self.program.profile(profile).max_size as u64;
+        check_total_weight(members.iter().map(|member| member.weight), limit)?;
+        let group = Group::one_shot_group(actions.into_iter(), before);
+        Ok(Binding::OneShot(Arc::new(group)))
     }
 }
 
