@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sluice_engine::{Config, PacketIn, Sink, TrafficManager};
 use sluice_interpreter::Interpreter;
 use sluice_program::{DigestId, Program};
-use sluice_tables::{Side, Store};
+use sluice_tables::{Store, TableReplica};
 
 use crate::trace::{KnownPorts, PacketTrace, Recorder};
 
@@ -43,7 +43,7 @@ impl Rehearsal {
     }
 
     /// Runs the packet, and stores its trace.
-    pub(crate) fn run(&mut self, store: &Store, side: &Side, ports: KnownPorts) {
+    pub(crate) fn run(&mut self, store: &Store, tables: &TableReplica, ports: KnownPorts) {
         let Self {
             switch,
             port,
@@ -57,7 +57,7 @@ impl Rehearsal {
             port: *port,
             now_us: *now_us,
         };
-        switch.process(side, store.externs(), input, &mut Nowhere);
+        switch.process(tables, store.externs(), input, &mut Nowhere);
         *trace = Some(switch.engine().trace().end(0, *now_us));
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sluice_program::{Program, Slot};
-use sluice_tables::{Externs, Side};
+use sluice_tables::{Externs, TableReplica};
 
 use crate::config::Config;
 use crate::counters::Counters;
@@ -16,7 +16,7 @@ use crate::trace::Step;
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The version of the tables that this packet sees.
-    pub side: &'a Side,
+    pub tables: &'a TableReplica,
     /// Counters, meters and registers.
     pub externs: &'a Externs,
     /// The current time in microseconds since the switch started.
