@@ -8,24 +8,7 @@ use crate::expr::{Arith, Bool, HeaderRef, UnionRef};
 use crate::ids::{
     CalculationId, CounterId, DigestId, FieldListId, MeterId, RegisterId, StackId, UnionStackId,
 };
-use crate::layout::Slot;
-
-/// Position of an action parameter in the parameter words of an entry. Each word has 64 bits. A wider parameter takes
-/// several words, the most significant word first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParamSlot {
-    /// Index of the first word.
-    pub word: u16,
-    /// Width in bits.
-    pub width: u16,
-}
-
-impl ParamSlot {
-    /// Returns the number of 64-bit words that the parameter takes.
-    pub fn words(&self) -> usize {
-        usize::from(self.width).div_ceil(64).max(1)
-    }
-}
+use crate::layout::{ParamSlot, Slot};
 
 /// A parameter that the control plane sets.
 #[derive(Clone, Debug, PartialEq, Eq)]

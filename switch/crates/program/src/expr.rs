@@ -12,9 +12,8 @@ pub mod simplify;
 use num_bigint::{BigInt, Sign};
 use num_traits::ToPrimitive;
 
-use crate::action::ParamSlot;
 use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
-use crate::layout::Slot;
+use crate::layout::{ParamSlot, Slot};
 
 /// Shift count from which on a shift drops all bits. The result is then 0, or -1 for a right shift of a negative
 /// number. Every field is narrower than this number, so the result is exact modulo 2^width.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines the layout of headers and fields in the packet header vector (PHV).
+//! Defines the layout of headers and fields in the packet header vector (PHV), and of action parameters.
 //!
 //! The PHV is one byte buffer. A packet header has the same bytes in the PHV as on the wire, so extracting and emitting
 //! are plain copies. Each field of a packet header is a run of bits. Metadata is never on the wire, so each metadata
@@ -72,6 +72,23 @@ impl Slot {
     /// Returns whether the slot consists of whole bytes.
     pub fn is_bytes(&self) -> bool {
         self.lead == 0 && self.width.is_multiple_of(8)
+    }
+}
+
+/// Position of an action parameter in the parameter words of an entry. Each word has 64 bits. A wider parameter takes
+/// several words, the most significant word first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamSlot {
+    /// Index of the first word.
+    pub word: u16,
+    /// Width in bits.
+    pub width: u16,
+}
+
+impl ParamSlot {
+    /// Returns the number of 64-bit words that the parameter takes.
+    pub fn words(&self) -> usize {
+        usize::from(self.width).div_ceil(64).max(1)
     }
 }
 

@@ -3,13 +3,11 @@
 
 use crate::action::Action;
 use crate::control::{Conditional, Pipeline, Profile, Table};
-use crate::error::LoadError;
 use crate::externs::{
     Calculation, Checksum, Counter, Digest, FieldList, Meter, Register, ValueSet,
 };
 use crate::ids::*;
 use crate::layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
-use crate::load;
 use crate::parser::{Deparser, Parser, State};
 
 /// The fields of `standard_metadata` that the architecture reads or writes. A field is optional if a program may lack
@@ -149,15 +147,6 @@ macro_rules! accessors {
 }
 
 impl Program {
-    /// Loads a program from p4c's BMv2 JSON.
-    ///
-    /// # Errors
-    /// Names the malformed or unsupported construct. Includes its location in the JSON and, if p4c recorded one, in the
-    /// P4 source.
-    pub fn from_json(json: &[u8]) -> Result<Self, LoadError> {
-        load::program(json)
-    }
-
     accessors! {
         header_type, header_type_by_name, header_types, HeaderTypeId, HeaderType;
         header, header_by_name, headers, HeaderId, Header;

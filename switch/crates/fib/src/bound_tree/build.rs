@@ -2,16 +2,12 @@
 //! Builds trees from ranges of addresses.
 
 use super::line::{FANOUT, Line, ways};
-use super::pool::Pool;
+use super::pool::{Full, Pool};
 use crate::Address;
 use crate::item::Item;
 
 /// Number of segments of an address after the first 16 bits.
 pub(super) const SEGMENTS: usize = 4;
-
-/// Error: the structure has no room for more lines or references.
-#[derive(Debug)]
-pub(super) struct Full;
 
 /// Number of children of an inner line when it is built. The maximum is sixteen; the difference is room for later
 /// changes.

@@ -49,7 +49,8 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use batch::{Kernel, LinePosition, View};
-use build::{Content, Full, SEGMENTS, Trees};
+use build::{Content, SEGMENTS, Trees};
+use pool::Full;
 
 use crate::item::Item;
 use crate::{Algorithm, BuildError, Change, Lines, NONE, NeedsRebuild, Prefix, Rib};

@@ -3,8 +3,11 @@
 
 use sluice_pages::Items;
 
-use super::build::Full;
 use super::line::{FANOUT, Line};
+
+/// Error: the structure has no room for more lines or references.
+#[derive(Debug)]
+pub(super) struct Full;
 
 /// Growing vector of lines, with a free list for each run length.
 #[derive(Clone, Debug, Default)]

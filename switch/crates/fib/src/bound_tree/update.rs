@@ -5,8 +5,9 @@
 //! the leaf's parent is rebuilt. If the parent has not enough spare room, everything below the parent's parent is
 //! rebuilt, and so on.
 
-use super::build::{Full, Trees, cells, key, last_key, most, push, roomy, segment_end};
+use super::build::{Trees, cells, key, last_key, most, push, roomy, segment_end};
 use super::line::{FANOUT, Line, ways};
+use super::pool::Full;
 use crate::Prefix;
 use crate::item::Item;
 

@@ -7,11 +7,11 @@ use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::expressions::{Expressions, Value, small_constant};
 use super::references::FieldName;
-use crate::action::{Action, LValue, LogPart, Op, Param, ParamSlot, registers_of};
+use crate::action::{Action, LValue, LogPart, Op, Param, registers_of};
 use crate::error::SourceInfo;
 use crate::expr::{Arith, ArithOp, Data, HeaderRef, simplify};
 use crate::ids::{ActionId, FieldListId};
-use crate::layout::Slot;
+use crate::layout::{ParamSlot, Slot};
 
 /// All actions, and the ids that tables use to refer to them.
 pub(super) struct Actions {
