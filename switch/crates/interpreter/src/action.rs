@@ -9,7 +9,7 @@ use sluice_engine::number::Number;
 use sluice_engine::{CloneRequest, Extern, Step, Trace, bits};
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
-use sluice_program::{Action, MeterUnit, Op, RegisterId, Slot};
+use sluice_program::{Action, FieldSlot, MeterUnit, Op, RegisterId};
 use sluice_tables::{ActionRef, Color};
 
 use crate::eval::in_class;
@@ -272,7 +272,7 @@ impl<T: Trace> Machine<'_, T> {
         digits
     }
 
-    fn mark_to_drop(&mut self, egress_spec: Slot, group: Option<Slot>) {
+    fn mark_to_drop(&mut self, egress_spec: FieldSlot, group: Option<FieldSlot>) {
         let bytes = &mut self.packet.phv.bytes;
         i64::from(self.config.drop_port).store(bytes, egress_spec);
         if let Some(slot) = group {
@@ -324,7 +324,7 @@ impl<T: Trace> Machine<'_, T> {
 
 /// Copies a value between two slots of equal width.
 #[inline]
-fn move_bits(bytes: &mut [u8], to: Slot, from: Slot) {
+fn move_bits(bytes: &mut [u8], to: FieldSlot, from: FieldSlot) {
     if to.is_bytes() && from.is_bytes() {
         let start = from.byte as usize;
         bytes.copy_within(start..start + from.bytes(), to.byte as usize);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sluice_engine::{Config, Context, Counters, Engine, Packet, Parsed, Progress, Sink};
-use sluice_program::{Program, Slot};
+use sluice_program::{FieldSlot, Program};
 use sluice_random::Random;
 
 use crate::codegen::compile::{Code, Part};
@@ -86,7 +86,7 @@ impl Engine for Native {
         &mut self.work.counters
     }
 
-    fn looks_at(&self, slot: Slot) -> bool {
+    fn looks_at(&self, slot: FieldSlot) -> bool {
         self.code.looks_at(slot)
     }
 

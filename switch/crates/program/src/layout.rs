@@ -16,7 +16,7 @@ pub const MAX_FIELD_BITS: u32 = 1 << 15;
 /// A run of bits in the PHV, most significant bit first. If a field is reached through a stack index, its slot is
 /// relative to the start of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot {
+pub struct FieldSlot {
     /// Index of the byte that contains the first bit.
     pub byte: u32,
     /// Number of bits in that byte before the first bit: 0 to 7.
@@ -27,7 +27,7 @@ pub struct Slot {
     pub width: u16,
 }
 
-impl Slot {
+impl FieldSlot {
     /// Returns the slot with `width` bits that starts at bit `bit` of a buffer.
     pub fn at(bit: usize, width: u16, signed: bool) -> Self {
         let byte = u32::try_from(bit / 8).expect("PHV sizes are checked at load");
@@ -98,7 +98,7 @@ pub struct Field {
     /// Name of the field in its header.
     pub name: String,
     /// Position relative to the start of the header. A `varbit` field has its maximum width here.
-    pub slot: Slot,
+    pub slot: FieldSlot,
     /// Whether the field is the header's `varbit` field.
     pub varbit: bool,
 }
@@ -139,7 +139,7 @@ pub struct Header {
     /// Number of bytes in the PHV.
     pub bytes: u32,
     /// Slots of metadata fields, relative to `offset`. Packet headers use the slots of their type instead.
-    pub metadata_slots: Vec<Slot>,
+    pub metadata_slots: Vec<FieldSlot>,
     /// The union of which the header is a member, if any.
     pub union: Option<UnionId>,
 }

@@ -38,6 +38,6 @@ pub use externs::{
     MeterUnit, Register, ValueSet,
 };
 pub use ids::*;
-pub use layout::{Header, HeaderType, ParamSlot, Slot, Stack, Union, UnionStack};
+pub use layout::{FieldSlot, Header, HeaderType, ParamSlot, Stack, Union, UnionStack};
 pub use parser::{Deparser, Parser};
 pub use program::{Program, StandardMetadata};
