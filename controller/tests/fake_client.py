@@ -40,11 +40,11 @@ class FakeClient:
         self._unanswered: list[int] = []
         self._answers_ports = True
         self.steps: list[tuple[str, str, dict[str, str]]] | None = None
-        """Trace that the switch reports for each rehearsed packet.
+        """Trace that the switch reports for each dry run.
 
         None: the switch reports none.
         """
-        self.rehearsed: list[tuple[int, bytes]] = []
+        self.dry_runs: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.closed = False
@@ -171,11 +171,11 @@ class FakeClient:
         code = 0 if self.links is not None else 12
         self._emit(("ports", token, code, "", dict(self.links or {}), self.cpu_port))
 
-    def rehearse(self, token: int, port: int, packet: bytes) -> None:
+    def dry_run(self, token: int, port: int, packet: bytes) -> None:
         self._check_open()
-        self.rehearsed.append((port, packet))
+        self.dry_runs.append((port, packet))
         code = 0 if self.steps is not None else 12
-        self._emit(("rehearsal", token, code, "", list(self.steps or [])))
+        self._emit(("dry_run", token, code, "", list(self.steps or [])))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()

@@ -12,11 +12,11 @@ use bytes::Bytes;
 use tokio::sync::mpsc::{self, Sender, UnboundedSender, error::TrySendError};
 use tokio::sync::{oneshot, watch};
 
+use super::dry_run;
 use super::inbox::{Counters, Event, Inbox, Refused};
 use super::inlet::Inlet;
 use super::outlet::{Outlet, PacketOut};
 use super::packet::{Layout, LayoutError};
-use super::rehearsal;
 use super::role::Role;
 use super::session::{self, Call, Method, Work};
 use super::shared::Shared;
@@ -249,9 +249,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
-    pub fn rehearse(&self, token: u64, port: u32, packet: &[u8]) -> Result<(), ClientError> {
-        let request = rehearsal::encode(port, packet);
-        self.call(token, Method::Rehearse, request)
+    pub fn dry_run(&self, token: u64, port: u32, packet: &[u8]) -> Result<(), ClientError> {
+        let request = dry_run::encode(port, packet);
+        self.call(token, Method::DryRun, request)
     }
 
     /// Sends a serialized ReadRequest.

@@ -74,8 +74,8 @@ pub enum RequestKind {
     Capabilities,
     /// ListPorts of sluice-switch
     Ports,
-    /// Rehearse of sluice-switch
-    Rehearsal,
+    /// DryRun of sluice-switch
+    DryRun,
 }
 
 /// Outcome of a request.

@@ -7,7 +7,7 @@
 //! * packet-ins and packet-outs ([`packet`], for the fast path),
 //! * the kind of a stream message ([`stream`]),
 //! * the errors of single updates of a Write ([`status`]),
-//! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and rehearsals ([`rehearsal`]).
+//! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and dry runs ([`dry_run`]).
 //!
 //! [`inbox`] queues events for Python. [`inlet`] and [`outlet`] connect the session to the fast
 //! path. [`target`] parses the server's address, [`session`] runs the connection, and [`client`] is
@@ -15,12 +15,12 @@
 
 pub mod client;
 mod codec;
+pub mod dry_run;
 pub mod inbox;
 mod inlet;
 mod outlet;
 pub mod packet;
 pub mod ports;
-pub mod rehearsal;
 pub mod role;
 mod session;
 mod shared;

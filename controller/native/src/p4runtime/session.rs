@@ -28,9 +28,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use super::codec::RawCodec;
+use super::dry_run::DRY_RUN;
 use super::inbox::{Answer, Code, Inbox, RequestKind};
 use super::ports::LIST_PORTS;
-use super::rehearsal::REHEARSE;
 use super::shared::Shared;
 use super::status::update_errors;
 use super::stream::{self, Outgoing};
@@ -73,7 +73,7 @@ pub(super) enum Method {
     GetPipeline,
     Capabilities,
     Ports,
-    Rehearse,
+    DryRun,
     Read,
 }
 
@@ -84,7 +84,7 @@ impl Method {
             Self::SetPipeline | Self::GetPipeline => RequestKind::Pipeline,
             Self::Capabilities => RequestKind::Capabilities,
             Self::Ports => RequestKind::Ports,
-            Self::Rehearse => RequestKind::Rehearsal,
+            Self::DryRun => RequestKind::DryRun,
             Self::Read => RequestKind::Read,
         }
     }
@@ -101,7 +101,7 @@ impl Method {
             Self::GetPipeline => GET_PIPELINE,
             Self::Capabilities => CAPABILITIES,
             Self::Ports => LIST_PORTS,
-            Self::Rehearse => REHEARSE,
+            Self::DryRun => DRY_RUN,
             Self::Read => READ,
         })
     }

@@ -14,10 +14,10 @@ use super::errors::client_error;
 use super::fast_path::FastPath;
 use super::packets::{metadata_value, packet_list};
 use crate::p4runtime::client::{Client, ClientError, Options};
+use crate::p4runtime::dry_run;
 use crate::p4runtime::inbox::{Answer, Code, Event, Notification, RequestKind};
 use crate::p4runtime::packet::{Field, Layout};
 use crate::p4runtime::ports::{self, SwitchPorts};
-use crate::p4runtime::rehearsal;
 use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
 
@@ -149,8 +149,8 @@ impl P4RuntimeClient {
         self.0.ports(token).map_err(client_error)
     }
 
-    fn rehearse(&self, token: u64, port: u32, packet: &[u8]) -> PyResult<()> {
-        self.0.rehearse(token, port, packet).map_err(client_error)
+    fn dry_run(&self, token: u64, port: u32, packet: &[u8]) -> PyResult<()> {
+        self.0.dry_run(token, port, packet).map_err(client_error)
     }
 
     fn capabilities(&self, token: u64) -> PyResult<()> {
@@ -258,20 +258,20 @@ fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_
             ("capabilities", token, code, message, response()).into_pyobject(py)
         }
         RequestKind::Ports => ports_tuple(py, token, (code, message), &answer.response),
-        RequestKind::Rehearsal => rehearsal_tuple(py, token, (code, message), &answer.response),
+        RequestKind::DryRun => dry_run_tuple(py, token, (code, message), &answer.response),
     }
 }
 
-fn rehearsal_tuple<'py>(
+fn dry_run_tuple<'py>(
     py: Python<'py>,
     token: u64,
     (mut code, mut message): Code,
     response: &[u8],
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let told = rehearsal::decode(response).unwrap_or_else(|error| {
+    let told = dry_run::decode(response).unwrap_or_else(|error| {
         (code, message) = (
             tonic::Code::Internal as i32,
-            format!("the switch's rehearsal: {error}"),
+            format!("the switch's dry run: {error}"),
         );
         Vec::new()
     });
@@ -279,7 +279,7 @@ fn rehearsal_tuple<'py>(
     for (step, name, details) in told {
         steps.push((step, name, details.into_py_dict(py)?).into_pyobject(py)?);
     }
-    ("rehearsal", token, code, message, PyList::new(py, steps)?).into_pyobject(py)
+    ("dry_run", token, code, message, PyList::new(py, steps)?).into_pyobject(py)
 }
 
 fn ports_tuple<'py>(

@@ -117,7 +117,7 @@ impl<T: Trace> Machine<'_, T> {
                 let index = self.index(index, params) as usize;
                 match self.context.externs.counter(*id, index) {
                     Some(cell) => {
-                        if !self.config.rehearsal {
+                        if !self.config.dry_run {
                             cell.count(self.packet.ingress_length);
                         }
                         self.note(Step::Extern(Extern::Count(*id, index)));
@@ -134,7 +134,7 @@ impl<T: Trace> Machine<'_, T> {
                 match self.context.externs.meter(*id, index) {
                     Some(meter) => {
                         let bytes = self.packet.ingress_length;
-                        let color = if self.config.rehearsal {
+                        let color = if self.config.dry_run {
                             Color::Green
                         } else {
                             meter.execute(amount, bytes, self.context.now_us)
@@ -243,14 +243,14 @@ impl<T: Trace> Machine<'_, T> {
         match self.context.externs.register(id, index) {
             Some([word]) => {
                 let low = self.low_u64(value, params) & (u64::MAX >> (64 - width));
-                if !self.config.rehearsal {
+                if !self.config.dry_run {
                     word.store(low, Ordering::Relaxed);
                 }
                 self.note(Step::Extern(Extern::RegisterWrite(id, index, &[low])));
             }
             Some(words) => {
                 let digits = self.wide_digits(value, width, words.len(), params);
-                if !self.config.rehearsal {
+                if !self.config.dry_run {
                     for (word, digit) in words.iter().zip(&digits) {
                         word.store(*digit, Ordering::Relaxed);
                     }
