@@ -58,7 +58,7 @@ pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
 pub struct Reservations {
     store: Arc<Store>,
     requests: Option<Sender<Arc<Reserved>>>,
-    keeper: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 /// Errors of reserving sequence numbers.
@@ -156,7 +156,7 @@ impl Reservations {
             is_full: AtomicBool::new(false),
         });
         let (requests, waiting) = bounded(WAITING);
-        let keeper = {
+        let writer = {
             let store = Arc::clone(&store);
             thread::Builder::new()
                 .name("esp-numbers".into())
@@ -165,7 +165,7 @@ impl Reservations {
         Ok(Self {
             store,
             requests: Some(requests),
-            keeper: Some(keeper),
+            writer: Some(writer),
         })
     }
 
@@ -243,11 +243,11 @@ impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
         // SAs that still exist keep the thread running. So this waits for the thread only if there are none.
-        if let Some(keeper) = self.keeper.take()
+        if let Some(writer) = self.writer.take()
             && Arc::strong_count(&self.store) == 2
         {
             // Ignores a panic of the thread, which is not expected. After a panic, no further numbers are reserved.
-            let _ = keeper.join();
+            let _ = writer.join();
         }
     }
 }
@@ -504,7 +504,10 @@ mod tests {
             assert!(again.claim(A, u64::MAX).unwrap().take().unwrap() > used);
             assert!(again.claim(B, u64::MAX).unwrap().take().unwrap() > round + 1);
         }
-        assert!(used > 2 * CHUNK, "the keeper renewed them meanwhile");
+        assert!(
+            used > 2 * CHUNK,
+            "the thread reserved more of them meanwhile"
+        );
     }
 
     #[test]

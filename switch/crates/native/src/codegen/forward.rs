@@ -53,7 +53,7 @@ const DEPARSED: u64 = 5;
 #[inline(always)]
 pub(crate) fn result(word: u64) -> (Progress, usize) {
     let port = (word >> PORT) as u32;
-    let way = match word & ((1 << BYTES) - 1) {
+    let progress = match word & ((1 << BYTES) - 1) {
         DEPARSED => Progress::Deparsed(port),
         INGRESS => Progress::Ingress,
         PARSER_LIMIT => Progress::ParserLimit,
@@ -61,7 +61,7 @@ pub(crate) fn result(word: u64) -> (Progress, usize) {
         EGRESS => Progress::Egress(port),
         _ => Progress::DroppedEgress,
     };
-    (way, (word & ((1 << PORT) - 1)) as usize >> BYTES)
+    (progress, (word & ((1 << PORT) - 1)) as usize >> BYTES)
 }
 
 /// Returns whether a program's whole packet path is compiled to one function. For this, egress must be short enough,
