@@ -40,13 +40,13 @@ class FakeClient:
         self._unanswered: list[int] = []
         self._answers_ports = True
         self.steps: list[tuple[str, str, dict[str, str]]] | None = None
-        """Trace that the switch reports for each rehearsed packet.
+        """Trace that the switch reports for each dry run.
 
         None: the switch reports none.
         """
         self.runs: list[list[tuple[str, str, dict[str, str]]]] = []
-        """Traces of the next rehearsed packets, in order. `steps` is used after the last one."""
-        self.rehearsed: list[tuple[int, bytes]] = []
+        """Traces of the next dry runs, in order. `steps` is used after the last one."""
+        self.dry_runs: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.closed = False
@@ -173,12 +173,12 @@ class FakeClient:
         code = 0 if self.links is not None else 12
         self._emit(("ports", token, code, "", dict(self.links or {}), self.cpu_port))
 
-    def rehearse(self, token: int, port: int, packet: bytes) -> None:
+    def dry_run(self, token: int, port: int, packet: bytes) -> None:
         self._check_open()
-        self.rehearsed.append((port, packet))
+        self.dry_runs.append((port, packet))
         steps = self.runs.pop(0) if self.runs else self.steps
         code = 0 if steps is not None else 12
-        self._emit(("rehearsal", token, code, "", list(steps or [])))
+        self._emit(("dry_run", token, code, "", list(steps or [])))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()

@@ -11,7 +11,7 @@
 - `type TYPE` or `type TYPE/CODE` is that of ICMP; the default is an echo request.
 - `ttl N` is the TTL or hop limit (default 64), `label N` the IPv6 flow label.
 
-Depends on rehearsal, which makes the packet.
+Depends on flow_trace, which makes the packet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from sluice.model import Address, parse_address
 from sluice.policy.model import ICMP_PROTOCOLS, PORT_PROTOCOLS, PROTOCOLS
-from sluice.rehearsal import TTL, Flow, FlowError, IcmpType, packet_of
+from sluice.flow_trace import TTL, Flow, FlowError, IcmpType, packet_of
 
 FORM = "PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [in IFACE] [vrf NAME] [type T/C] [ttl N]"
 _KEYWORDS = ("in", "vrf", "type", "ttl", "label")

@@ -16,8 +16,8 @@ use sluice_program::Program;
 use sluice_tables::{Externs, Reader, Store, TableReplica};
 
 use crate::counters::EngineCounters;
+use crate::dry_run::DryRun;
 use crate::outputs::{NoMorePorts, Outputs};
-use crate::rehearsal::Rehearsal;
 use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 
 /// Maximum number of packets that a batch takes from one receiver. All packets of a batch see one version of the
@@ -149,13 +149,13 @@ impl Engines {
         }
     }
 
-    /// Creates a rehearsal of a packet, to be run by a worker.
-    pub(crate) fn rehearsal(&self, port: u32, packet: Vec<u8>, now_us: u64) -> Rehearsal {
+    /// Creates a dry run of a packet, to be run by a worker.
+    pub(crate) fn dry_run(&self, port: u32, packet: Vec<u8>, now_us: u64) -> DryRun {
         let config = Config {
-            rehearsal: true,
+            dry_run: true,
             ..self.config.clone()
         };
-        Rehearsal::new(self.store.shared_program(), config, port, packet, now_us)
+        DryRun::new(self.store.shared_program(), config, port, packet, now_us)
     }
 
     /// Creates a worker's instance of the program, in its initial state. `congestion` tells the engine whether packets
@@ -274,9 +274,9 @@ impl Running {
     }
 
     /// Runs a packet without side effects.
-    pub(crate) fn rehearse(&mut self, rehearsal: &mut Rehearsal, ports: KnownPorts) {
+    pub(crate) fn dry_run(&mut self, dry_run: &mut DryRun, ports: KnownPorts) {
         let tables = self.reader.pin();
-        rehearsal.run(&self.store, &tables, ports);
+        dry_run.run(&self.store, &tables, ports);
     }
 
     /// Processes a batch from each receiver, all with one version of the tables. Returns the number of packets.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sluice_program::{Program, Slot};
+use sluice_program::{FieldSlot, Program};
 use sluice_tables::{Externs, TableReplica};
 
 use crate::config::Config;
@@ -65,7 +65,7 @@ pub trait Engine: Send {
 
     /// Returns whether this standard metadata field may be read from the header vector. Fields that are never read are
     /// not written.
-    fn looks_at(&self, slot: Slot) -> bool {
+    fn looks_at(&self, slot: FieldSlot) -> bool {
         let _ = slot;
         true
     }

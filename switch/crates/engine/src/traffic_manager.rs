@@ -121,17 +121,17 @@ impl<E: Engine> TrafficManager<E> {
         match engine.forward(context, packet, out, sink) {
             Progress::Deparsed(port) => send(engine, context, packet, out, port, sink),
             Progress::DroppedIngress => self.dropped_ingress(),
-            way => self.go_on(context, way, sink),
+            progress => self.go_on(context, progress, sink),
         }
     }
 
     /// Finishes the received packet, then processes its copies.
     #[inline(never)]
-    fn go_on(&mut self, context: Context<'_>, way: Progress, sink: &mut dyn Sink) {
+    fn go_on(&mut self, context: Context<'_>, progress: Progress, sink: &mut dyn Sink) {
         let mut packet = self.take_spare();
         std::mem::swap(&mut *packet, &mut self.packet);
         self.passes = 1;
-        self.after_forward(context, way, &mut packet, sink);
+        self.after_forward(context, progress, &mut packet, sink);
         self.spare.push(packet);
         self.run_copies(context, sink);
     }
@@ -209,7 +209,7 @@ impl<E: Engine> TrafficManager<E> {
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         let stage = trace::Stage::Ingress(packet.ingress_port);
         enter(&mut self.engine, &self.standard, stage, packet);
-        let way = if self.waiting.is_empty() && !self.congestion.is_on() {
+        let progress = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
             // Stops after ingress: packets in `waiting` go first, or this packet may have to wait in a port's queue.
@@ -218,18 +218,18 @@ impl<E: Engine> TrafficManager<E> {
                 Parsed::Limit => Progress::ParserLimit,
             }
         };
-        self.after_forward(context, way, packet, sink);
+        self.after_forward(context, progress, packet, sink);
     }
 
     /// Continues a packet from where the engine stopped.
     fn after_forward(
         &mut self,
         context: Context<'_>,
-        way: Progress,
+        progress: Progress,
         packet: &mut Packet,
         sink: &mut dyn Sink,
     ) {
-        match way {
+        match progress {
             Progress::Deparsed(port) => {
                 send(&mut self.engine, context, packet, &mut self.out, port, sink);
             }

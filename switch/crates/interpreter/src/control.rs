@@ -58,7 +58,7 @@ impl<T: Trace> Machine<'_, T> {
                 program,
                 table,
                 (self.packet, self.context.now_us),
-                self.config.rehearsal,
+                self.config.dry_run,
                 state,
                 found.meter,
             );

@@ -300,14 +300,13 @@ fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Foun
         frame.turn();
     }
     if let Some(state) = found.state {
-        let (program, now_us, rehearsal) =
-            (frame.program(), frame.now_us(), frame.config().rehearsal);
+        let (program, now_us, dry_run) = (frame.program(), frame.now_us(), frame.config().dry_run);
         let (packet, _) = frame.packet_and_work();
         hit::record(
             program,
             table,
             (packet, now_us),
-            rehearsal,
+            dry_run,
             state,
             found.meter,
         );

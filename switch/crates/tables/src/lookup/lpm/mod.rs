@@ -139,7 +139,7 @@ impl LpmTable {
         let VrfFib::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
-        pause_for(fib.way(address), wait);
+        pause_for(fib.index_lines(address), wait);
         pause_for(fib.lines(address), wait);
         let value = fib.lookup(address);
         (value != NONE).then(|| self.row_at(slab, value))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs one packet through the program with the current tables, without side effects and without sending the packet.
 //!
-//! The interpreter runs the packet and records a trace. The caller creates the rehearsal. A worker runs the rehearsal,
+//! The interpreter runs the packet and records a trace. The caller creates the dry run. A worker executes the dry run,
 //! because the worker already has a reader of the tables.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use sluice_tables::{Store, TableReplica};
 use crate::trace::{KnownPorts, PacketTrace, Recorder};
 
 /// A packet, the engine that runs it, and the resulting trace.
-pub(crate) struct Rehearsal {
+pub(crate) struct DryRun {
     switch: TrafficManager<Interpreter<Recorder>>,
     port: u32,
     packet: Vec<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct Rehearsal {
     trace: Option<PacketTrace>,
 }
 
-impl Rehearsal {
-    /// Creates a rehearsal. Invariant: `config` has the settings for running without side effects.
+impl DryRun {
+    /// Creates a dry run. Invariant: `config` has the settings for running without side effects.
     pub(crate) fn new(
         program: &Arc<Program>,
         config: Config,
@@ -67,7 +67,7 @@ impl Rehearsal {
     }
 }
 
-/// A sink that discards the packets of a rehearsal.
+/// A sink that discards the packets of a dry run.
 struct Nowhere;
 
 impl Sink for Nowhere {

@@ -141,7 +141,7 @@ async def trace(
     """
     metadata = packets.local_origin(egress_l3_if=0, vrf=vrf)
     packet = packets.to_bytes(metadata) + local_frame(packet_of(flow))
-    steps = await session.rehearse(cpu_port, packet)
+    steps = await session.dry_run(cpu_port, packet)
     return None if steps is None else path_in(steps)
 
 
