@@ -177,8 +177,9 @@ class FlowSurvey:
                 sums.setdefault(value_of(one.shown, one.flow), _Sum()).add(one)
             yield []
         best: Largest[tuple[Any, _Sum]] = Largest(number)
-        for some in sliced(sums.items(), SCANNED):
-            for value, total in some:
+        while sums:  # removed in slices, since to free them at once would block the event loop
+            for _ in range(min(SCANNED, len(sums))):
+                value, total = sums.popitem()
                 best.add(self._rank(total), (value, total))
             await self._turn()
         async for largest in best.slices(self._turn):
