@@ -39,8 +39,9 @@ def fill(world: PolicyWorld, known: Iterable[Flow], rule: str = "web") -> list[F
     now = asyncio.get_running_loop().time()
     verdict = FlowVerdict(state.version.epoch, rules[rule], Action.BYPASS)
     slots = []
-    for source, destination, *numbers in known:
-        key = FlowKey(parse_address(source), parse_address(destination), *numbers)
+    for source, destination, protocol, source_port, destination_port in known:
+        ends = parse_address(source), parse_address(destination)
+        key = FlowKey(*ends, protocol, source_port, destination_port)
         slot = FlowSlot(OUTBOUND, state.list_id, key)
         world.policy.flows.caches[state.list_id].cache.found(key, verdict, now)
         world.switch.flows[slot] = verdict
