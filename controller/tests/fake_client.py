@@ -13,7 +13,10 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from fake_switch import FakeSwitch
+from fake_switch import NOT_FOUND, FakeSwitch
+
+FLOW_BYTES = 100
+"""Size of each packet that a flow's counter counts."""
 
 
 class FakeClient:
@@ -116,12 +119,16 @@ class FakeClient:
         self._check_open()
         wanted = p4r.ReadRequest.FromString(request)
         found = self._found(wanted)
+        if found is None:
+            self._emit(("read_done", token, NOT_FOUND, "no such table entry"))
+            return
         for start in range(0, len(found), 5):
             response = p4r.ReadResponse(entities=found[start : start + 5])
             self._emit(("read_part", token, response.SerializeToString()))
         self._emit(("read_done", token, 0, ""))
 
-    def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity]:
+    def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity] | None:
+        """Returns the wanted entities. None: the switch lacks one, and refuses the request."""
         first, codec = wanted.entities[0], self.switch.flow_codec
         if first.HasField("counter_entry"):
             return list(wanted.entities)
@@ -131,7 +138,10 @@ class FakeClient:
                 known = codec._by_id.get(counter.table_entry.table_id)
                 if known is not None:
                     slot = codec._slot(known, counter.table_entry)
+                    if slot not in self.switch.flows:
+                        return None
                     counter.data.packet_count = self.switch.flow_packets[slot]
+                    counter.data.byte_count = FLOW_BYTES * counter.data.packet_count
             return list(wanted.entities)
         if first.table_entry.table_id in codec._by_id:
             return list(self.switch.raw_flows.values())
