@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sluice.flow_trace import TTL, Flow, FlowError, IcmpType, packet_of
 from sluice.model import Address, parse_address
 from sluice.policy.model import ICMP_PROTOCOLS, PORT_PROTOCOLS, PROTOCOLS
-from sluice.flow_trace import TTL, Flow, FlowError, IcmpType, packet_of
 
 FORM = "PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [in IFACE] [vrf NAME] [type T/C] [ttl N]"
 _KEYWORDS = ("in", "vrf", "type", "ttl", "label")
