@@ -86,8 +86,11 @@ class PolicyWorld(World):
         await self.until(lambda: len(self.client.sent) >= number)
         return [metadata(values) for _, values in self.client.sent]
 
+    async def request(self, command: str, **more: Any) -> Any:
+        return await Requests(self.controller).answer({"command": command} | more)
+
     async def ask(self, command: str, **more: Any) -> Any:
-        answer = await Requests(self.controller).answer({"command": command} | more)
+        answer = await self.request(command, **more)
         return await answer.whole() if isinstance(answer, Rows) else answer
 
     async def commit(self, *texts: str) -> Any:

@@ -17,7 +17,12 @@ FILE_MODE = 0o600
 def replace_json(
     path: Path, document: Any, *, replacing: Callable[[], None] = lambda: None
 ) -> None:
-    """Replaces a file by a JSON document with mode 0600. The document is durable on return.
+    """Replaces a file by a JSON document; see `replace_text`. Raises OSError."""
+    replace_text(path, json.dumps(document, sort_keys=True), replacing=replacing)
+
+
+def replace_text(path: Path, text: str, *, replacing: Callable[[], None] = lambda: None) -> None:
+    """Replaces a file by a text with mode 0600. The document is durable on return.
 
     `replacing` is called after the new file is written and before it replaces the old file. From
     then on, a restart may find the old or the new file. Raises OSError. If it is raised before the
@@ -28,7 +33,7 @@ def replace_json(
         beside.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(beside, flags, FILE_MODE), "w", encoding="utf-8") as file:
-            json.dump(document, file, sort_keys=True)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         replacing()

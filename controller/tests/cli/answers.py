@@ -272,6 +272,7 @@ FLOW = {
     "rule": "web",
     "stale": False,
     "packets": 77,
+    "bytes": 7700,
     "later_fragments": True,
     "local": True,
     "carried_by": "hub",
@@ -310,6 +311,16 @@ ANSWERS |= {
         }
     ],
     "flows": [FLOW],
+    "flows --by": [
+        {
+            "source": "2001:db8::1",
+            "flows": 3,
+            "packets": 1200,
+            "bytes": 3400,
+            "packets_per_second": 12.5,
+            "bytes_per_second": 1250.0,
+        }
+    ],
     "flow-cache": [FLOW_CACHE],
     "sas": [
         SA,
@@ -384,6 +395,95 @@ ANSWERS |= {
         "warnings": ["no BGP"],
         "seconds": 0.0042,
     },
+    "explain": {
+        "packet": {
+            "source": "10.1.0.10",
+            "destination": "10.2.0.9",
+            "protocol": 17,
+            "source_port": 5000,
+            "destination_port": 7000,
+            "icmp": None,
+            "fragment": "whole",
+            "own": False,
+            "bytes": 42,
+        },
+        "interface": {"name": "eth1", "port": 1, "vlan": 7, "vrf": "red", "spd": None},
+        "inbound": None,
+        "route": {
+            "address": "10.2.0.9",
+            "vrf": "red",
+            "own": False,
+            "route": ROUTE,
+            "legs": [
+                LEG | {"share": 0.75, "nexthop": 3, "taken": True},
+                LEG | {"share": 0.25, "nexthop": 4, "taken": False},
+            ],
+            "flow": None,
+            "not_installed": [],
+        },
+        "outbound": [
+            {
+                "spd": "corp",
+                "direction": "outbound",
+                "epoch": 4,
+                "generation": 9,
+                "matches": [
+                    {"position": None, "name": "ike", "text": "bypass udp any -> any"},
+                    {"position": 3, "name": "site", "text": "protect(branch) any -> any"},
+                ],
+                "matching": 5,
+                "verdict": {"action": "bypass", "bundle": None, "rule": "ike"},
+                "note": None,
+                "cache": "no flow",
+            },
+        ],
+        "outcome": {"result": "forwarded", "reason": None},
+        "switch": {
+            "runs": 2,
+            "lists": {
+                "outbound": {"epoch": 4, "generation": 9, "hit": False, "asked": True},
+            },
+            "route": "20.0.0.0/8",
+            "group": 7,
+            "nexthop": 3,
+            "outcome": {"result": "dropped", "reason": "NO_SA"},
+        },
+        "disagreements": ["route: the switch matches 20.0.0.0/9; the model has 20.0.0.0/8"],
+    },
+    "spd log": [
+        {
+            "number": 3,
+            "time": "2026-03-01T09:30:00Z",
+            "change": "rollback to 1",
+            "message": "the web was not reachable",
+            "author": {"uid": 1000, "pid": 77, "user": "ann"},
+            "changed": {
+                "corp": {
+                    "inbound": {"added": 0, "removed": 0, "changed": 0, "reordered": True},
+                    "outbound": {"added": 1, "removed": 2, "changed": 3, "reordered": False},
+                }
+            },
+            "spds": ["corp"],
+        },
+        {
+            "number": 2,
+            "time": "2026-03-01T09:00:00Z",
+            "change": "commit",
+            "message": None,
+            "author": {"uid": 1001, "pid": 78, "user": None},
+            "changed": {},
+            "spds": ["corp"],
+        },
+        {
+            "number": 1,
+            "time": "2026-03-01T08:00:00Z",
+            "change": "start",
+            "message": None,
+            "author": None,
+            "changed": {},
+            "spds": ["corp"],
+        },
+    ],
 }
 EXPECTED |= {
     "spd": [

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -22,9 +23,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.answers import ANSWERS, EXPECTED, PAGES, ROUTE
+from cli.answers import ANSWERS, EXPECTED, FLOW, PAGES, ROUTE
 from sluice import __version__
-from sluice.cli import policy_tables, route_table, shared, tables
+from sluice.cli import flow_tables, policy_tables, route_table, shared, tables
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -64,6 +65,10 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 def _name(request: dict[str, Any]) -> str:
     if request["command"].startswith("flow-cache"):
         return "flow-cache"
+    if request["command"] in ("spd add", "spd delete", "spd move", "spd rollback"):
+        return "spd commit"  # all changes of rules have the same answer
+    if request.get("by") is not None:
+        return "flows --by"
     return str(request.get("what", request["command"]))
 
 
@@ -279,11 +284,198 @@ def test_configured_rules_are_named(daemon: Path) -> None:
     assert json.loads(line) == {"command": "spd diff", "configured": ["corp"]}
 
 
+RULE = "{name: web, action: bypass}"
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (
+            ["add", "corp", "outbound", RULE, "--before", "rest", "-m", "why"],
+            {
+                "command": "spd add",
+                "spd": "corp",
+                "direction": "outbound",
+                "rule": RULE,
+                "at": "before",
+                "next_to": "rest",
+                "message": "why",
+            },
+        ),
+        (
+            ["move", "corp", "inbound", "web", "--first"],
+            {
+                "command": "spd move",
+                "spd": "corp",
+                "direction": "inbound",
+                "name": "web",
+                "at": "first",
+            },
+        ),
+        (
+            ["delete", "corp", "inbound", "web"],
+            {"command": "spd delete", "spd": "corp", "direction": "inbound", "name": "web"},
+        ),
+        (["rollback", "3", "corp"], {"command": "spd rollback", "commit": 3, "spds": ["corp"]}),
+    ],
+)
+def test_changes_of_rules_are_requested(
+    daemon: Path, words: list[str], sent: dict[str, Any]
+) -> None:
+    done = sluice("spd", *words, "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    assert "in force after 4.2 ms" in done.stdout
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line) == sent
+
+
+def test_a_packet_is_explained(daemon: Path, tmp_path: Path) -> None:
+    words = ["explain", "udp 10.1.0.10:5000 > 10.2.0.9:7000 in eth1", "--socket", str(daemon)]
+    done = sluice(*words)
+    assert done.exit_code == FAILED  # since model and switch disagree
+    for line in (
+        "packet     udp 10.1.0.10:5000 -> 10.2.0.9:7000, 42 bytes",
+        "interface  eth1 (port 1, VLAN 7, VRF red, SPD none)",
+        "via 10.0.1.9 dev eth1, share 75% <- taken",
+        "outbound   SPD corp, epoch 4, generation 9; flow cache: no flow",
+        "  - ike: bypass udp any -> any <- decides",
+        "  3 site: protect(branch) any -> any",
+        "and 3 more rules that match",
+        "verdict: bypass by ike",
+        "outcome    forwarded",
+        "outbound list: the cache lacks the flow, so the switch asks the controller",
+        "route 20.0.0.0/8, group 7, next hop 3",
+        "dropped: NO_SA",
+        "DISAGREEMENT: route: the switch matches 20.0.0.0/9",
+    ):
+        assert line in done.stdout
+    frame = bytes(20)
+    header = struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 20, 20)
+    (tmp_path / "one.pcap").write_bytes(header + frame)
+    sluice("explain", "--pcap", str(tmp_path / "one.pcap"), "--in", "eth1", "--socket", str(daemon))
+    sluice("explain", "--hex", "00ff", "--in", "eth1", "--socket", str(daemon))
+    lines = (daemon.parent / "requests").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"command": "explain", "text": words[1]},
+        {"command": "explain", "frame": frame.hex(), "in": "eth1"},
+        {"command": "explain", "frame": "00ff", "in": "eth1"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["udp 10.0.0.1:1 > 10.0.0.2:2", "--hex", "00"],
+        ["udp 10.0.0.1:1 > 10.0.0.2:2", "--in", "eth1"],
+        ["--hex", "00"],
+        ["--pcap", "x.pcap", "--hex", "00", "--in", "eth1"],
+    ],
+)
+def test_packets_that_are_given_in_part_or_twice_are_refused(words: list[str]) -> None:
+    assert sluice("explain", *words).exit_code == USAGE
+
+
+def test_two_places_for_a_rule_are_refused(daemon: Path) -> None:
+    words = ["spd", "add", "corp", "outbound", RULE, "--first", "--after", "x"]
+    done = sluice(*words, "--socket", str(daemon))
+    assert done.exit_code == USAGE
+    assert "one of --first, --last" in done.stderr
+
+
+def test_an_earlier_commit_is_compared(daemon: Path) -> None:
+    done = sluice("spd", "diff", "--commit", "3", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    (line,) = (daemon.parent / "requests").read_text().splitlines()
+    assert json.loads(line) == {"command": "spd diff", "commit": 3}
+    done = sluice("spd", "diff", "--commit", "3", "corp.yaml", "--socket", str(daemon))
+    assert done.exit_code == USAGE
+
+
+def test_the_log_names_users_and_changes(daemon: Path) -> None:
+    done = sluice("spd", "log", "--socket", str(daemon))
+    assert done.exit_code == 0, done.output
+    joined = " ".join(done.stdout.split())
+    for words in ("ann", "1001", "(router)", "rollback to 1", "corp outbound +1 -2 ~3"):
+        assert words in joined
+
+
 def test_more_changed_flows_can_be_asked_for(daemon: Path) -> None:
     words = ["spd", "diff", "--configured", "corp", "--flows", "500", "--socket", str(daemon)]
     assert sluice(*words).exit_code == 0
     (line,) = (daemon.parent / "requests").read_text().splitlines()
     assert json.loads(line)["flows"] == 500
+
+
+def test_filters_of_flows_are_sent(daemon: Path) -> None:
+    end = ["--socket", str(daemon)]
+    words = ["show", "flows", "corp", "--list", "inbound", "--source", "10.0.0.0/8", "--stale"]
+    words += ["--destination", "10.2.0.9", "--host", "10.1.0.10", "--protocol", "udp"]
+    words += ["--port", "53", "--action", "protect", "--rule", "site", "--bundle", "branch"]
+    assert sluice(*words, "--limit", "9", *end).exit_code == 0
+    assert sluice("show", "flows", "--top", "5", "--rate", "0.5", *end).exit_code == 0
+    first, second = asked(daemon)
+    show = {"command": "show", "what": "flows"}
+    assert first == show | {
+        "spd": "corp",
+        "list": "inbound",
+        "source": "10.0.0.0/8",
+        "destination": "10.2.0.9",
+        "host": "10.1.0.10",
+        "protocol": "udp",
+        "port": 53,
+        "action": "protect",
+        "rule": "site",
+        "bundle": "branch",
+        "stale": True,
+        "limit": 9,
+    }
+    assert second == show | {"top": 5, "rate": 0.5}
+    for wrong in (["--limit", "5", "--top", "5"], ["--rate", "1"], ["--top", "0"]):
+        assert sluice("show", "flows", *wrong, *end).exit_code == USAGE
+
+
+def test_sums_of_flows(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["show", "flows", "--by", "source", "--rate", "2", "--socket", str(daemon)]
+    shown = sluice(*words).stdout.split()
+    assert shown[:4] == ["source", "flows", "packets/s", "bytes/s"]
+    assert shown[-4:] == ["2001:db8::1", "3", "12.5", "1,250.0"]
+    by_rule = {"spd": "corp", "direction": "outbound", "rule": None, "flows": 3}
+    for rows, expected in (
+        ([by_rule | {"packets": 4, "bytes": 5}], ["corp", "outbound", "(stale)", "3", "4", "5"]),
+        ([{"protocol": 6, "flows": 3, "packets": 4, "bytes": 5}], ["tcp", "3", "4", "5"]),
+        ([], ["no", "flows"]),
+    ):
+        monkeypatch.setitem(ANSWERS, "flows --by", rows)
+        assert sluice(*words).stdout.split()[-len(expected) :] == expected
+
+
+def test_rates_of_flows_replace_their_counts(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"packets_per_second": 12345.6, "bytes_per_second": 1234567.8}
+    monkeypatch.setitem(ANSWERS, "flows", [FLOW | rates])
+    shown = sluice("show", "flows", "--top", "1", "--rate", "1", "--socket", str(daemon)).stdout
+    assert "packets/s" in shown
+    assert "12.3 k" in shown
+    assert "1.23 M" in shown
+    assert "7,700" not in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (9999, "9,999"),
+        (0.25, "0.2"),
+        (10_000, "10.0 k"),
+        (99_949, "99.9 k"),
+        (99_950, "100 k"),
+        (999_499, "999 k"),
+        (999_500, "1.00 M"),
+        (10**18, "1,000,000 T"),
+    ],
+)
+def test_short_numbers(value: float, text: str) -> None:
+    assert flow_tables.short_number(value) == text
 
 
 def test_rules_in_force_are_printed_as_a_file(daemon: Path) -> None:
@@ -399,7 +591,7 @@ def _stretched(data: Any, key: str = "") -> Any:
         return {name: _stretched(value, name) for name, value in data.items()}
     if isinstance(data, list):
         return [_stretched(value, key) for value in data]
-    if key in ("packets", "hits", "searched") and isinstance(data, int):
+    if key in ("packets", "bytes", "hits", "searched") and isinstance(data, int):
         return MANY
     texts = dict.fromkeys(("source", "destination", "address", "gateway"), LONG_ADDRESS)
     texts |= {"interface": LONG_NAME, "name": LONG_NAME, "addresses": f"{LONG_ADDRESS}/64"}
@@ -439,7 +631,7 @@ def test_routes_fit_a_terminal_and_cut_nothing(
 
 def test_every_column_has_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    for module in (tables, policy_tables):
+    for module in (tables, flow_tables, policy_tables):
         monkeypatch.setattr(module, "print_table", lambda _, columns, *__: seen.extend(columns))
     for what, view in tables._VIEWS.items():
         name = "interfaces" if what == "interface" else what.removesuffix(" --generated")

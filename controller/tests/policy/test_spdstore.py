@@ -47,6 +47,22 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["spd.json"]
 
 
+def test_a_change_of_rules_is_saved_like_a_first_record(tmp_path: Path) -> None:
+    """Saves records one after the other; each file is the one that a fresh store writes."""
+    store = SpdStore(tmp_path)
+    (first, *others), *rest = RECORD
+    for rules in (RULES, RULES[1:], (*RULES[:1], RULES[3], *RULES[1:3]), (), None, RULES):
+        record = SpdRecord((first._replace(rules=rules), *others), *rest)
+        store.save(record)
+        text = store.path.read_text()
+        assert SpdStore(tmp_path).load() == record
+        (tmp_path / "fresh").mkdir(exist_ok=True)
+        fresh = SpdStore(tmp_path / "fresh")
+        fresh.save(record)
+        assert fresh.path.read_text() == text
+        assert json.dumps(json.loads(text), sort_keys=True) == text
+
+
 def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     store = SpdStore(tmp_path)
     before = os.umask(0)

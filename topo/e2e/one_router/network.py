@@ -100,10 +100,13 @@ class OneRouter:
         lab: Lab,
         flow_caches: Mapping[str, FlowCache] | None = None,
         versions: Sequence[int] = (4, 6),
+        *,
+        interposed: bool = True,
     ) -> None:
         """`flow_caches` has the caches of SPDs that differ from `ROOMY`.
 
-        `versions`: IP versions in use.
+        `versions`: IP versions in use. Without `interposed`, the controller is connected to the
+        switch itself, whose dry runs the interposer does not pass on.
         """
         places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
         if 6 not in versions:
@@ -119,7 +122,8 @@ class OneRouter:
         self.supervisor = lab.supervisor
         switch = p4runtime_address(os.environ.get("TARGET"), lab.directory, "r")
         self.interposer = Interposer(places["r"], switch, lab.directory, lab.supervisor)
-        config["switch"]["address"] = self.interposer.address
+        self._interposed = interposed
+        config["switch"]["address"] = self.interposer.address if interposed else switch
         self.router = P4Router(
             Router("r", RouterKind.P4, Path()),
             places["r"],
@@ -141,7 +145,8 @@ class OneRouter:
             host.start()
             if name != "a":
                 host.namespace.add_address("lo", *(SITE[version] for version in self._versions))
-        self.interposer.start()
+        if self._interposed:
+            self.interposer.start()
         self.router.start()
         a = self.host("a")
         for version in self._versions:

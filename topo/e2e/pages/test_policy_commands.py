@@ -2,6 +2,7 @@
 """Tests the commands about policy, with the configuration and SPD of docs/how-to/policy.md."""
 
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,15 +28,32 @@ PRINTS = {
     "sluice spd diff": r"^corp outbound:",
     "sluice spd diff --configured": r"^corp inbound:",
     "sluice spd commit": r"corp",
+    "sluice spd add": r"^in force after ",
+    "sluice spd move": r"^in force after ",
+    "sluice spd delete": r"^in force after ",
+    "sluice spd log": r"\bdelete ssh\b",
+    "sluice spd diff --commit": r"^corp outbound:",
+    "sluice spd rollback": r"corp",
+    "sluice explain": r"^packet .*(?s:.*)^model and switch agree$",
     "sluice spd export": r"\A\Z",
     "sluice show spd corp": r"\bsite\b",
-    "sluice show flows corp": r"\w",
+    "sluice show flows": r"^no flows$|\bpackets +bytes\b",
+    "sluice show flows corp --top 10 --rate 2": r"^no flows$|\bpackets/s +bytes/s\b",
+    "sluice show flows --list outbound --by source": r"^no flows$|^source +flows +packets +bytes\b",
+    "sluice show flows corp --by rule": r"^no flows$|^SPD +list +rule +flows +packets/s +bytes/s\b",
     "sluice show status": r"^auditor: policy +\d+ entr",
     "sluice flow-cache show": r"\bcorp\b",
     "sluice flow-cache off": r"",
     "sluice flow-cache on": r"",
     "sluice flow-cache clear": r"",
 }
+
+# Two frames in the format of tcpdump. The page explains the second one.
+FRAME = bytes.fromhex(
+    "02000000010102000000000108004500001c00000000400165d50a01000a0a0001020800f7ff00000000"
+)
+CAPTURE = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+CAPTURE += 2 * (struct.pack("<IIII", 0, 0, len(FRAME), len(FRAME)) + FRAME)
 
 
 @pytest.fixture
@@ -49,6 +67,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         )
         machine.write("corp.yaml", block(PAGE, "yaml", "# corp.yaml"))
         (machine.frr / "frr.conf").write_text(FRR)
+        (machine.directory / "capture.pcap").write_bytes(CAPTURE)
         yield machine
 
 

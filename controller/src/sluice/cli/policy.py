@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +25,16 @@ _CONFIGURED = click.option(
     help="Instead of FILE: use the rules that the router's configuration has for this SPD. If they"
     " are in a file, the file is read now.",
 )
+_MESSAGE = click.option(
+    "--message", "-m", metavar="TEXT", help="Reason of the change, for `sluice spd log`."
+)
 _SPD = click.argument("spd", required=False, shell_complete=SPDS)
+_NUMBER = click.argument("number", type=click.IntRange(min=1))
 
 
 @click.group(epilog=EPILOG)
 def spd() -> None:
     """Check, compare and commit security policies."""
-
-
-def _add_spd(name: str, text: str) -> None:
-    @_FILES
-    @_CONFIGURED
-    @common
-    def command(
-        files: tuple[Path, ...], configured: tuple[str, ...], socket: Path | None, as_json: bool
-    ) -> None:
-        body = {"command": f"spd {name}"} | _rules(files, configured)
-        _print(f"spd {name}", request(socket, body), as_json)
-
-    spd.command(name, help=text, epilog=EPILOG)(command)
 
 
 def _rules(files: tuple[Path, ...], configured: tuple[str, ...]) -> dict[str, Any]:
@@ -141,11 +134,20 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
     metavar="N",
     help="Show at most N changed flows of each list (default 10).",
 )
+@click.option(
+    "--commit",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="Instead of FILE: the rules right after this commit of `sluice spd log`.",
+)
 @common
 def diff(
+    *,
     files: tuple[Path, ...],
     configured: tuple[str, ...],
     flows: int | None,
+    number: int | None,
     socket: Path | None,
     as_json: bool,
 ) -> None:
@@ -153,19 +155,165 @@ def diff(
 
     Shows the changed rules, and the cached flows whose action would change.
     """
-    body = {"command": "spd diff"} | _rules(files, configured)
+    if number is None:
+        body = {"command": "spd diff"} | _rules(files, configured)
+    elif files or configured:
+        raise click.UsageError("give one of FILE..., --configured SPD, --commit NUMBER")
+    else:
+        body = {"command": "spd diff", "commit": number}
     if flows is not None:
         body["flows"] = flows
     _print("spd diff", request(socket, body), as_json)
 
 
-_add_spd(
-    "commit",
-    "Put the rules in each FILE into force.\n\n"
-    "The rules apply to the SPD that FILE names, also to running flows. The old rules apply to no "
-    "packet that arrives after the command has returned. The new rules stay in force over "
-    "restarts, even if the file that the configuration names has other rules.",
-)
+@spd.command("commit", epilog=EPILOG)
+@_FILES
+@_CONFIGURED
+@_MESSAGE
+@common
+def commit(
+    files: tuple[Path, ...],
+    configured: tuple[str, ...],
+    message: str | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Put the rules in each FILE into force.
+
+    The rules apply to the SPD that FILE names, also to running flows. The old rules apply to no
+    packet that arrives after the command has returned. The new rules stay in force over restarts,
+    even if the file that the configuration names has other rules.
+    """
+    _change("commit", socket, as_json, message, **_rules(files, configured))
+
+
+def _change(
+    change: str, socket: Path | None, as_json: bool, message: str | None, **fields: Any
+) -> None:
+    """Requests a change of rules and prints the answer, which is the same for all changes."""
+    reason = {} if message is None else {"message": message}
+    body = {"command": f"spd {change}"} | fields | reason
+    _print("spd commit", request(socket, body), as_json)
+
+
+_NAME = click.argument("name", metavar="SPD", shell_complete=SPDS)
+_DIRECTION = click.argument("direction", metavar="LIST", type=click.Choice(["inbound", "outbound"]))
+_RULE_NAME = click.argument("rule", metavar="RULE")
+
+
+def _insertion_point(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that name a place in a list; the function gets them as `at`."""
+
+    @click.option("--first", is_flag=True, help="Put the rule in front of all others.")
+    @click.option("--last", is_flag=True, help="Put the rule behind all others (default).")
+    @click.option("--before", metavar="RULE", help="Put the rule in front of this one.")
+    @click.option("--after", metavar="RULE", help="Put the rule behind this one.")
+    @wraps(function)
+    def with_point(
+        *, first: bool, last: bool, before: str | None, after: str | None, **others: Any
+    ) -> None:
+        named = {"first": first, "last": last, "before": before, "after": after}
+        given = {at: name for at, name in named.items() if name not in (None, False)}
+        if len(given) > 1:
+            raise click.UsageError("give one of --first, --last, --before RULE, --after RULE")
+        at, name = next(iter(given.items()), ("last", True))
+        point = {"at": at} if name is True else {"at": at, "next_to": name}
+        function(point=point, **others)
+
+    return with_point
+
+
+@spd.command("add", epilog=EPILOG)
+@_NAME
+@_DIRECTION
+@_RULE_NAME
+@_insertion_point
+@_MESSAGE
+@common
+def add(
+    *,
+    name: str,
+    direction: str,
+    rule: str,
+    point: dict[str, str],
+    message: str | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Add RULE to a list and commit the list.
+
+    RULE is a mapping as in a file of rules, for example
+    '{name: web, action: bypass, protocol: tcp, destination_ports: [80]}'.
+    """
+    fields = {"spd": name, "direction": direction, "rule": rule} | point
+    _change("add", socket, as_json, message, **fields)
+
+
+@spd.command("delete", epilog=EPILOG)
+@_NAME
+@_DIRECTION
+@_RULE_NAME
+@_MESSAGE
+@common
+def delete(
+    *,
+    name: str,
+    direction: str,
+    rule: str,
+    message: str | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete the rule named RULE from a list and commit the list."""
+    fields = {"spd": name, "direction": direction, "name": rule}
+    _change("delete", socket, as_json, message, **fields)
+
+
+@spd.command("move", epilog=EPILOG)
+@_NAME
+@_DIRECTION
+@_RULE_NAME
+@_insertion_point
+@_MESSAGE
+@common
+def move(
+    *,
+    name: str,
+    direction: str,
+    rule: str,
+    point: dict[str, str],
+    message: str | None,
+    socket: Path | None,
+    as_json: bool,
+) -> None:
+    """Move the rule named RULE to another place in its list and commit the list."""
+    fields = {"spd": name, "direction": direction, "name": rule} | point
+    _change("move", socket, as_json, message, **fields)
+
+
+@spd.command("rollback", epilog=EPILOG)
+@_NUMBER
+@click.argument("spds", metavar="[SPD...]", nargs=-1, shell_complete=SPDS)
+@_MESSAGE
+@common
+def rollback(
+    number: int, spds: tuple[str, ...], message: str | None, socket: Path | None, as_json: bool
+) -> None:
+    """Commit the rules that were in force right after commit NUMBER of `sluice spd log`.
+
+    Without SPD, all SPDs of that commit get their rules back. `sluice spd diff --commit NUMBER`
+    shows what would change.
+    """
+    _change("rollback", socket, as_json, message, commit=number, spds=list(spds))
+
+
+@spd.command("log", epilog=EPILOG)
+@_SPD
+@common
+def show_log(spd: str | None, socket: Path | None, as_json: bool) -> None:
+    """Show the last commits: number, time, user, and what changed. The newest is first."""
+    body = {"command": "spd log"} | ({} if spd is None else {"spd": spd})
+    _print("spd log", request(socket, body), as_json)
 
 
 @spd.command("export", epilog=EPILOG)

@@ -9,11 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from sluice.cli.flow_tables import flow_notes, packet_end, protocol_name
 from sluice.cli.table import Row, counted, good_or_bad, number_text, print_table
 from sluice.policy.coverage import quoted_names
-from sluice.policy.model import PROTOCOLS
-
-PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
 def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = False) -> None:
@@ -69,43 +67,6 @@ def _list_title(console: Console, item: dict[str, Any]) -> None:
         f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
         f" {item['generation']}, {cache}"
     )
-
-
-def _flows(console: Console, data: list[dict[str, Any]]) -> None:
-    rows: list[Row] = [
-        [
-            item["spd"],
-            item["direction"],
-            _end(item["source"], item["source_port"]),
-            _end(item["destination"], item["destination_port"]),
-            _protocol(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
-            item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
-            "(stale)" if item["stale"] else str(item["rule"]),
-            number_text(item["packets"]),
-            _flow_notes(item),
-        ]
-        for item in data
-    ]
-    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule"]
-    print_table(console, [*columns, ">packets", "notes"], rows, "no flows")
-
-
-def _protocol(number: int) -> str:
-    return PROTOCOL_NAMES.get(number, str(number))
-
-
-def _end(address: str, port: int | None) -> str:
-    if port is None:
-        return address
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _flow_notes(item: dict[str, Any]) -> str:
-    notes = ["later fragments"] if item["later_fragments"] else []
-    inbound = item["direction"] == "inbound"
-    notes += ["for this router" if inbound else "from this router"] if item["local"] else []
-    notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
-    return ", ".join(notes)
 
 
 def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
@@ -198,10 +159,10 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
     first, changed = flows["first"], flows["changed"]
     console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))
     for flow in first:
-        ends = [_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
-        protocol = _protocol(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
+        ends = [packet_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
+        protocol = protocol_name(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
         after = "searched again" if flow["after"] is None else _treatment(flow["after"])
-        notes = _flow_notes(flow)
+        notes = flow_notes(flow)
         console.print(
             f"    {protocol} {' -> '.join(ends)}: {_treatment(flow)} -> {after}"
             + (f" ({notes})" if notes else "")
@@ -242,12 +203,50 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
     _warnings(console, data["warnings"])
 
 
+def _spd_log(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            str(item["number"]),
+            item["time"],
+            _author(item["author"]),
+            item["change"],
+            _counts(item["changed"]),
+            item["message"] or "",
+        ]
+        for item in data
+    ]
+    columns = [">number", "time", "user", "change", "rules", "message"]
+    print_table(console, columns, rows, "no commit yet")
+
+
+def _author(author: dict[str, Any] | None) -> str:
+    if author is None:
+        return "(router)"
+    return str(author["user"] or author["uid"])
+
+
+def _counts(changed: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Returns the differences of all lists: `corp outbound +1 -2 ~1, reordered`."""
+    lists = []
+    for spd, directions in changed.items():
+        for direction, counts in directions.items():
+            words = [f"{spd} {direction}"]
+            words += [
+                f"{sign}{counts[key]}"
+                for sign, key in (("+", "added"), ("-", "removed"), ("~", "changed"))
+                if counts[key]
+            ]
+            words += ["reordered"] if counts["reordered"] else []
+            lists.append(" ".join(words))
+    return ", ".join(lists)
+
+
 VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "spd": _spd,
     "spd --generated": _all_rules,
-    "flows": _flows,
     "flow-cache": _flow_cache,
     "spd check": _spd_check,
     "spd diff": _spd_diff,
     "spd commit": _spd_commit,
+    "spd log": _spd_log,
 }

@@ -13,6 +13,8 @@ A commit passes these modules, from the operator's file to the switch:
     enforcement         runs one commit at a time: plans it (state.spd), deletes the flows that it
                         changes (flow_invalidation), saves it (spdstore), writes it, puts it into
                         force
+    rule_edits          adds, deletes and moves single rules, as the rules of a commit
+    history             keeps the last commits, to show them and to go back to one
 
 A packet without a cached flow passes these modules:
 

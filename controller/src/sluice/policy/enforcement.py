@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, S
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from sluice.audit_log import ListChange
+from sluice.audit_log import REQUESTED_BY, ListChange
 from sluice.config import Config
 from sluice.entities import (
     OPENING,
@@ -46,11 +46,14 @@ from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of
 from sluice.policy.config import SpdConfig
+from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.policy.flow_tables import FlowTables, ListCache
+from sluice.policy.history import CommitHistory, HistoryError, author_of
 from sluice.policy.model import Direction, Rule
 from sluice.policy.operator_rules import OperatorRules
 from sluice.policy.record import PolicyRecord
+from sluice.policy.rule_edits import EditError
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 from sluice.policy.start import Capacity, PolicyError, check_capacity, rules_at_start
 from sluice.reconciler import Reconciler
@@ -109,7 +112,8 @@ class Policy:
         self.flows = flows
         self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
-        store = SpdStore(config.state_dir)
+        encoded = EncodedRules()
+        store = SpdStore(config.state_dir, encoded)
         # An SPD that was removed and is configured again starts with its configured rules.
         loaded = store.forget_committed(keep=self.spds)
         self.check_capacity(config)
@@ -130,6 +134,7 @@ class Policy:
         self._lock = asyncio.Lock()
         """Serializes changes."""
         self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
+        self.history = CommitHistory(config.state_dir, encoded)
         self._atomic = config.switch.target in ATOMIC_TARGETS
         self._writer = CommitWriter(
             *(self.table, self.record, reconciler, flows, self.invalidation),
@@ -271,6 +276,7 @@ class Policy:
             log.info("policy: %s", ", ".join(self.spds))
             all_lists = [ListChange(None, state) for state in self.table.lists.values()]
             self.on_changed("start", self.spds, all_lists)
+            await asyncio.to_thread(self.history.begin, self._rules_by_spd(self._committed_spds()))
         self.on_started()
 
     async def _without_wrapped(
@@ -380,23 +386,106 @@ class Policy:
 
     # -- commits
 
-    async def commit(self, changes: Mapping[str, RuleLists]) -> list[PolicyList]:
+    async def commit(
+        self, changes: Mapping[str, RuleLists], change: str = "commit", message: str | None = None
+    ) -> list[PolicyList]:
         """Commits new rules for SPDs.
 
-        Returns the changed lists once the switch holds them. Raises PolicyError.
+        `change` names the kind of change in logs; `message` is the operator's reason. Returns the
+        changed lists once the switch holds them. Raises PolicyError.
         """
         for spd in changes:
-            if self.checked_spd_name(spd).is_mirrored:
-                raise PolicyError(
-                    f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
-                    " configuration); change the policies there (swanctl, `ip xfrm policy`)"
-                )
+            self._check_committable(spd)
         rules = {
             (spd, direction): tuple(lists[direction])
             for spd, lists in changes.items()
             for direction in Direction
         }
-        return await self._exclusively(partial(self._commit, rules, "commit"))
+        return await self._exclusively(partial(self._commit_recorded, rules, change, message))
+
+    async def edit(
+        self,
+        name: ListName,
+        edit: Callable[[Sequence[Rule]], tuple[Rule, ...]],
+        change: str,
+        message: str | None = None,
+    ) -> list[PolicyList]:
+        """Commits what `edit` makes of the operator's rules of one list.
+
+        No other commit comes between reading the rules and committing them. `change` and `message`
+        are as in `commit`. Raises PolicyError, also for an EditError of `edit`.
+        """
+        spd, direction = name
+        self._check_committable(spd)
+
+        async def edited() -> list[PolicyList]:
+            try:
+                rules = edit(self.rules.by_list[name])
+            except EditError as error:
+                raise PolicyError(f"{spd} {direction.value}: {error}") from error
+            return await self._commit_recorded({name: rules}, change, message)
+
+        return await self._exclusively(edited)
+
+    def _check_committable(self, spd: str) -> None:
+        """Raises PolicyError if an SPD does not exist or has the kernel's rules."""
+        if self.checked_spd_name(spd).is_mirrored:
+            raise PolicyError(
+                f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
+                " configuration); change the policies there (swanctl, `ip xfrm policy`)"
+            )
+
+    def _committed_spds(self) -> list[str]:
+        """Returns the SPDs whose rules change by commits, not with the kernel's policies."""
+        return [name for name, spd in self.spds.items() if not spd.is_mirrored]
+
+    def _rules_by_spd(self, spds: Iterable[str]) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
+        """Returns the operator's rules of these SPDs."""
+        by_list = self.rules.by_list
+        return {
+            spd: {direction: by_list[spd, direction] for direction in Direction} for spd in spds
+        }
+
+    async def _commit_recorded(
+        self, rules: Mapping[ListName, tuple[Rule, ...]], change: str, message: str | None
+    ) -> list[PolicyList]:
+        """Commits rules and adds the commit to the history if it changed operator's rules."""
+        spds = sorted({spd for spd, _ in rules})
+        before = self._rules_by_spd(spds)
+        changed = await self._commit(rules, change)
+        after = self._rules_by_spd(spds)
+        differing = [spd for spd in spds if before[spd] != after[spd]]
+        if differing:
+            by = REQUESTED_BY.get()
+            append = partial(
+                self.history.append,
+                change,
+                {spd: after[spd] for spd in differing},
+                before,
+                message=message,
+                author=None if by is None else author_of(by.uid, by.pid),
+            )
+            # Order: after the switch's acknowledgement. Writing a long list takes long.
+            await asyncio.to_thread(append)
+        return changed
+
+    async def rules_after(
+        self, number: int, spds: Iterable[str]
+    ) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
+        """Returns the rules of these SPDs right after a commit in the history.
+
+        Without `spds`, returns those of all SPDs that the commit has and the router still commits.
+        Raises PolicyError.
+        """
+        try:
+            chosen = list(spds) or [
+                spd
+                for spd in self.history.spds_after(number)
+                if spd in self.spds and not self.spds[spd].is_mirrored
+            ]
+            return await asyncio.to_thread(self.history.rules_after, number, chosen)
+        except HistoryError as error:
+            raise PolicyError(str(error)) from error
 
     async def _commit(
         self, rules: Mapping[ListName, tuple[Rule, ...]], change: str

@@ -21,9 +21,10 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-from sluice.durable import FILE_MODE, replace_json
+from sluice.durable import FILE_MODE, replace_text
+from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.model import Direction
-from sluice.policy.spdtext import from_document, to_document
+from sluice.policy.spdtext import from_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
 from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, ListRecord, ListVersion, SpdRecord
 
@@ -67,9 +68,10 @@ class SpdStore:
     `on_disk` is the record that a restart would load, None while it is unknown.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, encoded: EncodedRules | None = None) -> None:
         self.path = directory / FILE_NAME
         self.on_disk: SpdRecord | None = None
+        self._encoded = encoded or EncodedRules()
 
     def load(self) -> SpdRecord:
         """Loads the last saved record, or an empty one if there is no file. Sets `on_disk`.
@@ -118,13 +120,38 @@ class SpdStore:
 
     def save(self, record: SpdRecord) -> None:
         """Saves a record; returns once it would survive a crash. Raises SpdStoreError."""
-        body = _encode(record)
-        document = {"version": VERSION, "sha256": _checksum(body), "body": body}
+        body = self._encode(record)
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        text = f'{{"body": {body}, "sha256": "{digest}", "version": {VERSION}}}'
         try:
-            replace_json(self.path, document, replacing=self._reset_on_disk)
+            replace_text(self.path, text, replacing=self._reset_on_disk)
         except OSError as error:
             raise SpdStoreError(f"{self.path}: {error.strerror}") from None
         self.on_disk = record
+
+    def _encode(self, record: SpdRecord) -> str:
+        """Encodes a record as JSON with sorted keys, as `_checksum` does."""
+        lists = ", ".join(map(self._encode_list, record.lists))
+        others = {
+            "bundles": {str(number): name for number, name in record.bundles.items()},
+            "caches": record.caches,
+            "issued": {str(list_id): version for list_id, version in record.issued.items()},
+        }
+        return f'{json.dumps(others, sort_keys=True)[:-1]}, "lists": [{lists}]}}'
+
+    def _encode_list(self, one: ListRecord) -> str:
+        numbers = {
+            "digest": one.digest,
+            "direction": one.direction.value,
+            "epoch": one.version.epoch,
+            "generation": one.version.generation,
+            "list_id": one.list_id,
+            "rule_ids": one.rule_ids,
+        }
+        name = one.spd, one.direction
+        rules = "null" if one.rules is None else self._encoded.of(name, one.rules)
+        spd = json.dumps(one.spd)
+        return f'{json.dumps(numbers, sort_keys=True)[:-1]}, "rules": {rules}, "spd": {spd}}}'
 
     def _reset_on_disk(self) -> None:
         """Resets `on_disk`. Until the directory is synced, a restart may find the old or the new
@@ -158,29 +185,8 @@ def _checksum(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(record: SpdRecord) -> Any:
-    return {
-        "lists": [
-            {
-                "list_id": one.list_id,
-                "spd": one.spd,
-                "direction": one.direction.value,
-                "epoch": one.version.epoch,
-                "generation": one.version.generation,
-                "digest": one.digest,
-                "rule_ids": one.rule_ids,
-                "rules": None if one.rules is None else list(map(to_document, one.rules)),
-            }
-            for one in record.lists
-        ],
-        "issued": {str(list_id): version for list_id, version in record.issued.items()},
-        "caches": record.caches,
-        "bundles": {str(number): name for number, name in record.bundles.items()},
-    }
-
-
 def _decode(body: Any) -> SpdRecord:
-    """Decodes the output of `_encode`.
+    """Decodes the body of a file.
 
     Raises ValueError, KeyError, TypeError or AttributeError for anything else.
     """

@@ -14,7 +14,7 @@ keeps the epoch and deletes those flows (`state.invalidation`). Depends on polic
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, islice
@@ -88,6 +88,14 @@ _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
 """Flows of one epoch, coldest first."""
 
 
+class RankedFlow(NamedTuple):
+    """A recorded flow. Flows in order of `rank` are in the order of eviction."""
+
+    rank: tuple[int, float]
+    key: FlowKey
+    verdict: FlowVerdict
+
+
 def _unused(pool: _Pool, before: float) -> Iterator[FlowKey]:
     """Yields the flows not used since `before`, coldest first. Skips flows that are being
     written."""
@@ -128,6 +136,16 @@ class FlowCache:
     def eviction_order(self, limit: int) -> list[FlowKey]:
         """Returns the first `limit` flows in the order in which they would be evicted."""
         return list(islice(chain.from_iterable(self._pools), limit))
+
+    def ranked(self, keys: Iterable[FlowKey]) -> list[RankedFlow]:
+        """Returns those of the flows that are still recorded, with their ranks."""
+        numbers = {id(pool): number for number, pool in enumerate(self._pools)}
+        found = ((key, self._flows.get(key)) for key in keys)
+        return [
+            RankedFlow((numbers[id(flow.pool)], flow.used), key, flow.verdict)
+            for key, flow in found
+            if flow is not None
+        ]
 
     def flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
         """Returns all flows that the switch may hold, in eviction order."""

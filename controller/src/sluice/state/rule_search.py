@@ -14,6 +14,7 @@ is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy.mod
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -129,32 +130,33 @@ class RuleIndex:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        self._source = _addresses(rule.source for rule in rules)
-        self._destination = _addresses(rule.destination for rule in rules)
+        self._source = _addresses([rule.source for rule in rules])
+        self._destination = _addresses([rule.destination for rule in rules])
         self._ports = (
-            _NumberVectors(rule.source_port for rule in rules),
-            _NumberVectors(rule.destination_port for rule in rules),
+            _NumberVectors([rule.source_port for rule in rules]),
+            _NumberVectors([rule.destination_port for rule in rules]),
         )
-        self._icmp = _NumberVectors(rule.icmp for rule in rules)
-        self._any_protocol = self._opaque_protocol = 0
-        self._for_own = self._for_transit = 0
-        self._protocols: dict[int, int] = {}
-        self._effects: dict[Effect, int] = {}
+        self._icmp = _NumberVectors([rule.icmp for rule in rules])
+        own, transit, any_protocol, opaque_protocol = [], [], [], []
+        protocols: defaultdict[int, list[int]] = defaultdict(list)
+        effects: defaultdict[Effect, list[int]] = defaultdict(list)
         for at, rule in enumerate(rules):
-            bit = 1 << at
             if rule.looks_at(is_own=True):
-                self._for_own |= bit
+                own.append(at)
             if rule.looks_at(is_own=False):
-                self._for_transit |= bit
-            effect = effect_of(rule)
-            self._effects[effect] = self._effects.get(effect, 0) | bit
+                transit.append(at)
+            effects[effect_of(rule)].append(at)
             if rule.protocol is None:
-                self._any_protocol |= bit
+                any_protocol.append(at)
             elif rule.protocol is OPAQUE:
-                self._opaque_protocol |= bit
+                opaque_protocol.append(at)
             else:
                 for protocol in set(rule.protocol):
-                    self._protocols[protocol] = self._protocols.get(protocol, 0) | bit
+                    protocols[protocol].append(at)
+        self._for_own, self._for_transit = _vector(own), _vector(transit)
+        self._any_protocol, self._opaque_protocol = _vector(any_protocol), _vector(opaque_protocol)
+        self._protocols = {protocol: _vector(some) for protocol, some in protocols.items()}
+        self._effects = {effect: _vector(some) for effect, some in effects.items()}
 
     def first_match(self, packet: Selectors) -> int | None:
         """Returns the position of the first rule that matches, or None if no rule matches."""
@@ -202,22 +204,19 @@ class _Vectors:
 
     __slots__ = ("_starts", "_vectors")
 
-    def __init__(self, ranges: Sequence[tuple[int, int, int]], any_value: int) -> None:
-        """`ranges`: (first, one past the last, position of the rule). A rule's ranges may
-        overlap."""
-        changes: dict[int, list[tuple[int, int]]] = {0: []}
+    def __init__(self, ranges: Iterable[tuple[int, int, int]], any_value: int) -> None:
+        """`ranges`: (first, one past the last, position of the rule). The ranges of one rule must
+        not overlap."""
+        changes: defaultdict[int, list[int]] = defaultdict(list, {0: []})
         for low, end, rule in ranges:
-            changes.setdefault(low, []).append((rule, 1))
-            changes.setdefault(end, []).append((rule, -1))
+            changes[low].append(rule)
+            changes[end].append(rule)
         self._starts = sorted(changes)
         self._vectors: list[int] = []
-        depth: dict[int, int] = {}
         vector = any_value
         for start in self._starts:
-            for rule, change in changes[start]:
-                depth[rule] = depth.get(rule, 0) + change
-            for rule in {rule for rule, _ in changes[start]}:
-                vector = vector | 1 << rule if depth[rule] else vector & ~(1 << rule)
+            for rule in changes[start]:
+                vector ^= 1 << rule
             self._vectors.append(vector)
 
     def at(self, value: int) -> int:
@@ -225,18 +224,43 @@ class _Vectors:
         return self._vectors[bisect_right(self._starts, value) - 1]
 
 
+def _vector(positions: Sequence[int]) -> int:
+    """Returns the bit vector of the rules at these positions, which are in ascending order."""
+    octets = bytearray((positions[-1] >> 3) + 1 if positions else 0)
+    for at in positions:
+        octets[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(octets, "little")
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the union of ranges (first, one past the last) as ranges that do not overlap."""
+    if len(ranges) == 1:
+        return [*ranges]
+    merged: list[tuple[int, int]] = []
+    for low, end in sorted(ranges):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((low, end))
+    return merged
+
+
 def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int, _Vectors]:
     """Returns the vectors of an address selector by address length in bytes, 4 and 16."""
-    any_value = 0
+    any_value: list[int] = []
     ranges: dict[int, list[tuple[int, int, int]]] = {4: [], 16: []}
     for at, selector in enumerate(selectors):
         if selector is None:
-            any_value |= 1 << at
+            any_value.append(at)
             continue
-        for low, high in selector:
-            first, last = int.from_bytes(low, "big"), int.from_bytes(high, "big")
-            ranges[len(low)].append((first, last + 1, at))
-    return {size: _Vectors(listed, any_value) for size, listed in ranges.items()}
+        for size, of_size in ranges.items():
+            numbers = [
+                (int.from_bytes(low, "big"), int.from_bytes(high, "big") + 1)
+                for low, high in selector
+                if len(low) == size
+            ]
+            of_size += [(low, end, at) for low, end in _merged(numbers)]
+    return {size: _Vectors(listed, _vector(any_value)) for size, listed in ranges.items()}
 
 
 class _NumberVectors:
@@ -245,18 +269,19 @@ class _NumberVectors:
     __slots__ = ("_absent", "_vectors")
 
     def __init__(self, selectors: Iterable[Numbers]) -> None:
-        any_value = 0
-        opaque = 0
+        any_value: list[int] = []
+        opaque: list[int] = []
         ranges: list[tuple[int, int, int]] = []
         for at, selector in enumerate(selectors):
             if selector is None:
-                any_value |= 1 << at
+                any_value.append(at)
             elif selector is OPAQUE:
-                opaque |= 1 << at
+                opaque.append(at)
             else:
-                ranges += [(low, high + 1, at) for low, high in selector]
-        self._absent = any_value | opaque
-        self._vectors = _Vectors(ranges, any_value)
+                numbers = [(low, high + 1) for low, high in selector]
+                ranges += [(low, end, at) for low, end in _merged(numbers)]
+        self._absent = _vector(any_value) | _vector(opaque)
+        self._vectors = _Vectors(ranges, _vector(any_value))
 
     def of(self, value: int | None) -> int:
         """Returns the vector of the rules that accept `value`."""

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
+from sluice.state.common_ends import convert_changed
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
 
@@ -408,7 +409,12 @@ class SpdTable:
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
         )
-        fingerprints = tuple(map(fingerprint, rules))
+        before = self.list_of(*name)
+        if before is None:
+            fingerprints = tuple(map(fingerprint, rules))
+        else:
+            known = before.fingerprints
+            fingerprints = convert_changed(fingerprint, rules, before.rules, known)
         return PolicyList(
             list_id=0,
             spd=name[0],

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles the API's requests that change rules, and the one that shows earlier changes.
+
+Every change ends in a commit of `policy.enforcement`: whole files (`spd commit`), single rules
+(`spd add`, `spd delete`, `spd move`) and earlier commits (`spd rollback`). Depends on rule_texts
+and controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from sluice.api.rule_texts import RuleTexts
+from sluice.api.server import BadRequestError
+from sluice.controller import Controller
+from sluice.policy import rule_edits
+from sluice.policy.history import CommitEntry
+from sluice.policy.model import Direction, Rule
+from sluice.policy.rule_edits import InsertAt, InsertionPoint
+from sluice.policy.spdfile import SpdText, parse_rule
+from sluice.state.spd import ListName, PolicyList
+
+MESSAGE_LENGTH = 1000
+"""Largest length of a commit's message, in characters."""
+
+
+class CommitRequests:
+    """Handles `spd commit`, `spd add`, `spd delete`, `spd move`, `spd rollback` and `spd log`."""
+
+    def __init__(self, controller: Controller, texts: RuleTexts) -> None:
+        self._controller = controller
+        self._policy = controller.policy
+        self._texts = texts
+        self.commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "spd commit": self._commit,
+            "spd add": self._add,
+            "spd delete": self._delete,
+            "spd move": self._move,
+            "spd rollback": self._rollback,
+            "spd log": self._log,
+        }
+
+    async def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
+        return await self._commit_texts(request, "commit")
+
+    async def _rollback(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("commit") is None:
+            raise BadRequestError("commit: the number of a commit in `spd log` is missing")
+        return await self._commit_texts(request, f"rollback to {request['commit']}")
+
+    async def _commit_texts(self, request: dict[str, Any], change: str) -> dict[str, Any]:
+        texts, message = await self._texts.read(request), _message(request)
+        rules = {name: text.rules for name, text in texts.items()}
+        return await self._answer(texts, partial(self._policy.commit, rules, change, message))
+
+    async def _add(self, request: dict[str, Any]) -> dict[str, Any]:
+        spd, direction = self._list(request)
+        bundles = self._controller.config.policy.bundle_names(spd)
+        rule = parse_rule(str(request.get("rule")), "the rule", bundles)
+        edit = partial(rule_edits.add, rule=rule, to=_insertion_point(request))
+        return await self._edit((spd, direction), edit, f"add {rule.name}", request)
+
+    async def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = str(request.get("name"))
+        edit = partial(rule_edits.delete, name=name)
+        return await self._edit(self._list(request), edit, f"delete {name}", request)
+
+    async def _move(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = str(request.get("name"))
+        edit = partial(rule_edits.move, name=name, to=_insertion_point(request))
+        return await self._edit(self._list(request), edit, f"move {name}", request)
+
+    async def _edit(
+        self,
+        name: ListName,
+        edit: Callable[[Sequence[Rule]], tuple[Rule, ...]],
+        change: str,
+        request: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Commits an edit of one list. Returns the answer for it."""
+        spd, _ = name
+        texts = {spd: SpdText(spd, {})}
+
+        async def commit() -> list[PolicyList]:
+            changed = await self._policy.edit(name, edit, change, _message(request))
+            by_list = self._policy.rules.by_list
+            texts[spd].rules.update((one, by_list[spd, one]) for one in Direction)
+            return changed
+
+        return await self._answer(texts, commit)
+
+    async def _answer(
+        self, texts: Mapping[str, SpdText], commit: Callable[[], Awaitable[list[PolicyList]]]
+    ) -> dict[str, Any]:
+        """Commits. Returns the changed lists, the duration in seconds and the warnings."""
+        checker = self._texts.checker({})
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        changed = await commit()
+        seconds = round(clock() - start, 6)
+        return {
+            "spds": list(texts),
+            "changed": [
+                {
+                    "spd": state.spd,
+                    "direction": state.direction.value,
+                    "epoch": state.version.epoch,
+                    "generation": state.version.generation,
+                    "rules": len(state.rules),
+                }
+                for state in changed
+            ],
+            "warnings": await asyncio.to_thread(
+                lambda: [one for text in texts.values() for one in checker.warnings(text)]
+            ),
+            "seconds": seconds,
+        }
+
+    def _list(self, request: dict[str, Any]) -> ListName:
+        """Returns the list that a request names. Raises BadRequestError or PolicyError."""
+        try:
+            direction = Direction(request.get("direction"))
+        except ValueError:
+            names = " or ".join(one.value for one in Direction)
+            raise BadRequestError(f"direction: must be {names}") from None
+        return self._policy.checked_spd_name(str(request.get("spd"))).name, direction
+
+    async def _log(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns the commits in the history, the newest first."""
+        spd = request.get("spd")
+        if spd is not None:
+            self._policy.checked_spd_name(str(spd))
+        return [
+            _shown(entry)
+            for entry in reversed(self._policy.history.entries)
+            if spd is None or spd in entry.changed or (not entry.changed and spd in entry.digests)
+        ]
+
+
+def _message(request: dict[str, Any]) -> str | None:
+    message = request.get("message")
+    if message is None:
+        return None
+    if not isinstance(message, str) or len(message) > MESSAGE_LENGTH:
+        raise BadRequestError(f"message: must be text of at most {MESSAGE_LENGTH} characters")
+    return message
+
+
+def _insertion_point(request: dict[str, Any]) -> InsertionPoint:
+    """Returns the insertion point that a request names; without one, the end of the list."""
+    try:
+        at = InsertAt(request.get("at", InsertAt.LAST.value))
+    except ValueError:
+        names = ", ".join(one.value for one in InsertAt)
+        raise BadRequestError(f"at: must be one of {names}") from None
+    name = request.get("next_to")
+    if (at in (InsertAt.BEFORE, InsertAt.AFTER)) != isinstance(name, str):
+        raise BadRequestError("next_to: the name of a rule, with `at` before or after only")
+    return InsertionPoint(at, name or "")
+
+
+def _shown(entry: CommitEntry) -> dict[str, Any]:
+    at = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="seconds")
+    return {
+        "number": entry.number,
+        "time": at.replace("+00:00", "Z"),
+        "change": entry.change,
+        "message": entry.message,
+        "author": entry.author and entry.author._asdict(),
+        "changed": {
+            spd: {direction.value: counts._asdict() for direction, counts in lists.items()}
+            for spd, lists in entry.changed.items()
+        },
+        "spds": [*entry.digests],
+    }

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells by the controller's state what the router does with a packet, for `explain`.
+
+The ordered search (`state.rule_search.matches`) decides, not its index. Depends on controller and
+route_lookup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import Any, NamedTuple
+
+from sluice.api.route_lookup import RouteLookup
+from sluice.api.server import BadRequestError
+from sluice.config import InterfaceConfig
+from sluice.controller import Controller
+from sluice.model import format_address
+from sluice.policy.model import Action, Direction, Verdict
+from sluice.policy.review import describe
+from sluice.state.rule_search import matches
+from sluice.state.spd import FINAL_DISCARD, PolicyList
+from sluice.wire.selectors import SeenPacket, quoted_packet
+
+SHOWN_MATCHES = 20
+"""Largest number of matching rules in the answer. The first one decides."""
+
+
+class Question(NamedTuple):
+    """Holds the packet to explain.
+
+    `frame` is the frame that arrives on the interface's port. Without an interface, the packet is
+    one of this router, in a frame without MAC addresses.
+    """
+
+    frame: bytes
+    interface: InterfaceConfig | None
+    vrf: int
+    seen: SeenPacket
+
+
+class Outcome(NamedTuple):
+    """Names what happens to a packet in the end.
+
+    `result` is `forwarded`, `protected`, `to this router`, `to the controller`, `dropped` or
+    `unknown`. `reason` is the name of a drop or punt, or what a result refers to.
+    """
+
+    result: str
+    reason: str | None = None
+
+
+class ListAccount(NamedTuple):
+    """Holds the account of one list. `verdict` is None if the list alone does not decide.
+
+    `matching` has the positions of the first rules that match, `total` is the number of all rules
+    that match. `cache` is the state of the packet's flow in the controller's record of the cache.
+    """
+
+    state: PolicyList
+    matching: list[int]
+    total: int
+    verdict: Verdict | None
+    note: str | None
+    cache: str
+
+
+class ModelAccount(NamedTuple):
+    """Holds the model's account of a packet. `lists` is keyed by list id, in the packet's order.
+
+    `route` is None if the packet is not routed.
+    """
+
+    lists: dict[int, ListAccount]
+    route: dict[str, Any] | None
+    outcome: Outcome
+
+
+class ModelExplainer:
+    """Makes the accounts."""
+
+    def __init__(self, controller: Controller, routes: RouteLookup) -> None:
+        self._controller = controller
+        self._policy = controller.policy
+        self._routes = routes
+
+    async def explain(self, question: Question) -> ModelAccount:
+        """Returns the account of a packet. Raises BadRequestError if an SPD has not started."""
+        lists: dict[int, ListAccount] = {}
+        inbound = await self._list(Direction.INBOUND, question, question.interface)
+        if inbound is not None:
+            lists[inbound.state.list_id] = inbound
+        outcome = _after_inbound(question, inbound)
+        if outcome is not None:
+            return ModelAccount(lists, None, outcome)
+        route = await self._route(question)
+        outbound = []
+        for name in dict.fromkeys(leg["interface"] for leg in route["legs"]):
+            interface = interface_named(self._controller, name)
+            account = await self._list(Direction.OUTBOUND, question, interface)
+            if account is not None:
+                lists[account.state.list_id] = account
+            outbound.append(account)
+        return ModelAccount(lists, route, self._after_routing(route, outbound))
+
+    async def _list(
+        self, direction: Direction, question: Question, interface: InterfaceConfig | None
+    ) -> ListAccount | None:
+        """Returns the account of the list that guards an interface, None if there is none."""
+        if interface is None or interface.spd is None:
+            return None
+        state = self._policy.table.list_of(interface.spd, direction)
+        if state is None:
+            raise BadRequestError(f"{interface.spd}: is not started; see `sluice show status`")
+        seen = question.seen
+        if direction is Direction.OUTBOUND and question.interface is not None:
+            seen = seen._replace(selectors=seen.selectors._replace(is_own=False))
+
+        def search() -> tuple[list[int], int]:
+            found = (at for at, rule in enumerate(state.rules) if matches(rule, seen.selectors))
+            first = [*islice(found, SHOWN_MATCHES)]
+            return first, len(first) + sum(1 for _ in found)
+
+        # A search of a long list takes long.
+        matching, total = await asyncio.to_thread(search)
+        verdict, note = self._judge(state, question, seen, matching)
+        return ListAccount(state, matching, total, verdict, note, self._cache(state, seen))
+
+    @staticmethod
+    def _judge(
+        state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
+    ) -> tuple[Verdict | None, str | None]:
+        """Returns the verdict, or None and the reason why the list alone does not decide."""
+        if seen.fragment is not None:
+            verdict = state.search_fragment(seen.as_later_fragment(), None)
+            if verdict is None:
+                return (
+                    None,
+                    "rules that could match this datagram disagree: its first fragment decides",
+                )
+            return verdict, None
+        if matching:
+            at = matching[0]
+            return Verdict(state.rule_ids[at], state.rules[at].action, state.bundle_ids[at]), None
+        if quoted_packet(question.frame, is_own=seen.selectors.is_own):
+            return None, "no rule matches: the packet that the ICMP error quotes decides"
+        return state.final(), None
+
+    def _cache(self, state: PolicyList, seen: SeenPacket) -> str:
+        known = self._policy.flows.caches.get(state.list_id)
+        key = seen.key()
+        if known is None or not known.cache.enabled:
+            return "off"
+        if key is None:
+            return "not cacheable"
+        flow = known.cache.verdict_of(key)
+        if flow is None:
+            return "no flow"
+        return "flow" if flow.epoch == state.version.epoch else "retired flow"
+
+    async def _route(self, question: Question) -> dict[str, Any]:
+        address = format_address(question.seen.selectors.destination)
+        names = {vrf.id: vrf.name for vrf in self._controller.config.vrfs}
+        return await self._routes.answer({"address": address, "vrf": names[question.vrf]})
+
+    def _after_routing(self, route: dict[str, Any], outbound: list[ListAccount | None]) -> Outcome:
+        if route["own"]:
+            return Outcome("to this router")
+        if route["route"] is None:
+            return Outcome("dropped", "NO_ROUTE")
+        if not route["legs"]:
+            return Outcome("dropped", str(route["route"]["action"]).upper())
+        outcomes = {self._after_outbound(account) for account in outbound}
+        if len(outcomes) > 1:
+            return Outcome("unknown", "the next hop decides")
+        return outcomes.pop()
+
+    def _after_outbound(self, account: ListAccount | None) -> Outcome:
+        if account is None:
+            return Outcome("forwarded")
+        if account.verdict is None:
+            return Outcome("unknown", account.note)
+        if account.verdict.action is Action.PROTECT:
+            return Outcome("protected", f"bundle {self.bundle_name(account.verdict.bundle)}")
+        if account.verdict.action is Action.BYPASS:
+            return Outcome("forwarded")
+        return Outcome("dropped", "OUTBOUND_DISCARD")
+
+    # -- for the answer
+
+    def bundle_name(self, number: int) -> str | None:
+        """Returns the name of a bundle; None for 0, which means none."""
+        return self._policy.numbers.names.get(number, str(number)) if number else None
+
+    def shown(self, account: ListAccount) -> dict[str, Any]:
+        """Returns the account of a list for the answer."""
+        state = account.state
+        positions = _positions(state)
+        return {
+            "spd": state.spd,
+            "direction": state.direction.value,
+            "epoch": state.version.epoch,
+            "generation": state.version.generation,
+            "matches": [
+                {
+                    "position": positions[at],
+                    "name": state.rules[at].name,
+                    "text": describe(state.rules[at]),
+                }
+                for at in account.matching
+            ],
+            "matching": account.total,
+            "verdict": None if account.verdict is None else self._verdict(state, account.verdict),
+            "note": account.note,
+            "cache": account.cache,
+        }
+
+    def _verdict(self, state: PolicyList, verdict: Verdict) -> dict[str, Any]:
+        rule = FINAL_DISCARD
+        if verdict.rule_id in state.rule_ids:
+            rule = state.rules[state.rule_ids.index(verdict.rule_id)].name
+        return {
+            "action": verdict.action.name.lower(),
+            "bundle": self.bundle_name(verdict.bundle),
+            "rule": rule,
+        }
+
+
+def interface_named(controller: Controller, name: Any) -> InterfaceConfig:
+    """Returns the interface with this name. Raises BadRequestError."""
+    interfaces = controller.config.interfaces
+    for interface in interfaces:
+        if interface.name == name:
+            return interface
+    names = ", ".join(one.name for one in interfaces) or "none"
+    raise BadRequestError(f"there is no interface {name!r}; this router has: {names}")
+
+
+def _after_inbound(question: Question, inbound: ListAccount | None) -> Outcome | None:
+    """Returns the outcome that the inbound list or local delivery causes. None: routing follows."""
+    if inbound is not None:
+        if inbound.verdict is None:
+            return Outcome("unknown", inbound.note)
+        if inbound.verdict.action is Action.DISCARD:
+            return Outcome("dropped", "INBOUND_DISCARD")
+        if inbound.verdict.action is Action.PROTECT:
+            return Outcome("dropped", "INBOUND_CLEARTEXT")
+    if question.interface is not None and question.seen.selectors.is_own:
+        return Outcome("to this router")
+    return None
+
+
+def _positions(state: PolicyList) -> list[int | None]:
+    """Returns each rule's position in the operator's file. None for generated rules."""
+    positions: list[int | None] = []
+    last = 0
+    for rule in state.rules:
+        last += not rule.generated
+        positions.append(None if rule.generated else last)
+    return positions

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the rules that a request contains or names: files, configured rules, an earlier commit.
+
+Depends on controller, policy.check and policy.history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from sluice.api.server import BadRequestError
+from sluice.controller import Controller
+from sluice.frr import Routing, read_frr
+from sluice.policy.check import Checker
+from sluice.policy.spdfile import SpdText, load_spd
+from sluice.yamlreader import ConfigError
+
+
+class RuleTexts:
+    """Reads the rules of requests, and makes the checkers for them."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._policy = controller.policy
+
+    async def read(self, request: dict[str, Any]) -> dict[str, SpdText]:
+        """Returns the rules of each SPD that a request contains or names.
+
+        An error lists every problem of every file.
+        """
+        if request.get("configured") is not None:
+            return await self._configured(request)
+        if request.get("commit") is not None:
+            return await self._committed(request)
+        files = request.get("files")
+        if not isinstance(files, list) or not files:
+            raise BadRequestError(
+                "the request needs `files`: a list of {name, text}, one for each SPD; or"
+                " `configured`: a list of SPD names; or `commit`: a number of `spd log`"
+            )
+        # Parsing a long list takes long, and must not delay packets.
+        return await asyncio.to_thread(self.checker(request).read, [*map(_file, files)])
+
+    def checker(self, request: dict[str, Any]) -> Checker:
+        """Returns a checker, which also uses FRR's configuration if the request contains it."""
+        routing = None
+        if isinstance(frr := request.get("frr"), list):
+            routing = Routing()
+            for name, text in map(_file, frr):
+                read_frr(text, name, routing)
+        # Evaluated here, on the loop's thread, since the checker runs on another thread.
+        own = self._policy.rules.named_by(self._policy.spds)
+        return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
+
+    async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
+        """Returns the rules of the SPDs that a request names.
+
+        Reads the files that the configuration names for these SPDs. Rules in the configuration
+        itself are not read again.
+        """
+        names = request["configured"]
+        if not isinstance(names, list) or not names or request.get("files"):
+            raise BadRequestError(
+                "`configured` must be a list of SPD names, in a request without `files`"
+            )
+        texts: dict[str, SpdText] = {}
+        problems: list[str] = []
+        for name in map(str, names):
+            spd = self._policy.checked_spd_name(name)
+            if spd.is_mirrored:
+                problems.append(
+                    f"{name}: this SPD's rules are the kernel's IPsec policies; no file has them"
+                )
+                continue
+            bundles = self._controller.config.policy.bundle_names(name)
+            try:
+                text = SpdText(name, spd.rules)
+                if spd.file is not None:
+                    text = await asyncio.to_thread(load_spd, spd.file, bundles)
+            except ConfigError as error:
+                problems += error.problems
+                continue
+            if text.name != name:
+                problems.append(f"{spd.file} has rules of the SPD {text.name!r}, not of {name!r}")
+            texts[name] = text
+        if problems:
+            raise BadRequestError(str(ConfigError(problems)))
+        return texts
+
+    async def _committed(self, request: dict[str, Any]) -> dict[str, SpdText]:
+        """Returns the rules right after an earlier commit, of the SPDs that the request names."""
+        number, spds = request["commit"], request.get("spds", [])
+        if not isinstance(number, int) or isinstance(number, bool) or request.get("files"):
+            raise BadRequestError("commit: must be a number of `spd log`, without files")
+        if not isinstance(spds, list):
+            raise BadRequestError("spds: must be a list of names of SPDs")
+        for spd in map(str, spds):
+            self._policy.checked_spd_name(spd)
+        rules = await self._policy.rules_after(number, map(str, spds))
+        problems = [
+            f"commit {number}, {spd}: the {direction.value} rule {rule.name!r} names the bundle"
+            f" {rule.bundle!r}, which is not configured"
+            for spd, lists in rules.items()
+            for direction, listed in lists.items()
+            for rule in listed
+            if rule.bundle not in {None, *self._controller.config.policy.bundle_names(spd)}
+        ]
+        if problems:
+            raise BadRequestError(str(ConfigError(problems)))
+        return {spd: SpdText(spd, lists) for spd, lists in rules.items()}
+
+
+def _file(file: object) -> tuple[str, str]:
+    if isinstance(file, Mapping):
+        name, text = file.get("name"), file.get("text")
+        if isinstance(name, str) and isinstance(text, str):
+            return name, text
+    raise BadRequestError("each item of `files` and of `frr` must have a `name` and a `text`")

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the last commits of rules on disk, for `sluice spd log` and `sluice spd rollback`.
+
+The directory `commits` in the state directory has two kinds of files:
+
+- `log.json` lists the last `KEPT` commits: number, time, requester, change, and the digest of
+  each SPD's rules after the commit;
+- `rules/DIGEST.json.gz` holds the rules of one SPD in the language of SPD files. Commits with equal
+  rules share a file.
+
+The history does not decide which rules are in force: the record does (`record`, `spdstore`). A
+commit whose history cannot be written is in force all the same. The router logs the error. The next
+start adds the rules in force to the history if its last commit has others. Depends on spdtext,
+encoded_rules and durable.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import os
+import pwd
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from sluice.durable import FILE_MODE, replace_json
+from sluice.policy.encoded_rules import EncodedRules
+from sluice.policy.model import Direction, Rule
+from sluice.policy.spdtext import from_document
+
+log = logging.getLogger(__name__)
+
+KEPT = 100
+"""Largest number of commits in the history."""
+VERSION = 1
+DIRECTORY_MODE = 0o700
+
+RuleLists: TypeAlias = Mapping[Direction, tuple[Rule, ...]]
+"""The operator's rules of one SPD."""
+
+
+class HistoryError(Exception):
+    """Tells that the history lacks a commit, or that the commit's rules cannot be read."""
+
+
+class Author(NamedTuple):
+    """Identifies the process that requested a commit. `user` is the user's name at that time."""
+
+    uid: int
+    pid: int
+    user: str | None
+
+
+class ListCounts(NamedTuple):
+    """Counts the differences of a list from the list before, by rule name.
+
+    `reordered`: rules of both lists stand in another order.
+    """
+
+    added: int
+    removed: int
+    changed: int
+    reordered: bool
+
+
+class CommitEntry(NamedTuple):
+    """Describes a commit. `author` is None for a change by the router itself.
+
+    `time` is in seconds since 1970. `changed` has the lists that differ from the commit before, by
+    SPD. `digests` has the digest of each SPD's rules.
+    """
+
+    number: int
+    time: float
+    change: str
+    message: str | None
+    author: Author | None
+    changed: dict[str, dict[Direction, ListCounts]]
+    digests: dict[str, str]
+
+
+def author_of(uid: int, pid: int) -> Author:
+    """Returns the author with this user id and process id. Looks up the user's name."""
+    try:
+        return Author(uid, pid, pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return Author(uid, pid, None)
+
+
+def count_changes(before: Sequence[Rule], after: Sequence[Rule]) -> ListCounts | None:
+    """Counts the differences between two lists in linear time. Returns None if there are none."""
+    if before == after:
+        return None
+    old = {rule.name: rule for rule in before}
+    new = {rule.name: rule for rule in after}
+    stayed = [name for name in old if name in new]
+    return ListCounts(
+        added=len(new.keys() - old.keys()),
+        removed=len(old.keys() - new.keys()),
+        changed=sum(old[name] != new[name] for name in stayed),
+        reordered=stayed != [name for name in new if name in old],
+    )
+
+
+class CommitHistory:
+    """Reads and extends the history in a state directory, which must exist.
+
+    `entries` is sorted by number. No two methods may run at the same time. `wall` returns seconds
+    since 1970.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        encoded: EncodedRules | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._encoded = encoded or EncodedRules()
+        self._directory = state_dir / "commits"
+        self._log = self._directory / "log.json"
+        self._rules = self._directory / "rules"
+        self._wall = wall
+        self.entries: list[CommitEntry] = self._load()
+
+    # -- reading
+
+    def rules_after(
+        self, number: int, spds: Iterable[str]
+    ) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
+        """Returns the rules of these SPDs right after a commit. Raises HistoryError."""
+        entry = self._entry(number)
+        rules = {}
+        for spd in spds:
+            if spd not in entry.digests:
+                known = ", ".join(entry.digests) or "none"
+                raise HistoryError(f"commit {number} has no rules of {spd!r}; it has: {known}")
+            rules[spd] = self._read_rules(entry.digests[spd])
+        return rules
+
+    def spds_after(self, number: int) -> list[str]:
+        """Returns the SPDs whose rules a commit has. Raises HistoryError."""
+        return [*self._entry(number).digests]
+
+    def _entry(self, number: int) -> CommitEntry:
+        for entry in self.entries:
+            if entry.number == number:
+                return entry
+        known = "none"
+        if self.entries:
+            known = f"{self.entries[0].number} to {self.entries[-1].number}"
+        raise HistoryError(
+            f"there is no commit {number} in the history; it has: {known} (`sluice spd log`)"
+        )
+
+    def _read_rules(self, digest: str) -> dict[Direction, tuple[Rule, ...]]:
+        path = self._rules / f"{digest}.json.gz"
+        try:
+            text = gzip.decompress(path.read_bytes())
+            if hashlib.sha256(text).hexdigest() != digest:
+                raise ValueError("the rules do not have the digest that names the file")
+            document = json.loads(text)
+            return {
+                direction: tuple(map(from_document, document[direction.value]))
+                for direction in Direction
+            }
+        except OSError as error:
+            raise HistoryError(f"{path}: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
+            raise HistoryError(f"{path}: is damaged: {error}") from None
+
+    # -- extending
+
+    def append(
+        self,
+        change: str,
+        rules: Mapping[str, RuleLists],
+        before: Mapping[str, RuleLists],
+        *,
+        message: str | None = None,
+        author: Author | None = None,
+    ) -> None:
+        """Adds a commit and removes the oldest beyond `KEPT`. Logs an error if the disk fails.
+
+        `rules` are the rules of the SPDs that the commit changed, and `before` those that it
+        replaced.
+        """
+        changed = {
+            spd: {
+                direction: counts
+                for direction in Direction
+                if (counts := count_changes(before[spd][direction], lists[direction]))
+            }
+            for spd, lists in rules.items()
+        }
+        self._append(change, rules, changed, message, author)
+
+    def begin(self, rules: Mapping[str, RuleLists]) -> None:
+        """Adds the rules that the router starts with, unless the last commit has the same rules.
+
+        The rules differ after a change of the configuration, and after a commit whose history was
+        not written.
+        """
+        digests = {spd: self._encode(spd, lists)[0] for spd, lists in rules.items()}
+        if not self.entries or self.entries[-1].digests != digests:
+            self._append("start", rules, {}, None, None, only=digests)
+
+    def _append(
+        self,
+        change: str,
+        rules: Mapping[str, RuleLists],
+        changed: dict[str, dict[Direction, ListCounts]],
+        message: str | None,
+        author: Author | None,
+        *,
+        only: Mapping[str, str] | None = None,
+    ) -> None:
+        last = self.entries[-1] if self.entries else None
+        digests = dict(last.digests) if last and only is None else {}
+        number = last.number + 1 if last else 1
+        try:
+            self._rules.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            for spd, lists in rules.items():
+                digests[spd] = self._write_rules(spd, lists)
+            entry = CommitEntry(number, self._wall(), change, message, author, changed, digests)
+            entries = [*self.entries, entry][-KEPT:]
+            replace_json(self._log, {"version": VERSION, "entries": [*map(_to_json, entries)]})
+        except OSError as error:
+            log.error(
+                "policy: commit %d (%s) is in force, but is missing in the history of commits:"
+                " %s: %s",
+                *(number, change, error.filename or self._directory, error.strerror),
+            )
+            return
+        self.entries = entries
+        self._remove_unused()
+
+    def _encode(self, spd: str, lists: RuleLists) -> tuple[str, bytes]:
+        """Returns the digest and the text of an SPD's rules."""
+        rules = [
+            f'"{direction.value}": {self._encoded.of((spd, direction), lists[direction])}'
+            for direction in Direction
+        ]
+        text = f'{{{", ".join(rules)}, "spd": {json.dumps(spd)}}}'.encode()
+        return hashlib.sha256(text).hexdigest(), text
+
+    def _write_rules(self, spd: str, lists: RuleLists) -> str:
+        digest, text = self._encode(spd, lists)
+        path = self._rules / f"{digest}.json.gz"
+        if not path.exists():
+            beside = path.with_suffix(".new")
+            with os.fdopen(
+                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE),
+                "wb",
+            ) as file:
+                file.write(gzip.compress(text, compresslevel=1, mtime=0))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        return digest
+
+    def _remove_unused(self) -> None:
+        used = {digest for entry in self.entries for digest in entry.digests.values()}
+        for path in self._rules.iterdir():
+            if path.name.partition(".")[0] not in used:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _load(self) -> list[CommitEntry]:
+        try:
+            document = json.loads(self._log.read_bytes())
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']}, this is for {VERSION}")
+            return [*map(_from_json, document["entries"])]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            log.error("policy: the history of commits is lost: %s: %s", self._log, error.strerror)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            aside = self._log.with_suffix(".damaged")
+            log.error(
+                "policy: the history of commits begins anew: %s is damaged (%s); it is kept as %s",
+                *(self._log, error, aside),
+            )
+            with suppress(OSError):
+                self._log.replace(aside)
+        return []
+
+
+def _to_json(entry: CommitEntry) -> dict[str, Any]:
+    changed = {
+        spd: {direction.value: counts._asdict() for direction, counts in lists.items()}
+        for spd, lists in entry.changed.items()
+    }
+    author = entry.author and entry.author._asdict()
+    return entry._asdict() | {"author": author, "changed": changed}
+
+
+def _from_json(document: Any) -> CommitEntry:
+    """Converts the output of `_to_json`. Raises KeyError, TypeError, ValueError or
+    AttributeError."""
+    changed = {
+        str(spd): {Direction(value): ListCounts(**counts) for value, counts in lists.items()}
+        for spd, lists in document["changed"].items()
+    }
+    author = document["author"]
+    return CommitEntry(
+        int(document["number"]),
+        float(document["time"]),
+        str(document["change"]),
+        document["message"],
+        None if author is None else Author(**author),
+        changed,
+        {str(spd): str(digest) for spd, digest in document["digests"].items()},
+    )

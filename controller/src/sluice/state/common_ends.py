@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts the items of a long list that differs little from an earlier one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def convert_changed(
+    convert: Callable[[T], R], items: Sequence[T], before: Sequence[T], results: Sequence[R]
+) -> tuple[R, ...]:
+    """Returns `convert` of each item. Reuses `results`, which are those of the list `before`.
+
+    The equal items at both ends of the two lists are not converted again. An edit of a few
+    neighbouring rules of an SPD therefore converts a few rules.
+    """
+    shorter = min(len(items), len(before))
+    start = 0
+    while start < shorter and _are_equal(items[start], before[start]):
+        start += 1
+    end = 0
+    while end < shorter - start and _are_equal(items[-1 - end], before[-1 - end]):
+        end += 1
+    changed = map(convert, items[start : len(items) - end])
+    return (*results[:start], *changed, *results[len(results) - end :])
+
+
+def _are_equal(one: T, other: T) -> bool:
+    """Returns whether two items are equal. Most are the same object, so that is tested first."""
+    return one is other or one == other
