@@ -132,6 +132,29 @@ def test_discards_of_rules_that_ask_for_it(audit: Log) -> None:
     assert [line["rule"] for line in audit.lines()] == ["loud", "quiet"]
 
 
+def test_a_discard_has_its_time_rule_and_selectors(audit: Log) -> None:
+    state = audit.state
+    audit.log.discarded(punted(UDP, ingress_l3_if=1), state, state.rule_ids[1], 0.0)
+    assert audit.lines() == [
+        {
+            "time": "2023-11-14T22:13:20.250000Z",
+            "event": "discarded",
+            "router": "r1",
+            "spd": "corp",
+            "list": "inbound",
+            "rule": "loud",
+            "vrf": "default",
+            "interface": "eth1",
+            "source_mac": "02:00:00:00:00:aa",
+            "source": "192.0.2.1",
+            "destination": "10.0.0.1",
+            "protocol": 17,
+            "source_port": 4000,
+            "destination_port": 80,
+        }
+    ]
+
+
 def test_each_kind_of_event_has_a_rate_and_says_what_it_held_back(audit: Log) -> None:
     for _ in range(5):
         audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP), 0.0)

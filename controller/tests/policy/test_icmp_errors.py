@@ -201,3 +201,27 @@ def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: in
         assert world.client.sent == []
 
     run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("icmp", "kind", "passes"),
+    [("3/1", 3, True), ("3/1", 11, False), ("3/4", 3, False), ("3", 3, True)],
+)
+def test_a_rule_admits_errors_in_clear_by_type_and_code(
+    run_scenario: RunScenario, icmp: str, kind: int, passes: bool
+) -> None:
+    """An error has code 1. A rule decides by the error's own header, whatever the error quotes."""
+    rule = f'inbound:\n  - {{name: errors, action: bypass, protocol: icmp, icmp: "{icmp}"}}\n'
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES.replace("inbound:\n", rule))
+        world.miss(error(datagram(PEER, SITE, SECRET), PEER, kind), INBOUND)
+        if passes:
+            (sent,) = await world.sent()
+            assert sent["verdict"] == BYPASS
+        else:
+            await world.counted("ICMP errors in clear refused")
+            assert world.client.sent == []
+
+    run_scenario(scenario)
