@@ -86,6 +86,21 @@ def test_what_is_discarded_is_installed_and_ends_here(run_scenario: RunScenario)
     run_scenario(scenario)
 
 
+def test_inbound_what_no_rule_matches_is_discarded(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit("spd: corp\ninbound: [{name: dns, action: bypass, protocol: udp}]\n")
+        world.miss(tcp(443), INBOUND)
+        await world.counted("dropped: policy discards inbound")
+        await world.until(world.switch.live)
+        (verdict,) = world.switch.live().values()
+        final = world.state("corp", INBOUND).final_id
+        assert (verdict.action, verdict.rule_id) == (Action.DISCARD, final)
+        assert world.client.sent == []
+
+    run_scenario(scenario)
+
+
 def test_inbound_the_key_says_local_and_carrier(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
