@@ -67,6 +67,7 @@ from sluice.state.spd import (
     TooManyListsError,
 )
 from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
+from sluice.wire.selectors import is_icmp_error
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -606,7 +607,10 @@ class Policy:
         packet = slot.key.selectors()
         if state is None or packet is None:
             return None
-        return FlowVerdict(state.version.epoch, *state.search(packet))
+        verdict = state.search(packet)
+        if is_icmp_error(packet) and state.is_default(verdict):
+            return None  # its quote decides
+        return FlowVerdict(state.version.epoch, *verdict)
 
     def bundles_of(self, spd: str) -> frozenset[int]:
         """Returns the pipeline's numbers of an SPD's bundles."""

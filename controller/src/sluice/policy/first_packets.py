@@ -13,6 +13,10 @@ An ICMP error (section 6) that no rule matches is judged by the packet that it q
 an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
 or dropped. It can be bypassed only inbound, if the SPD has `icmp_errors: checked`.
 
+A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
+quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
+of a protected flow, since later fragments cannot be judged by the quote.
+
 Two kinds of verdict are not cached. One is the verdict on an ICMP error that was judged by its
 quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.
 
@@ -31,7 +35,7 @@ from sluice.model import Address, PuntedPacket
 from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
 from sluice.policy.enforcement import Policy
-from sluice.policy.model import Action, FlowKey, FragmentClass, Verdict
+from sluice.policy.model import Action, FlowKey, FragmentClass, Selectors, Verdict
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
 from sluice.state.spd import PolicyList
@@ -40,7 +44,9 @@ from sluice.wire.selectors import (
     Fragment,
     Quoted,
     SeenPacket,
+    is_icmp_error,
     is_neighbor_discovery,
+    may_be_icmp_error,
     quoted_packet,
     selectors,
 )
@@ -158,21 +164,31 @@ class FirstPackets:
         Raises WireError.
         """
         verdict = state.search(seen.selectors)
-        if verdict.rule_id == state.final_id:
+        if state.is_default(verdict) and is_icmp_error(seen.selectors):
+            is_bypassed = verdict.action is Action.BYPASS
+            if is_bypassed and not _may_quote_protected(state, seen.selectors):
+                return verdict, None
             quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
             if quoted is not None:
-                return self._search_quoted(state, packet, quoted), None
+                return self._search_quoted(state, packet, quoted, verdict), None
         return verdict, self._key(packet, seen)
 
     # -- ICMP errors
 
-    def _search_quoted(self, state: PolicyList, packet: PuntedPacket, quoted: Quoted) -> Verdict:
-        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2)."""
+    def _search_quoted(
+        self, state: PolicyList, packet: PuntedPacket, quoted: Quoted, default: Verdict
+    ) -> Verdict:
+        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2).
+
+        `default` is the verdict of the list's end on the error itself.
+        """
         self.counters["searched by the packet that an ICMP error quotes"] += 1
         if quoted.fragment_class is FragmentClass.LATER:
             verdict = state.search_fragment(quoted.selectors, None) or state.final()
         else:
             verdict = state.search(quoted.selectors)
+        if verdict.action is default.action is Action.BYPASS:
+            return default
         if packet.stage == self._packets.stage_outbound:
             is_accepted = verdict.action is Action.PROTECT
         elif packet.bundle:
@@ -214,10 +230,15 @@ class FirstPackets:
         is_first = seen.fragment_class is FragmentClass.FIRST
         later = seen.as_later_fragment()
         verdict = state.search_fragment(later, None)
+        is_bypassed = verdict is not None and _is_bypassed_by_default(state, verdict)
+        if is_bypassed and may_be_icmp_error(later) and _may_quote_protected(state, later):
+            verdict = None  # only the first fragment shows whether this is an error
         if verdict is not None:
             if is_first:
                 verdict = state.search(seen.selectors)
-            return self._apply_verdict(state, packet, verdict, self._key(packet, seen), now)
+            is_error = is_bypassed and is_icmp_error(seen.selectors)
+            flow = None if is_error else self._key(packet, seen)
+            return self._apply_verdict(state, packet, verdict, flow, now)
         key = DatagramKey(
             state.list_id,
             seen.selectors.is_own,
@@ -241,5 +262,24 @@ class FirstPackets:
             verdict = state.search(arrival.first)
             if not (each is packet and is_first):
                 verdict = state.search_fragment(later, arrival.first) or state.final()
+            if (
+                is_icmp_error(arrival.first)
+                and _is_bypassed_by_default(state, verdict)
+                and _may_quote_protected(state, arrival.first)
+            ):
+                verdict = state.final()
             answers += self._apply_verdict(state, each, verdict, None, now)
         return answers
+
+
+def _is_bypassed_by_default(state: PolicyList, verdict: Verdict) -> bool:
+    return verdict.action is Action.BYPASS and state.is_default(verdict)
+
+
+def _may_quote_protected(state: PolicyList, error: Selectors) -> bool:
+    """Returns whether an ICMP error may quote a packet of a protected flow.
+
+    An error goes to the sender of the quoted packet. So a protect rule must accept the error's
+    destination.
+    """
+    return state.protects_to(error.destination, is_own=error.is_own)

@@ -60,6 +60,8 @@ def to_document(rule: Rule) -> dict[str, Any]:
         written["audit"] = True
     if rule.scope is not Scope.ANY:
         written["scope"] = rule.scope.value
+    if rule.is_default:
+        written["default"] = True
     return written
 
 
@@ -80,6 +82,7 @@ def from_document(written: Mapping[str, Any]) -> Rule:
         icmp=_or_opaque(written, "icmp", to_icmp),
         audit=written.get("audit") is True,
         scope=Scope(written.get("scope", Scope.ANY.value)),
+        is_default=written.get("default") is True,
     )
 
 

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sluice.policy.model import OPAQUE, AddressRange, Numbers, Protocols, Rule, Selectors
+from sluice.policy.model import OPAQUE, Action, AddressRange, Numbers, Protocols, Rule, Selectors
 
 
 class FragmentMatch(NamedTuple):
@@ -122,6 +122,7 @@ class RuleIndex:
         "_icmp",
         "_opaque_protocol",
         "_ports",
+        "_protecting",
         "_protocols",
         "_rules",
         "_source",
@@ -137,7 +138,7 @@ class RuleIndex:
         )
         self._icmp = _NumberVectors(rule.icmp for rule in rules)
         self._any_protocol = self._opaque_protocol = 0
-        self._for_own = self._for_transit = 0
+        self._for_own = self._for_transit = self._protecting = 0
         self._protocols: dict[int, int] = {}
         self._effects: dict[Effect, int] = {}
         for at, rule in enumerate(rules):
@@ -146,6 +147,8 @@ class RuleIndex:
                 self._for_own |= bit
             if rule.looks_at(is_own=False):
                 self._for_transit |= bit
+            if rule.action is Action.PROTECT:
+                self._protecting |= bit
             effect = effect_of(rule)
             self._effects[effect] = self._effects.get(effect, 0) | bit
             if rule.protocol is None:
@@ -186,6 +189,11 @@ class RuleIndex:
             could &= (1 << certain) - 1
         wanted = NOTHING_MATCHES if certain is None else effect_of(self._rules[certain])
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
+
+    def protects_to(self, destination: bytes, *, is_own: bool) -> bool:
+        """Returns whether a protect rule accepts packets to `destination`, from any source."""
+        vector = self._destination[len(destination)].at(int.from_bytes(destination, "big"))
+        return bool(vector & self._protecting & (self._for_own if is_own else self._for_transit))
 
     def _by_addresses(self, packet: Selectors) -> int:
         """Returns the vector of the rules that accept a packet's addresses and origin (own,

@@ -28,6 +28,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
+from sluice.model import Address
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
@@ -125,6 +126,24 @@ class PolicyList:
         """Returns the nominal final discard."""
         return self._verdict(None)
 
+    def is_default(self, verdict: Verdict) -> bool:
+        """Returns whether a verdict is the nominal final discard or a default of the kernel.
+
+        The defaults are the last rules of a list that mirrors the kernel.
+        """
+        if verdict.rule_id == self.final_id:
+            return True
+        for rule, number in zip(reversed(self.rules), reversed(self.rule_ids), strict=True):
+            if not rule.is_default:
+                return False
+            if number == verdict.rule_id:
+                return True
+        return False
+
+    def protects_to(self, destination: Address, *, is_own: bool) -> bool:
+        """Returns whether a protect rule accepts this destination, from any source."""
+        return self.index.protects_to(destination, is_own=is_own)
+
     def _verdict(self, at: int | None) -> Verdict:
         if at is None:
             return Verdict(self.final_id, Action.DISCARD, 0)
@@ -169,13 +188,13 @@ class Commit:
 def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule that is stable across commits and restarts and equal for equal rules.
 
-    A rule without `audit` or `scope` keeps the fingerprint from before these fields existed.
+    A rule without the fields from `audit` on keeps the fingerprint from before they existed.
     """
     text = repr(rule)
-    if rule.scope is Scope.ANY:
-        text = text.removesuffix(f", scope={Scope.ANY!r})") + ")"
-        if not rule.audit:
-            text = text.removesuffix(", audit=False)") + ")"
+    for default in (", is_default=False)", f", scope={Scope.ANY!r})", ", audit=False)"):
+        if not text.endswith(default):
+            break
+        text = text.removesuffix(default) + ")"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
