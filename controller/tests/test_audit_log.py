@@ -218,7 +218,11 @@ def test_no_packet_raises(tmp_path: Path, frame: bytes, numbers: list[int]) -> N
     packet = PuntedPacket(frame, *(numbers + [0] * 18)[:18])
     audit.log.packet_dropped("UNKNOWN_SPI", packet, 0.0)
     audit.log.discarded(packet, audit.state, audit.state.rule_ids[1], 0.0)
-    assert audit.lines()[-1]["event"] == "discarded"
+    event = "wrong sa" if packet.bundle else "discarded"
+    assert audit.lines()[-1]["event"] == event
+    audit.log.error_refused(packet, audit.state, "icmp_enclosed_flow", 0.0)
+    audit.log.fragment_dropped(packet, "fragments overlap", 0.0)
+    assert audit.lines()[-1]["event"] == "fragment dropped"
 
 
 def test_what_somebody_else_wrote(tmp_path: Path) -> None:
@@ -228,3 +232,28 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
     assert line["event"] == "switch repaired"
     assert (line["what"], line["found"]) == ("outbound_binding 1", "Binding(list_id=0)")
     assert line["put"] == "Binding(list_id=2)"
+
+
+def test_a_decrypted_packet_that_its_list_discards_came_by_the_wrong_sa(audit: Log) -> None:
+    """Even if the discard comes from a rule without `audit`, or from no rule (RFC 4301, 5.2)."""
+    state = audit.state
+    for rule_id in (*state.rule_ids, state.final_id):
+        audit.log.discarded(punted(UDP, ingress_l3_if=2, bundle=7), state, rule_id, 0.0)
+    lines = audit.lines()
+    assert [line["event"] for line in lines] == ["wrong sa"] * 3
+    assert [line["rule"] for line in lines] == ["quiet", "loud", "(final)"]
+    assert {(line["bundle"], line["list"]) for line in lines} == {("branch", "inbound")}
+
+
+def test_refused_errors_and_dropped_fragments_have_their_own_rates(audit: Log) -> None:
+    packet = punted(UDP, ingress_l3_if=1, list_id=audit.state.list_id)
+    for _ in range(4):
+        audit.log.error_refused(packet, audit.state, "icmp_enclosed_flow", 0.0)
+        audit.log.fragment_dropped(packet, "fragments overlap", 0.0)
+    lines = audit.lines()
+    assert [line["event"] for line in lines] == ["icmp error refused", "fragment dropped"] * 3
+    assert (lines[0]["reason"], lines[0]["rule"]) == ("icmp_enclosed_flow", "(final)")
+    assert (lines[1]["reason"], lines[1]["spd"]) == ("fragments overlap", "corp")
+    assert "rule" not in lines[1]
+    for event in ("icmp error refused", "fragment dropped"):
+        assert audit.log.counters[f"suppressed: {event}"] == 1

@@ -289,3 +289,20 @@ def test_a_full_cache_keeps_the_flow_that_is_busy(run_scenario: RunScenario) -> 
 
 def test_packet_out_metadata_are_complete() -> None:
     assert len(PACKET_OUT) == len(set(PACKET_OUT)) == 17
+
+
+@pytest.mark.parametrize(("bundle", "event"), [(7, "wrong sa"), (0, None)])
+def test_a_decrypted_packet_that_no_rule_matches_is_in_the_audit_log(
+    run_scenario: RunScenario, bundle: int, event: str | None
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit("spd: corp\ninbound: []\noutbound: []\n")
+        world.miss(tcp(80), INBOUND, bundle=bundle, origin=2 if bundle else 0)
+        await world.counted("dropped: policy discards inbound")
+        line = world.audit_lines()[-1]
+        assert line["event"] == (event or "policy changed")
+        if event:
+            assert (line["rule"], line["bundle"], line["spd"]) == ("(final)", "branch", "corp")
+
+    run_scenario(scenario)

@@ -169,6 +169,32 @@ def test_what_waits_in_vain_is_dropped_by_name(run_scenario: RunScenario) -> Non
     run_scenario(scenario)
 
 
+@pytest.mark.parametrize(
+    ("frames", "reasons"),
+    [
+        ([later(16)], ["fragment whose first did not come"]),
+        ([first(OPEN), later(8)], ["fragments overlap"]),
+        ([later(16), later(24)], ["fragments overlap"] * 2),
+    ],
+)
+def test_a_dropped_fragment_is_in_the_audit_log(
+    run_scenario: RunScenario, frames: list[bytes], reasons: list[str]
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.controller.first_packets.fragments._seconds = 0.05
+        for frame in frames:
+            world.miss(frame)
+        audit = world.controller.audit
+        await world.until(lambda: audit.counters["written: fragment dropped"] == len(reasons))
+        lines = [one for one in world.audit_lines() if one["event"] == "fragment dropped"]
+        assert [one["reason"] for one in lines] == reasons
+        assert {(one["list"], one["destination"]) for one in lines} == {("outbound", DESTINATION)}
+
+    run_scenario(scenario)
+
+
 def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(
     run_scenario: RunScenario,
 ) -> None:

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from packets import ethernet, ipv4
-from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, PolicyWorld, RunScenario, filled
+from policy_world import (
+    BYPASS,
+    CONFIG,
+    INBOUND,
+    OUTBOUND,
+    PROTECT,
+    PolicyWorld,
+    RunScenario,
+    filled,
+)
+from sluice.policy.model import Direction
 
 SITE, PEER, BETWEEN = "10.9.0.1", "10.0.3.7", "10.0.9.9"
 SECRET, OPEN, CLOSED = 7000, 53, 9000
@@ -223,5 +233,40 @@ def test_a_rule_admits_errors_in_clear_by_type_and_code(
         else:
             await world.counted("ICMP errors in clear refused")
             assert world.client.sent == []
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("direction", "about", "known", "reason"),
+    [
+        (OUTBOUND, datagram(PEER, SITE, OPEN), {}, "icmp_enclosed_flow"),
+        (OUTBOUND, datagram(SITE, PEER, SECRET), {}, "icmp_enclosed_source"),
+        (INBOUND, datagram(PEER, SITE, SECRET), {}, "icmp_enclosed_flow"),
+        (
+            INBOUND,
+            datagram(PEER, SITE, OPEN),
+            {"bundle": BUNDLE, "origin": 2},
+            "icmp_enclosed_flow",
+        ),
+    ],
+)
+def test_a_refused_error_is_in_the_audit_log(
+    run_scenario: RunScenario,
+    direction: Direction,
+    about: bytes,
+    known: dict[str, int],
+    reason: str,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(about, PEER), direction, **known)
+        audit = world.controller.audit
+        await world.until(lambda: audit.counters["written: icmp error refused"])
+        *_, line = world.audit_lines()
+        assert (line["event"], line["reason"]) == ("icmp error refused", reason)
+        assert (line["list"], line["destination"]) == (direction.value, PEER)
+        assert not audit.counters["written: wrong sa"]
 
     run_scenario(scenario)

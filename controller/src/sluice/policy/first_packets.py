@@ -51,6 +51,11 @@ from sluice.wire.selectors import (
     selectors,
 )
 
+QUOTE_REFUSED = "icmp_enclosed_flow"
+"""Reason in the audit log: policy does not allow the error for the flow that it quotes."""
+ERROR_IN_FRAGMENTS = "icmp_error_fragmented"
+"""Reason in the audit log: the error is in fragments, and its quote may be of a protected flow."""
+
 
 class Reinjection(NamedTuple):
     """A frame to re-inject, and its packet-out metadata."""
@@ -64,6 +69,18 @@ class EspSender(NamedTuple):
 
     address: Address
     spi: int
+
+
+class _Found(NamedTuple):
+    """Holds the result of a search.
+
+    `key` is the verdict's key in the flow cache, None if the verdict is not cacheable.
+    `refused_error` is the reason why an ICMP error is dropped. None for other packets.
+    """
+
+    verdict: Verdict
+    key: FlowKey | None
+    refused_error: str | None = None
 
 
 class FirstPackets:
@@ -107,15 +124,20 @@ class FirstPackets:
             if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
                 # The pipeline could neither recognize the packet as ND nor check its hop limit.
                 raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
-            verdict, key = self._search(state, packet, seen)
+            found = self._search(state, packet, seen, now)
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return []
-        return self._apply_verdict(state, packet, verdict, key, now)
+        return self._apply_verdict(state, packet, found, now)
 
     def expire(self, now: float) -> None:
         """Drops the fragments that were held too long."""
         self.fragments.expire(now)
+        self._log_dropped_fragments(now)
+
+    def _log_dropped_fragments(self, now: float) -> None:
+        for packet, reason in self.fragments.take_dropped():
+            self._audit.fragment_dropped(packet, reason, now)
 
     def _is_own(self, packet: PuntedPacket) -> bool:
         if packet.stage == self._packets.stage_inbound:
@@ -126,11 +148,11 @@ class FirstPackets:
         self,
         state: PolicyList,
         packet: PuntedPacket,
-        verdict: Verdict,
-        key: FlowKey | None,
+        found: _Found,
         now: float,
     ) -> list[Reinjection]:
         """Offers the flow to the cache, and returns the packet with its verdict."""
+        verdict, key, refused_error = found
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
             epoch, (rule_id, action, bundle) = state.version.epoch, verdict
@@ -138,7 +160,10 @@ class FirstPackets:
             self._policy.flows.offer(state.list_id, key, flow, now)
         if verdict.action is Action.DISCARD:
             self.counters[f"dropped: policy discards {state.direction.value}"] += 1
-            self._audit.discarded(packet, state, verdict.rule_id, now)
+            if refused_error is None:
+                self._audit.discarded(packet, state, verdict.rule_id, now)
+            else:
+                self._audit.error_refused(packet, state, refused_error, now)
             return []
         metadata = self._packets.reinject_with(
             packet,
@@ -157,21 +182,24 @@ class FirstPackets:
         return seen.key(bundle=packet.bundle if inbound else 0)
 
     def _search(
-        self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket
-    ) -> tuple[Verdict, FlowKey | None]:
-        """Returns the verdict and its cache key. The key is None if the verdict is not cacheable.
-
-        Raises WireError.
-        """
+        self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket, now: float
+    ) -> _Found:
+        """Searches the list for a packet that is no fragment. Raises WireError."""
         verdict = state.search(seen.selectors)
         if state.is_default(verdict) and is_icmp_error(seen.selectors):
             is_bypassed = verdict.action is Action.BYPASS
             if is_bypassed and not _may_quote_protected(state, seen.selectors):
-                return verdict, None
-            quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
+                return _Found(verdict, None)
+            try:
+                quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
+            except WireError as error:
+                self._audit.error_refused(packet, state, error.name, now)
+                raise
             if quoted is not None:
-                return self._search_quoted(state, packet, quoted, verdict), None
-        return verdict, self._key(packet, seen)
+                verdict = self._search_quoted(state, packet, quoted, verdict)
+                is_refused = verdict.action is Action.DISCARD
+                return _Found(verdict, None, QUOTE_REFUSED if is_refused else None)
+        return _Found(verdict, self._key(packet, seen))
 
     # -- ICMP errors
 
@@ -238,7 +266,7 @@ class FirstPackets:
                 verdict = state.search(seen.selectors)
             is_error = is_bypassed and is_icmp_error(seen.selectors)
             flow = None if is_error else self._key(packet, seen)
-            return self._apply_verdict(state, packet, verdict, flow, now)
+            return self._apply_verdict(state, packet, _Found(verdict, flow), now)
         key = DatagramKey(
             state.list_id,
             seen.selectors.is_own,
@@ -251,7 +279,9 @@ class FirstPackets:
         piece = FragmentRange(fragment.start, fragment.end, fragment.more)
         first = seen.selectors if is_first else None
         arrival = self.fragments.arrive(key, piece, packet, first, now)
+        self._log_dropped_fragments(now)
         if arrival.refusal is not None:
+            self._audit.fragment_dropped(packet, arrival.refusal.value, now)
             self.counters[f"dropped: {arrival.refusal.value}"] += 1
             return []
         if arrival.first is None:
@@ -262,13 +292,14 @@ class FirstPackets:
             verdict = state.search(arrival.first)
             if not (each is packet and is_first):
                 verdict = state.search_fragment(later, arrival.first) or state.final()
+            found = _Found(verdict, None)
             if (
                 is_icmp_error(arrival.first)
                 and _is_bypassed_by_default(state, verdict)
                 and _may_quote_protected(state, arrival.first)
             ):
-                verdict = state.final()
-            answers += self._apply_verdict(state, each, verdict, None, now)
+                found = _Found(state.final(), None, ERROR_IN_FRAGMENTS)
+            answers += self._apply_verdict(state, each, found, now)
         return answers
 
 
