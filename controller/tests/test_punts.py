@@ -16,6 +16,7 @@ from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
+from sluice.policy.rejections import Rejections
 from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
@@ -78,8 +79,21 @@ class NoPolicy:
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         raise AssertionError(packet)
 
+    def take_rejected(self) -> Iterable[PuntedPacket]:
+        raise AssertionError
+
     def expire(self, now: float) -> None:
         pass
+
+
+class NoRejections(Rejections):
+    """Answers no discarded packet. `policy/test_rejections.py` tests those that are answered."""
+
+    def __init__(self) -> None:
+        pass
+
+    def asks_for_copy(self, packet: PuntedPacket) -> bool:
+        return False
 
 
 class PuntHarness:
@@ -103,6 +117,7 @@ class PuntHarness:
             tunnels={7: TunnelMtu(1400, 100)},
             audit_drop=lambda reason, packet, now: self.audited.append(reason),
             delivering=lambda packet: None,
+            rejections=NoRejections(),
         )
 
     def apply(self, *events: object) -> None:

@@ -3,8 +3,9 @@
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
 discard by a rule with `audit: true`, refused ICMP errors, dropped fragments). Logs each change of
-policy with its requester. Each kind of event has a token bucket. Suppressed events are counted, and the next event of their kind has their
-number. No function here raises, whatever bytes come from the wire, and even if the disk is full.
+policy with its requester. Each kind of event has a token bucket. Suppressed events are counted, and
+the next event of their kind has their number. No function here raises, whatever bytes come from the
+wire, and even if the disk is full.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.

@@ -88,6 +88,7 @@ from sluice.policy import entities as policy_entities
 from sluice.policy.enforcement import Policy
 from sluice.policy.first_packets import EspSender, FirstPackets
 from sluice.policy.flow_tables import FlowTables
+from sluice.policy.rejections import OUTBOUND_DISCARD, Rejections
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
 from sluice.progress import EventRate
@@ -208,6 +209,7 @@ class Controller:
         )
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.list_by_id
+        self.rejections = Rejections(config, self.policy.list_by_id)
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,
@@ -216,6 +218,7 @@ class Controller:
             ),
             self._is_esp_source,
             self.audit,
+            rejections=self.rejections,
         )
         self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
@@ -235,6 +238,7 @@ class Controller:
             tunnels=self._tunnels,
             audit_drop=self._packet_dropped,
             delivering=self._delivering,
+            rejections=self.rejections,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
         """Called with the number of routing events that were applied."""
@@ -365,6 +369,7 @@ class Controller:
             limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds
         )
         self._limiter.set_rates(*_icmp_rates(limits))
+        self.rejections.set_rate(limits.icmp_rejects_per_second)
         self.first_packets.fragments.set_limits(
             limits.fragment_datagrams, limits.fragments_waiting, limits.fragment_seconds
         )
@@ -511,6 +516,10 @@ class Controller:
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange]
     ) -> None:
         self.audit.policy_changed(change, spds, lists, self._clock())
+        is_wanted = self.rejections.is_wanted(self.policy.table.lists.values())
+        changes = EntityChanges()
+        changes.set(EntityKind.AUDITED_DROP, OUTBOUND_DISCARD, AUDITED if is_wanted else None)
+        self._submit(changes)
 
     def _progress(self) -> None:
         """Called when the reconciler or the policy has made progress."""

@@ -51,6 +51,7 @@ class ControllerLimits:
     held_seconds: float = 3.0
     icmp_errors_per_second: int = 1000
     icmp_errors_burst: int = 100
+    icmp_rejects_per_second: int = 100
     punt_queue: int = 8192
     fragment_datagrams: int = 8192
     fragments_waiting: int = 2048
@@ -107,6 +108,12 @@ class LimitKeys(ConfigSection, title="limits"):
         "Maximum burst of ICMP errors that the router sends to all hosts. The limit for each"
         " host is half of this burst.",
     )
+    icmp_rejects_per_second = defaulted(
+        scalars.integer(0, _COUNT, "a second"),
+        _DEFAULT.icmp_rejects_per_second,
+        "Maximum rate of ICMP errors about packets that a rule or an SPD with `reject` discards, to"
+        " all hosts. The burst is a tenth of this rate.",
+    )
     punt_queue = defaulted(
         scalars.integer(64, _COUNT, "packets"),
         _DEFAULT.punt_queue,
@@ -162,6 +169,7 @@ def read_limits(section: YamlMapping) -> ControllerLimits:
         held_seconds=section.defaulted(LimitKeys.held_seconds),
         icmp_errors_per_second=section.defaulted(LimitKeys.icmp_errors_per_second),
         icmp_errors_burst=section.defaulted(LimitKeys.icmp_errors_burst),
+        icmp_rejects_per_second=section.defaulted(LimitKeys.icmp_rejects_per_second),
         punt_queue=section.defaulted(LimitKeys.punt_queue),
         fragment_datagrams=section.defaulted(LimitKeys.fragment_datagrams),
         fragments_waiting=section.defaulted(LimitKeys.fragments_waiting),

@@ -85,6 +85,8 @@ class SpdConfig:
     quotes."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
+    reject: bool = False
+    """If True, senders of packets that no outbound rule matches get an ICMP error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,12 @@ class SpdKeys(ConfigSection, title="spds"):
         " ([rules.md](../how-to/rules.md#icmp-errors)). `off` drops the errors. `checked`"
         " accepts errors about packets that this SPD bypassed, or about its own ESP packets.",
         "`off`",
+    )
+    reject = defaulted(
+        scalars.boolean,
+        False,
+        'Answers packets that no outbound rule matches by the ICMP error "administratively'
+        ' prohibited" ([rules.md](../how-to/rules.md#reject)).',
     )
     flow_cache = section_of(FlowCacheKeys, "Flow caches of both lists")
 
@@ -422,6 +430,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     path_mtu = section.defaulted(SpdKeys.path_mtu)
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
+    reject = section.defaulted(SpdKeys.reject)
     if is_mirrored and (file is not None or any(inline.values())):
         section.problem(SpdKeys.source, "the rules come from the kernel: no file, no rules here")
     if section.value(SpdKeys.path_mtu) is not None and not is_mirrored:
@@ -432,7 +441,9 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     if file is None:
         if name is None:
             return None
-        return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu)
+        return SpdConfig(
+            name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu, reject
+        )
     if any(inline.values()):
         section.problem(SpdKeys.file, "rules from a file or rules here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))
@@ -445,7 +456,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         return None
     if text.name != name:
         file.problem(f"{path} is the SPD {text.name!r}, not {name!r}")
-    return SpdConfig(name, path, text.rules, cache, are_errors_checked)
+    return SpdConfig(name, path, text.rules, cache, are_errors_checked, reject=reject)
 
 
 def _read_flow_cache(section: YamlMapping) -> FlowCacheConfig:

@@ -21,7 +21,7 @@ Two kinds of verdict are not cached. One is the verdict on an ICMP error that wa
 quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
-state.fragments and wire.selectors.
+rejections, state.fragments and wire.selectors.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
 from sluice.policy.enforcement import Policy
 from sluice.policy.model import Action, FlowKey, FragmentClass, Selectors, Verdict
+from sluice.policy.rejections import Rejections
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
 from sluice.state.spd import PolicyList
@@ -96,11 +97,15 @@ class FirstPackets:
         fragments: FragmentTable,
         is_esp_source: Callable[[str, EspSender], bool],
         audit: AuditLog,
+        *,
+        rejections: Rejections,
     ) -> None:
         self._policy = policy
         self._packets = packets
         self._is_esp_source = is_esp_source
         self._audit = audit
+        self._rejections = rejections
+        self._rejected: list[PuntedPacket] = []
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
 
@@ -129,6 +134,11 @@ class FirstPackets:
             self.counters[f"dropped: {error.name}"] += 1
             return []
         return self._apply_verdict(state, packet, found, now)
+
+    def take_rejected(self) -> list[PuntedPacket]:
+        """Returns the discarded packets since the last call whose rule asks for an answer."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def expire(self, now: float) -> None:
         """Drops the fragments that were held too long."""
@@ -164,6 +174,8 @@ class FirstPackets:
                 self._audit.discarded(packet, state, verdict.rule_id, now)
             else:
                 self._audit.error_refused(packet, state, refused_error, now)
+            if self._rejections.asks(state, verdict.rule_id):
+                self._rejected.append(packet)
             return []
         metadata = self._packets.reinject_with(
             packet,

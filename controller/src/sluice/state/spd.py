@@ -191,7 +191,8 @@ def fingerprint(rule: Rule) -> str:
     A rule without the fields from `audit` on keeps the fingerprint from before they existed.
     """
     text = repr(rule)
-    for default in (", is_default=False)", f", scope={Scope.ANY!r})", ", audit=False)"):
+    defaults = ", reject=False)", ", is_default=False)", f", scope={Scope.ANY!r})", ", audit=False)"
+    for default in defaults:
         if not text.endswith(default):
             break
         text = text.removesuffix(default) + ")"
