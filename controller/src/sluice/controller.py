@@ -377,6 +377,7 @@ class Controller:
         self.auditor.rate, self.auditor.interval = limits.auditor_per_second, limits.auditor_seconds
         self.audit.set_rate(config.audit.rate)
         self.policy.set_configured(config)
+        self.associations.report_lifetime = limits.path_mtu_seconds
         self.associations.set_configured(config.policy.security_associations)
 
     # -- tasks

@@ -58,6 +58,7 @@ class ControllerLimits:
     fragment_seconds: float = 5.0
     auditor_per_second: int = 5000
     auditor_seconds: float = 5.0
+    path_mtu_seconds: float = 600.0
 
 
 DEFAULT_PUNT_RATE = PuntRate(rate=1000, burst=200)
@@ -145,6 +146,12 @@ class LimitKeys(ConfigSection, title="limits"):
         _DEFAULT.auditor_seconds,
         "Interval between the starts of two rounds of the auditor.",
     )
+    path_mtu_seconds = defaulted(
+        scalars.number(300, 86_400, "seconds"),
+        _DEFAULT.path_mtu_seconds,
+        "Time for which a path MTU from an authentic ICMP error counts, after the latest error"
+        " ([protect.md](../how-to/protect.md#the-path-mtu)).",
+    )
 
 
 class PuntRateKeys(ConfigSection, title="punt_rates"):
@@ -176,6 +183,7 @@ def read_limits(section: YamlMapping) -> ControllerLimits:
         fragment_seconds=section.defaulted(LimitKeys.fragment_seconds),
         auditor_per_second=section.defaulted(LimitKeys.auditor_per_second),
         auditor_seconds=section.defaulted(LimitKeys.auditor_seconds),
+        path_mtu_seconds=section.defaulted(LimitKeys.path_mtu_seconds),
     )
     section.close()
     return limits
