@@ -7,6 +7,7 @@ that only a default matches is judged by the packet that it quotes.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from test_kernel_mirror import BLOCK, CONFIG, FWD, SITES, FakeKernel, KernelWorl
 from packets import ethernet, ipv4, ipv6_chain
 from policy_world import BYPASS, INBOUND, OUTBOUND, PROTECT, PolicyWorld, RunScenario, tcp
 from sluice.host_errors import Carrier
-from sluice.model import Prefix
+from sluice.model import Prefix, parse_address
+from sluice.p4.flows import FlowSlot
+from sluice.policy.model import FlowKey
 from sluice.state.bundle_numbers import FIRST
 from sluice.xfrm_model import (
     Defaults,
@@ -314,6 +317,35 @@ def test_a_later_fragment_is_cached_if_it_cannot_be_of_such_an_error(
         else:
             await world.counted("fragments that waited for their first")
             assert (world.client.sent, world.switch.flows) == ([], {})
+
+    mirror(scenario)
+
+
+def test_the_first_fragment_of_an_error_is_never_cached(mirror: Any) -> None:
+    """A later policy may protect what it quotes, although it does not match the error."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        about = datagram(ELSEWHERE, SITE) + bytes(20)
+        world.miss(ethernet(ipv4(BETWEEN, ELSEWHERE, bytes(8) + about, 1, more_fragments=True)))
+        await world.until(lambda: len(world.switch.live()) == 1)
+        world.miss(error(about, ELSEWHERE, more_fragments=True))
+        await world.sent(2)
+        await asyncio.sleep(0.05)
+        assert len(world.switch.live()) == 1, "only the fragment of an echo reply"
+
+    mirror(scenario)
+
+
+def test_a_cached_error_is_not_believed(mirror: Any) -> None:
+    """The auditor deletes it: its key does not determine its verdict."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        source, destination = parse_address(BETWEEN), parse_address(PEER)
+        list_id = world.state("corp", OUTBOUND).list_id
+        for icmp, verdict in ((3 << 8, None), (8 << 8, BYPASS)):
+            slot = FlowSlot(OUTBOUND, list_id, FlowKey(source, destination, 1, 0, icmp))
+            found = world.policy.verdict_of(slot)
+            assert (found and found.action) == verdict
 
     mirror(scenario)
 
