@@ -218,6 +218,19 @@ class TestTooBig:
             assert (named["kind"], named["stage"], named["nexthop_id"]) == (3, 6, 9)
             assert named["ingress_l3_if"] == 3
 
+    def test_what_its_bundle_may_not_carry_in_fragments_is_dropped(
+        self, harness: PuntHarness
+    ) -> None:
+        harness.handler._without_later = frozenset({7})
+        known = {"egress_l3_if": 1, "verdict": SCHEMA.verdict_protect}
+        packet = punt(ipv4(size=2000), "MTU_EXCEEDED", sa_bundle=7, **known)
+        assert harness.handle(packet).packet_outs == []
+        assert harness.handler.counters == {
+            "dropped: too big, its bundle carries no later fragments": 1
+        }
+        packet = punt(ipv4(size=2000), "MTU_EXCEEDED", sa_bundle=8, **known)
+        assert len(harness.handle(packet).packet_outs) == 2
+
     @pytest.mark.parametrize(("mtu", "size"), [(1500, 1300), (1350, 1250)])
     def test_what_protection_adds_counts(self, harness: PuntHarness, mtu: int, size: int) -> None:
         harness.apply(link(1, mtu=mtu))

@@ -219,6 +219,7 @@ class Controller:
             self._is_esp_source,
             self.audit,
             rejections=self.rejections,
+            without_later=config.policy.without_later_fragments(),
         )
         self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
@@ -239,6 +240,7 @@ class Controller:
             audit_drop=self._packet_dropped,
             delivering=self._delivering,
             rejections=self.rejections,
+            without_later=config.policy.without_later_fragments(),
         )
         self.on_routes: Callable[[int], None] = lambda _: None
         """Called with the number of routing events that were applied."""

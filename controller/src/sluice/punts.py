@@ -105,6 +105,7 @@ class PuntHandler:
     - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
     - `delivering`: called with each IP packet for the host.
     - `rejections`: decides which packets that policy discards are answered.
+    - `without_later`: the bundles that carry no later fragments.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class PuntHandler:
         audit_drop: Callable[[str, PuntedPacket, float], None],
         delivering: Callable[[PuntedPacket], None],
         rejections: Rejections,
+        without_later: frozenset[int] = frozenset(),
     ) -> None:
         self._fib = fib
         self._packets = packets
@@ -131,6 +133,7 @@ class PuntHandler:
         self._audit_drop = audit_drop
         self._delivering = delivering
         self._rejections = rejections
+        self._without_later = without_later
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
@@ -249,6 +252,10 @@ class PuntHandler:
                     self._tell_host(packet, ip, mtu, now, outcome)
                 else:
                     self._answer(packet, IcmpErrorKind.TOO_BIG, now, outcome, mtu=mtu)
+                return
+            is_protected = packet.verdict == self._packets.verdict_protect
+            if is_protected and packet.sa_bundle in self._without_later:
+                self.counters["dropped: too big, its bundle carries no later fragments"] += 1
                 return
             ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
             fragments = (

@@ -149,6 +149,8 @@ class BundleConfig:
     inbound: tuple[InboundSa, ...]
     engines: tuple[int, ...] = ()
     path_mtu: int = DEFAULT_PATH_MTU
+    later_fragments: bool = True
+    """If False, the bundle carries no later fragments, in neither direction."""
 
     @property
     def is_by_hand(self) -> bool:
@@ -168,6 +170,10 @@ class PolicyConfig:
     def bundle_names(self, spd: str) -> frozenset[str]:
         """Returns the names of the bundles that an SPD's rules may use."""
         return frozenset(bundle.name for bundle in self.bundles if bundle.spd == spd)
+
+    def without_later_fragments(self) -> frozenset[int]:
+        """Returns the pipeline's numbers of the bundles that carry no later fragments."""
+        return frozenset(bundle.id for bundle in self.bundles if not bundle.later_fragments)
 
     def bundle_ids(self) -> dict[str, int]:
         """Returns the pipeline's number of each bundle."""
@@ -306,6 +312,12 @@ class BundleKeys(ConfigSection, title="bundles"):
         _PATH_MTU,
         DEFAULT_PATH_MTU,
         "Path MTU to the peer: the longest ESP packet. Only for `security_associations`.",
+    )
+    later_fragments = defaulted(
+        scalars.boolean,
+        True,
+        "With `false`, fragments other than the first of a datagram do not pass this bundle, in"
+        " either direction ([rules.md](../how-to/rules.md#fragments)).",
     )
     outbound = section_of(
         OutboundKeys,
@@ -544,6 +556,7 @@ def _read_bundle(
     )
     engine_ids = _read_engines_of_bundle(section, engines)
     path_mtu = section.defaulted(BundleKeys.path_mtu)
+    later = section.defaulted(BundleKeys.later_fragments)
     if any(section.value(key) for key in (BundleKeys.outbound, BundleKeys.inbound)):
         for key in (BundleKeys.engines, BundleKeys.path_mtu):
             if section.value(key) is not None:
@@ -551,7 +564,7 @@ def _read_bundle(
         engine_ids = ()
     if name is None or number is None or spd is None:
         return None
-    return BundleConfig(name, number, spd, vrf, outbound, inbound, engine_ids, path_mtu)
+    return BundleConfig(name, number, spd, vrf, outbound, inbound, engine_ids, path_mtu, later)
 
 
 def _read_engines_of_bundle(

@@ -125,7 +125,12 @@ class Policy:
             rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
         self.rules = OperatorRules(config, rules, own)
         """The rules in force; during a commit, the proposed rules."""
-        self.table = SpdTable(self.numbers.by_name, codec.lists, codec.rules)
+        self.table = SpdTable(
+            self.numbers.by_name,
+            codec.lists,
+            codec.rules,
+            without_later=config.policy.without_later_fragments(),
+        )
         self.table.restore(loaded, self.spds)
         self._had_lists = bool(loaded.lists)
         self._lock = asyncio.Lock()

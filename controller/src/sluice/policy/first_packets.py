@@ -57,6 +57,8 @@ QUOTE_REFUSED = "icmp_enclosed_flow"
 ERROR_IN_FRAGMENTS = "icmp_error_fragmented"
 """Reason in the audit log: the error is in fragments, and its quote may be of a protected flow."""
 
+LATER_REFUSED = "later fragment, its bundle carries none"
+
 
 class Reinjection(NamedTuple):
     """A frame to re-inject, and its packet-out metadata."""
@@ -88,6 +90,7 @@ class FirstPackets:
     """Answers INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS punts of a list.
 
     `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
+    `without_later` has the bundles that carry no later fragments.
     """
 
     def __init__(
@@ -99,12 +102,14 @@ class FirstPackets:
         audit: AuditLog,
         *,
         rejections: Rejections,
+        without_later: frozenset[int] = frozenset(),
     ) -> None:
         self._policy = policy
         self._packets = packets
         self._is_esp_source = is_esp_source
         self._audit = audit
         self._rejections = rejections
+        self._without_later = without_later
         self._rejected: list[PuntedPacket] = []
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
@@ -278,7 +283,8 @@ class FirstPackets:
                 verdict = state.search(seen.selectors)
             is_error = is_bypassed and is_icmp_error(seen.selectors)
             flow = None if is_error else self._key(packet, seen)
-            return self._apply_verdict(state, packet, _Found(verdict, flow), now)
+            found = _Found(verdict, flow)
+            return self._apply_to_fragment(state, packet, found, now, is_first=is_first)
         key = DatagramKey(
             state.list_id,
             seen.selectors.is_own,
@@ -311,8 +317,21 @@ class FirstPackets:
                 and _may_quote_protected(state, arrival.first)
             ):
                 found = _Found(state.final(), None, ERROR_IN_FRAGMENTS)
-            answers += self._apply_verdict(state, each, found, now)
+            is_first_here = each is packet and is_first
+            answers += self._apply_to_fragment(state, each, found, now, is_first=is_first_here)
         return answers
+
+    def _apply_to_fragment(
+        self, state: PolicyList, packet: PuntedPacket, found: _Found, now: float, *, is_first: bool
+    ) -> list[Reinjection]:
+        """Applies the verdict, unless it is protection by a bundle without later fragments."""
+        verdict = found.verdict
+        is_refused = verdict.action is Action.PROTECT and verdict.bundle in self._without_later
+        if is_first or not is_refused:
+            return self._apply_verdict(state, packet, found, now)
+        self.counters[f"dropped: {LATER_REFUSED}"] += 1
+        self._audit.fragment_dropped(packet, LATER_REFUSED, now)
+        return []
 
 
 def _is_bypassed_by_default(state: PolicyList, verdict: Verdict) -> bool:

@@ -199,10 +199,18 @@ def fingerprint(rule: Rule) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
-    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts."""
+def rules_digest(
+    fingerprints: Sequence[str],
+    bundle_ids: Sequence[int],
+    without_later: Container[int] = frozenset(),
+) -> str:
+    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts.
+
+    `without_later` has the bundles that carry no later fragments.
+    """
     text = "".join(
-        f"{one} {number}\n" for one, number in zip(fingerprints, bundle_ids, strict=True)
+        f"{one} {number}{' -later' if number in without_later else ''}\n"
+        for one, number in zip(fingerprints, bundle_ids, strict=True)
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -211,7 +219,8 @@ class SpdTable:
     """Holds all SPDs.
 
     `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
-    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`.
+    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`. `without_later`: see
+    `rules_digest`.
     """
 
     def __init__(
@@ -219,9 +228,12 @@ class SpdTable:
         bundles: Mapping[str, int],
         maximum_list_id: int = MAXIMUM_LIST_ID,
         maximum_rule_id: int = MAXIMUM_RULE_ID,
+        *,
+        without_later: Container[int] = frozenset(),
     ) -> None:
         self.lists: dict[int, PolicyList] = {}
         self._bundles = bundles
+        self._without_later = without_later
         self._by_name: dict[ListName, int] = {}
         self._issued: dict[int, ListVersion] = {}
         self._maximum_list_id = maximum_list_id
@@ -435,7 +447,7 @@ class SpdTable:
             rules=rules,
             rule_ids=(),
             final_id=0,
-            digest=rules_digest(fingerprints, bundle_ids),
+            digest=rules_digest(fingerprints, bundle_ids, self._without_later),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
             index=RuleIndex(rules),
