@@ -100,7 +100,7 @@ class RuleKeys(ConfigSection, title="Keys of a rule"):
         scalars.boolean,
         False,
         'Answers discarded packets by the ICMP error "administratively prohibited"'
-        " ([rules.md](#reject)). Only for `discard` under `outbound`.",
+        " ([Reject](#reject)). Only for `discard` under `outbound`.",
     )
 
 
