@@ -158,6 +158,33 @@ def test_an_error_whose_quote_cannot_be_judged_is_dropped(
     mirror(scenario)
 
 
+@pytest.mark.parametrize("kind", [4, 5])
+def test_a_redirect_to_a_protected_host_is_dropped(mirror: Any, kind: int) -> None:
+    """Linux sends redirects to sources on other links, too, and quotes their packets."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        world.miss(error(datagram(PEER, SITE), PEER, kind))
+        await refused(world, OUTBOUND)
+        world.miss(error(datagram(ELSEWHERE, SITE), ELSEWHERE, kind))
+        await passed(world, BYPASS)
+
+    mirror(scenario)
+
+
+def test_an_unassigned_error_of_ipv6_to_a_protected_host_is_dropped(
+    mirror: Any, kernel: FakeKernel
+) -> None:
+    kernel.policies = {protect().key: protect()._replace(selector=SITES6)}
+
+    async def scenario(world: PolicyWorld) -> None:
+        quoted = ipv6_chain([], 17, bytes(16), "2001:db8:9::1", "2001:db8::2")
+        message = bytes([100, 0]) + bytes(6) + quoted
+        world.miss(ethernet(ipv6_chain([], 58, message, "2001:db8:f::1", "2001:db8:9::1")))
+        await refused(world, OUTBOUND)
+
+    mirror(scenario)
+
+
 @pytest.mark.parametrize("offset", [0, 80])
 def test_a_quoted_fragment_of_a_protected_flow_is_protected(mirror: Any, offset: int) -> None:
     async def scenario(world: PolicyWorld) -> None:

@@ -67,7 +67,7 @@ from sluice.state.spd import (
     TooManyListsError,
 )
 from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
-from sluice.wire.selectors import is_icmp_error
+from sluice.wire.selectors import quotes_a_packet
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -613,7 +613,7 @@ class Policy:
         if state is None or packet is None:
             return None
         verdict = state.search(packet)
-        if is_icmp_error(packet) and state.is_default(verdict):
+        if quotes_a_packet(packet) and state.is_default(verdict):
             return None  # its quote decides
         return FlowVerdict(state.version.epoch, *verdict)
 

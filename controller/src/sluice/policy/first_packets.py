@@ -15,7 +15,8 @@ or dropped. It can be bypassed only inbound, if the SPD has `icmp_errors: checke
 
 A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
 quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
-of a protected flow, since later fragments cannot be judged by the quote.
+of a protected flow, since later fragments cannot be judged by the quote. Nor does a redirect or
+another message with a quote that no router forwards.
 
 Two kinds of verdict are not cached. One is the verdict on an ICMP error that was judged by its
 quote. The other is the verdict on a packet whose headers the pipeline could not parse to the end.
@@ -49,6 +50,7 @@ from sluice.wire.selectors import (
     is_neighbor_discovery,
     may_be_icmp_error,
     quoted_packet,
+    quotes_a_packet,
     selectors,
 )
 
@@ -57,6 +59,9 @@ QUOTE_REFUSED = "icmp_enclosed_flow"
 ERROR_IN_FRAGMENTS = "icmp_error_fragmented"
 """Reason in the audit log: the error is in fragments, and its quote may be of a protected flow."""
 
+ERROR_NOT_ROUTED = "icmp_error_of_a_link"
+"""Reason in the audit log: a redirect, source quench or unassigned error, whose quote may be of a
+protected flow. No such error is routed."""
 LATER_REFUSED = "later fragment, its bundle carries none"
 
 
@@ -203,10 +208,12 @@ class FirstPackets:
     ) -> _Found:
         """Searches the list for a packet that is no fragment. Raises WireError."""
         verdict = state.search(seen.selectors)
-        if state.is_default(verdict) and is_icmp_error(seen.selectors):
-            is_bypassed = verdict.action is Action.BYPASS
-            if is_bypassed and not _may_quote_protected(state, seen.selectors):
+        if _is_bypassed_by_default(state, verdict) and quotes_a_packet(seen.selectors):
+            if not _may_quote_protected(state, seen.selectors):
                 return _Found(verdict, None)
+            if not is_icmp_error(seen.selectors):
+                return _Found(state.final(), None, ERROR_NOT_ROUTED)
+        if state.is_default(verdict) and is_icmp_error(seen.selectors):
             try:
                 quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
             except WireError as error:
@@ -281,7 +288,7 @@ class FirstPackets:
         if verdict is not None:
             if is_first:
                 verdict = state.search(seen.selectors)
-            is_error = is_bypassed and is_icmp_error(seen.selectors)
+            is_error = is_bypassed and quotes_a_packet(seen.selectors)
             flow = None if is_error else self._key(packet, seen)
             found = _Found(verdict, flow)
             return self._apply_to_fragment(state, packet, found, now, is_first=is_first)
@@ -312,7 +319,7 @@ class FirstPackets:
                 verdict = state.search_fragment(later, arrival.first) or state.final()
             found = _Found(verdict, None)
             if (
-                is_icmp_error(arrival.first)
+                quotes_a_packet(arrival.first)
                 and _is_bypassed_by_default(state, verdict)
                 and _may_quote_protected(state, arrival.first)
             ):

@@ -52,6 +52,8 @@ TRANSPORT_HEADER = 8
 # Errors that are returned to the packet's sender: destination unreachable, time exceeded, parameter
 # problem (and packet too big). A redirect never leaves its link.
 _ERRORS = {ICMP: frozenset({3, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
+# All messages that quote a packet: also source quench, redirect, and unassigned errors of ICMPv6.
+_QUOTING = {ICMP: _ERRORS[ICMP] | {4, 5}, ICMPV6: frozenset(range(128))}
 _ICMP_ERROR_HEADER = 8
 _NEVER_ICMP = frozenset({TCP, UDP, ESP})
 _FRAGMENTATION_NEEDED, _PACKET_TOO_BIG = 0x0304, 2
@@ -183,6 +185,11 @@ def is_neighbor_discovery(seen: Selectors) -> bool:
 def is_icmp_error(seen: Selectors) -> bool:
     """Returns whether a packet is an ICMP error that may be judged by the packet it quotes."""
     return seen.icmp is not None and seen.icmp >> 8 in _ERRORS.get(seen.protocol or 0, ())
+
+
+def quotes_a_packet(seen: Selectors) -> bool:
+    """Returns whether a packet is an ICMP error of any type, also one that no quote is read of."""
+    return seen.icmp is not None and seen.icmp >> 8 in _QUOTING.get(seen.protocol or 0, ())
 
 
 def may_be_icmp_error(later: Selectors) -> bool:
