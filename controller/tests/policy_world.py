@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,11 @@ class PolicyWorld(World):
         fields = {"stage": stage, "list_id": state.list_id, "generation": state.version.generation}
         packet = punt(frame, reason, **(fields | known))
         self.client.punt((packet.frame, tuple(packet[1:])))
+
+    def audit_lines(self) -> list[dict[str, Any]]:
+        """Returns the lines of the audit log."""
+        text = self.controller.config.audit.file.read_text()
+        return [json.loads(line) for line in text.splitlines()]
 
     async def sent(self, number: int = 1) -> list[dict[str, int]]:
         await self.until(lambda: len(self.client.sent) >= number)

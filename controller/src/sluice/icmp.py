@@ -72,6 +72,7 @@ class IcmpErrorRefusal(StrEnum):
     ABOUT_AN_ERROR = "about_an_error"
     RATE_LIMITED = "rate_limited"
     RATE_LIMITED_SOURCE = "rate_limited_source"
+    RATE_LIMITED_REJECT = "rate_limited_reject"
 
 
 def error_for(

@@ -10,7 +10,8 @@ packet has exactly one of these outcomes, or is counted by name.
   1191, RFC 8201), since no other router sees the overhead of protection.
 - ESP packets of this router that are too big are fragmented, unless they are IPv4 with DF set.
 
-Depends on state, held_packets, icmp, fragment, wire.packet and the packet metadata of p4.
+Depends on state, held_packets, icmp, fragment, policy.rejections, wire.packet and the packet
+metadata of p4.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
 from sluice.held_packets import HeldPackets
-from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
+from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, TokenBucket, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
 from sluice.p4.packets import PacketSchema, PuntReason
 from sluice.p4runtime.client import Metadata
+from sluice.policy.rejections import OUTBOUND_DISCARD, Rejections
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
@@ -75,6 +77,9 @@ class PolicySearch(Protocol):
         """Returns frames to re-inject and their metadata. The result is empty if the packet is
         discarded or held."""
 
+    def take_rejected(self) -> Iterable[PuntedPacket]:
+        """Returns the discarded packets since the last call whose rule asks for an answer."""
+
     def expire(self, now: float) -> None:
         """Drops the packets that were held too long."""
 
@@ -99,6 +104,8 @@ class PuntHandler:
     - `tunnels`: path MTU and overhead of each bundle, by the bundle's number.
     - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
     - `delivering`: called with each IP packet for the host.
+    - `rejections`: decides which packets that policy discards are answered.
+    - `without_later`: the bundles that carry no later fragments.
     """
 
     def __init__(
@@ -113,6 +120,8 @@ class PuntHandler:
         tunnels: Mapping[int, TunnelMtu],
         audit_drop: Callable[[str, PuntedPacket, float], None],
         delivering: Callable[[PuntedPacket], None],
+        rejections: Rejections,
+        without_later: frozenset[int] = frozenset(),
     ) -> None:
         self._fib = fib
         self._packets = packets
@@ -123,6 +132,8 @@ class PuntHandler:
         self._tunnels = tunnels
         self._audit_drop = audit_drop
         self._delivering = delivering
+        self._rejections = rejections
+        self._without_later = without_later
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
@@ -147,7 +158,10 @@ class PuntHandler:
             self._look_at_options(packet, outcome)
         elif reason is PuntReason.AUDIT:
             dropped_for = self._packets.drop_reasons.get(packet.drop_reason)
-            self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
+            if dropped_for != OUTBOUND_DISCARD:
+                self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
+            elif self._rejections.asks_for_copy(packet):
+                self._reject(packet, now, outcome)
         else:
             self._ask_policy(packet, now, outcome)
 
@@ -158,8 +172,19 @@ class PuntHandler:
             self.counters["dropped: asks no list"] += 1
             return
         outcome.packet_outs += self._first_packets.answer(packet, now)
+        for rejected in self._first_packets.take_rejected():
+            self._reject(rejected, now, outcome)
 
     # -- ICMP errors
+
+    def _reject(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
+        """Answers a packet that policy discards, if it may be answered."""
+        refusal = self._rejections.refusal(packet)
+        if refusal is not None:
+            self.counters[f"icmp refused: {refusal}"] += 1
+            return
+        bucket = self._rejections.bucket(now)
+        self._answer(packet, IcmpErrorKind.PROHIBITED, now, outcome, bucket=bucket)
 
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
         """Handles packets whose neighbour does not answer."""
@@ -172,8 +197,11 @@ class PuntHandler:
         kind: IcmpErrorKind,
         now: float,
         outcome: PuntActions,
+        *,
         mtu: int = 0,
+        bucket: TokenBucket | None = None,
     ) -> None:
+        """Sends an ICMP error to the packet's sender. `bucket` limits the rate of its kind."""
         if packet.origin in self._packets.own_origins:
             self.counters[f"dropped: own packet, {kind.name}"] += 1
             return
@@ -188,6 +216,8 @@ class PuntHandler:
             self.counters["icmp refused: no_own_address"] += 1
             return
         answer = error_for(packet.frame, kind, own, mtu, self._fib.interfaces.broadcasts())
+        if bucket is not None and not isinstance(answer, IcmpErrorRefusal):
+            answer = answer if bucket.take(now) else IcmpErrorRefusal.RATE_LIMITED_REJECT
         refusal = (
             answer if isinstance(answer, IcmpErrorRefusal) else self._limiter.refuse(source, now)
         )
@@ -221,7 +251,11 @@ class PuntHandler:
                 if packet.origin == self._packets.origin_local and packet.nexthop_id == 0:
                     self._tell_host(packet, ip, mtu, now, outcome)
                 else:
-                    self._answer(packet, IcmpErrorKind.TOO_BIG, now, outcome, mtu)
+                    self._answer(packet, IcmpErrorKind.TOO_BIG, now, outcome, mtu=mtu)
+                return
+            is_protected = packet.verdict == self._packets.verdict_protect
+            if is_protected and packet.sa_bundle in self._without_later:
+                self.counters["dropped: too big, its bundle carries no later fragments"] += 1
                 return
             ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
             fragments = (

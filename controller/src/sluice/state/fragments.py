@@ -35,6 +35,7 @@ MAX_WAITING = 64
 """Maximum number of fragments of one datagram that wait for its first fragment."""
 MAX_LENGTH = 0xFFFF
 """Maximum number of bytes of a reassembled IP packet after its IP headers."""
+FIRST_MISSING = "fragment whose first did not come"
 
 
 class DatagramKey(NamedTuple):
@@ -141,6 +142,7 @@ class FragmentTable:
         self.waiting = 0
         self.counters: Counter[str] = Counter()
         """Fragments dropped while waiting, by reason."""
+        self._dropped: list[tuple[PuntedPacket, str]] = []
 
     def set_limits(self, datagrams: int, waiting: int, seconds: float) -> None:
         """Sets the limits; they apply from the next fragment on."""
@@ -169,7 +171,7 @@ class FragmentTable:
         fragment."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
-            self._remove(key, "dropped: fragment whose first did not come")
+            self._remove(key, FIRST_MISSING)
             datagram = None
         if datagram is None:
             datagram = self._add(key, now)
@@ -178,7 +180,7 @@ class FragmentTable:
             datagram.refused = datagram.refused or FragmentRefusal.OVERLAP
         refusal = datagram.add(fragment)
         if refusal is not None:
-            self._drop_waiting(datagram, f"dropped: {refusal.value}")
+            self._drop_waiting(datagram, refusal.value)
             return Arrival(refusal=refusal)
         if first is not None:
             datagram.first = first
@@ -194,12 +196,17 @@ class FragmentTable:
     def expire(self, now: float) -> None:
         """Drops the expired datagrams."""
         while (due := self.next_deadline) is not None and due <= now:
-            self._remove(next(iter(self._datagrams)), "dropped: fragment whose first did not come")
+            self._remove(next(iter(self._datagrams)), FIRST_MISSING)
+
+    def take_dropped(self) -> list[tuple[PuntedPacket, str]]:
+        """Returns the fragments dropped while waiting since the last call, with the reason."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def _add(self, key: DatagramKey, now: float) -> _Datagram:
         if len(self._datagrams) >= self._max_datagrams:
             self.counters["datagrams forgotten: no room"] += 1
-            self._remove(next(iter(self._datagrams)), "dropped: fragment, no room for its datagram")
+            self._remove(next(iter(self._datagrams)), "fragment, no room for its datagram")
         datagram = self._datagrams[key] = _Datagram(now + self._seconds)
         return datagram
 
@@ -215,7 +222,8 @@ class FragmentTable:
 
     def _drop_waiting(self, datagram: _Datagram, why: str) -> None:
         if datagram.waiting:
-            self.counters[why] += len(datagram.waiting)
+            self.counters[f"dropped: {why}"] += len(datagram.waiting)
+            self._dropped += [(packet, why) for packet in datagram.waiting]
             self._clear_waiting(datagram)
 
     def _clear_waiting(self, datagram: _Datagram) -> None:

@@ -3,7 +3,7 @@
 
 `out` policies become the outbound list. `fwd` policies become the inbound rules for forwarded
 packets, `in` policies the inbound rules for packets to this router. The kernel's defaults follow
-the policies, each as a visible rule.
+the policies, each as a visible rule. They count as the end of the list (`PolicyList.is_default`).
 
 Order: the policy with the lowest priority value is first. Among policies of one priority the kernel
 uses the order of insertion. Neither an index nor a dump shows that order once a policy was updated.
@@ -392,6 +392,7 @@ def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:
         f"kernel-default-{direction.name.lower()}",
         Action.BYPASS if action is PolicyAction.ALLOW else Action.DISCARD,
         scope=SCOPES[direction],
+        is_default=True,
     )
 
 

@@ -9,7 +9,7 @@ A path MTU is the smallest of:
 
 Invariants: an ICMP error never raises a path MTU. It never lowers the MTU inside of ESP below
 `MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires after
-`REPORT_LIFETIME`; then longer packets are tried again.
+the configured time (`limits.path_mtu_seconds`); then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
 """
@@ -25,8 +25,6 @@ from sluice.model import Address
 MIN_INNER_MTU = 1280
 """Lower limit of the MTU inside of ESP, in bytes. A smaller reported MTU counts as this one. IPv6
 hosts do not reduce their packets below this size (RFC 8200, section 5)."""
-REPORT_LIFETIME = 600.0
-"""Seconds after which an error expires (RFC 1191, section 6.3)."""
 PEERS_PER_REVIEW = 256
 """Maximum number of peers whose routes one `review` looks up."""
 

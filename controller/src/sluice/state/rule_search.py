@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sluice.policy.model import OPAQUE, AddressRange, Numbers, Protocols, Rule, Selectors
+from sluice.policy.model import OPAQUE, Action, AddressRange, Numbers, Protocols, Rule, Selectors
 
 
 class FragmentMatch(NamedTuple):
@@ -123,6 +123,7 @@ class RuleIndex:
         "_icmp",
         "_opaque_protocol",
         "_ports",
+        "_protecting",
         "_protocols",
         "_rules",
         "_source",
@@ -137,7 +138,7 @@ class RuleIndex:
             _NumberVectors([rule.destination_port for rule in rules]),
         )
         self._icmp = _NumberVectors([rule.icmp for rule in rules])
-        own, transit, any_protocol, opaque_protocol = [], [], [], []
+        own, transit, protecting, any_protocol, opaque_protocol = [], [], [], [], []
         protocols: defaultdict[int, list[int]] = defaultdict(list)
         effects: defaultdict[Effect, list[int]] = defaultdict(list)
         for at, rule in enumerate(rules):
@@ -146,6 +147,8 @@ class RuleIndex:
             if rule.looks_at(is_own=False):
                 transit.append(at)
             effects[effect_of(rule)].append(at)
+            if rule.action is Action.PROTECT:
+                protecting.append(at)
             if rule.protocol is None:
                 any_protocol.append(at)
             elif rule.protocol is OPAQUE:
@@ -154,6 +157,7 @@ class RuleIndex:
                 for protocol in set(rule.protocol):
                     protocols[protocol].append(at)
         self._for_own, self._for_transit = _vector(own), _vector(transit)
+        self._protecting = _vector(protecting)
         self._any_protocol, self._opaque_protocol = _vector(any_protocol), _vector(opaque_protocol)
         self._protocols = {protocol: _vector(some) for protocol, some in protocols.items()}
         self._effects = {effect: _vector(some) for effect, some in effects.items()}
@@ -188,6 +192,11 @@ class RuleIndex:
             could &= (1 << certain) - 1
         wanted = NOTHING_MATCHES if certain is None else effect_of(self._rules[certain])
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
+
+    def protects_to(self, destination: bytes, *, is_own: bool) -> bool:
+        """Returns whether a protect rule accepts packets to `destination`, from any source."""
+        vector = self._destination[len(destination)].at(int.from_bytes(destination, "big"))
+        return bool(vector & self._protecting & (self._for_own if is_own else self._for_transit))
 
     def _by_addresses(self, packet: Selectors) -> int:
         """Returns the vector of the rules that accept a packet's addresses and its origin (this

@@ -28,6 +28,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
+from sluice.model import Address
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
 from sluice.state.common_ends import convert_changed
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
@@ -126,6 +127,24 @@ class PolicyList:
         """Returns the nominal final discard."""
         return self._verdict(None)
 
+    def is_default(self, verdict: Verdict) -> bool:
+        """Returns whether a verdict is the nominal final discard or a default of the kernel.
+
+        The defaults are the last rules of a list that mirrors the kernel.
+        """
+        if verdict.rule_id == self.final_id:
+            return True
+        for rule, number in zip(reversed(self.rules), reversed(self.rule_ids), strict=True):
+            if not rule.is_default:
+                return False
+            if number == verdict.rule_id:
+                return True
+        return False
+
+    def protects_to(self, destination: Address, *, is_own: bool) -> bool:
+        """Returns whether a protect rule accepts this destination, from any source."""
+        return self.index.protects_to(destination, is_own=is_own)
+
     def _verdict(self, at: int | None) -> Verdict:
         if at is None:
             return Verdict(self.final_id, Action.DISCARD, 0)
@@ -171,20 +190,29 @@ class Commit:
 def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
-    A rule without `audit` or `scope` keeps the fingerprint from before these fields existed.
+    A rule without the fields from `audit` on keeps the fingerprint from before they existed.
     """
     text = repr(rule)
-    if rule.scope is Scope.ANY:
-        text = text.removesuffix(f", scope={Scope.ANY!r})") + ")"
-        if not rule.audit:
-            text = text.removesuffix(", audit=False)") + ")"
+    defaults = ", reject=False)", ", is_default=False)", f", scope={Scope.ANY!r})", ", audit=False)"
+    for default in defaults:
+        if not text.endswith(default):
+            break
+        text = text.removesuffix(default) + ")"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
-    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts."""
+def rules_digest(
+    fingerprints: Sequence[str],
+    bundle_ids: Sequence[int],
+    without_later: Container[int] = frozenset(),
+) -> str:
+    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts.
+
+    `without_later` has the bundles that carry no later fragments.
+    """
     text = "".join(
-        f"{one} {number}\n" for one, number in zip(fingerprints, bundle_ids, strict=True)
+        f"{one} {number}{' -later' if number in without_later else ''}\n"
+        for one, number in zip(fingerprints, bundle_ids, strict=True)
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -193,7 +221,8 @@ class SpdTable:
     """Holds all SPDs.
 
     `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
-    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`.
+    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`. `without_later`: see
+    `rules_digest`.
     """
 
     def __init__(
@@ -201,9 +230,12 @@ class SpdTable:
         bundles: Mapping[str, int],
         maximum_list_id: int = MAXIMUM_LIST_ID,
         maximum_rule_id: int = MAXIMUM_RULE_ID,
+        *,
+        without_later: Container[int] = frozenset(),
     ) -> None:
         self.lists: dict[int, PolicyList] = {}
         self._bundles = bundles
+        self._without_later = without_later
         self._by_name: dict[ListName, int] = {}
         self._issued: dict[int, ListVersion] = {}
         self._maximum_list_id = maximum_list_id
@@ -423,7 +455,7 @@ class SpdTable:
             rules=rules,
             rule_ids=(),
             final_id=0,
-            digest=rules_digest(fingerprints, bundle_ids),
+            digest=rules_digest(fingerprints, bundle_ids, self._without_later),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
             index=RuleIndex(rules),
