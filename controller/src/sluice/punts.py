@@ -2,7 +2,7 @@
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
 `PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
-packet has exactly one of these outcomes, or is counted by name.
+packet has exactly one of these outcomes, or is dropped and counted by the reason.
 
 - No ICMP error is sent about a packet that this router itself sent: the error would go to this
   router. Exception: if a packet of the host stack is too big, the stack gets the error, on the
