@@ -3,7 +3,7 @@
 
 A long step delays every packet, timer and client. There are three ways to measure:
 
-- `Stalls.note` records a time;
+- `Stalls.note` records a duration that the caller has measured;
 - `measured` records each step of a coroutine, from resumption to yield;
 - `measured_loop` creates an event loop that records each of its own iterations (name `LOOP`): all
   that runs between two polls of the file descriptors.
@@ -96,7 +96,7 @@ class Stalls:
 
 
 class _Steps(Awaitable[T]):
-    """Wraps an awaitable, and times its steps."""
+    """Wraps an awaitable, and measures the duration of each of its steps."""
 
     def __init__(self, stalls: Stalls, name: str, work: Awaitable[T]) -> None:
         self._stalls = stalls
@@ -124,7 +124,8 @@ class _Steps(Awaitable[T]):
 
 
 class _MeasuredSelector(selectors.DefaultSelector):
-    """Times the loop between two selections."""
+    """Measures the time from the end of one poll of the file descriptors to the start of the
+    next."""
 
     def __init__(self, stalls: Stalls) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 """Finds the entries of a table that a switch lacks, and orders their writes.
 
 `in_order` returns lists, which are written from the last to the first. Routes that drop their
-packets are written first: if a shorter prefix were written before them, it would forward these
+packets are written first. If a shorter prefix were written earlier, the switch would forward these
 packets for a moment. Then short prefixes are written before long ones, since few short prefixes
 cover most addresses.
 

@@ -2,9 +2,10 @@
 """Tracks routes that an earlier controller left in the switch until a daemon replays them.
 
 At start the controller finds a routing table in the switch, and the daemon replays its routes. If a
-route is not replayed, either the route is gone or the daemon only pauses: zebra's replay has no end
-mark. So such a route stays if the kernel holds it, like a route of an earlier session
-(`sources.replay`). Depends on entities, model and fib; the reconciler keeps the routes.
+route is not replayed, either the route is gone or the daemon only pauses. This cannot be told
+apart, since zebra's replay has no end mark. So such a route stays if the kernel holds it, like a
+route of an earlier session (`sources.replay`). The reconciler stores the left-over routes, as
+orphans. Depends on entities, model and fib.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sluice.state.fib import Fib
 
 
 class SwitchRoutes(Protocol):
-    """Describes the part of `Reconciler` used here."""
+    """Describes the methods of `Reconciler` that this module uses."""
 
     @property
     def comparisons(self) -> int | None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the configuration section `vrfs`: VRFs, their routing tables and isolation in the host.
+"""Reads the configuration section `vrfs`: VRFs, their routing tables, and their isolation in the
+host.
 
 Depends on yamlreader, config_keys and scalars.
 """

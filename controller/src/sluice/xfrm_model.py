@@ -165,7 +165,8 @@ class PolicyKey(NamedTuple):
 
     @property
     def is_of_socket(self) -> bool:
-        """Whether the policy is of one socket, such as the exemption of an IKE daemon's socket."""
+        """Whether the policy belongs to one socket, such as a policy that exempts an IKE daemon's
+        socket."""
         return self.number & 7 > max(PolicyDirection)
 
 
@@ -199,7 +200,7 @@ class Encapsulation(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """Identifies a state by fields that its packets contain."""
+    """Identifies a state by fields that the packets of the state contain."""
 
     destination: Address
     spi: int
@@ -280,7 +281,8 @@ class PolicyGone(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """All states, or all policies, were flushed. A new dump of the kernel finds what is left."""
+    """All states, or all policies, were flushed. A new dump shows those that the kernel still
+    has."""
 
 
 class DefaultsChanged(NamedTuple):

@@ -192,7 +192,7 @@ class HostInterfaces:
         # has the VRFs of all other interfaces.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
-        # TAPs whose VRF the kernel keeps apart from the other VRFs.
+        # Separated TAPs: the kernel keeps their VRF apart from the other VRFs.
         self._separated: set[int] = set()
         # MAC addresses of TAPs and of macvlan devices on them.
         self._macs: dict[int, Mac] = {}

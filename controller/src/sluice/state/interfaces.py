@@ -3,17 +3,17 @@
 addresses.
 
 Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
-Provides the local prefixes: the router's own addresses, and the prefixes that every router
-receives. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
+Provides the local prefixes: the router's own addresses, and those whose packets every router
+accepts. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
 own_addresses.
 
 An interface is up when its TAP is administratively up and the port's own device (`device`), if
-known, has carrier. Addresses of every kernel interface of the host are addresses of the router, in
-the VRF to which the kernel assigns the interface (the weak host model, as in Linux). Only layer-3
+known, has carrier. The address of any kernel interface of the host is an address of the router, in
+the VRF to which the kernel assigns this interface (the weak host model, as in Linux). Only layer-3
 interfaces have connected prefixes.
 
-A macvlan device on a TAP adds a MAC address and IP addresses to the interface, as for VRRP. These
-addresses belong to the interface while the device works, and to no interface otherwise.
+A macvlan device on a TAP, as used for VRRP, adds its MAC and IP addresses to the interface. They
+belong to the interface while the device works, and to no interface otherwise.
 """
 
 from __future__ import annotations
@@ -321,8 +321,8 @@ class InterfaceTable:
             self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     def _assign_vrfs(self, moved: Iterable[int], changes: EntityChanges) -> None:
-        """Moves addresses to the VRFs of their kernel interfaces. Skips TAPs, and macvlan devices
-        on them."""
+        """Moves the addresses of kernel interfaces to the interfaces' VRFs. Skips TAPs and macvlan
+        devices on TAPs."""
         for ifindex in moved:
             if self.egress_l3_if(ifindex) is None:
                 self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)

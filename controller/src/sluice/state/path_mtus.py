@@ -7,9 +7,9 @@ A path MTU is the smallest of:
 - the MTUs of the interfaces through which the routes lead to the peer;
 - the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
-Invariants: an ICMP error never raises a path MTU. It never lowers the MTU inside of ESP below
-`MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires after
-`REPORT_LIFETIME`; then longer packets are tried again.
+Invariants: an ICMP error never raises a path MTU. It never lowers the MTU for packets inside of ESP
+below `MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires
+after `REPORT_LIFETIME`; then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
 """
@@ -39,8 +39,8 @@ class Peer(NamedTuple):
 
 
 class ReportedMtu(NamedTuple):
-    """Holds the MTU that an ICMP error reported, in bytes of an IP packet, the error's sender, and
-    the time when the report expires."""
+    """Holds the MTU that an ICMP error reported (in bytes of an IP packet), the error's sender, and
+    the time at which the report expires."""
 
     mtu: int
     sender: Address
@@ -78,7 +78,7 @@ class PathMtus:
         self._reported: dict[tuple[int, Peer], ReportedMtu] = {}
 
     def of(self, bundle: int, peer: Peer, configured: int) -> PathMtu:
-        """Returns the path MTU of a bundle whose SAs lead to this peer."""
+        """Returns the path MTU of a bundle. `peer` is the remote end of the bundle's SAs."""
         found = PathMtu(configured)
         if peer not in self._interfaces:
             self._interfaces[peer] = self._interfaces_to(*peer)

@@ -7,9 +7,10 @@ interfaces. It does not depend on links or neighbours (`nexthops` follows them) 
 VRF. `vrfs` has the VRFs of the path set's interfaces. The caller compares them with a route's VRF
 to decide whether the route may use the path set.
 
-Next hops through interfaces that are not the switch's are left out. If a route has no other next
-hop, its packets are answered by ICMP unreachable. Weights are scaled to fit the switch's groups.
-`problems` reports groups in which scaling changes a share by more than `REPORTED_ERROR`.
+Next hops through interfaces that the switch does not have are left out. If a route has no other
+next hop, the router answers its packets with ICMP unreachable. Weights are scaled to fit the
+switch's groups. `problems` reports groups in which scaling changes a next hop's share of the flows
+by more than `REPORTED_ERROR`.
 
 Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """
@@ -56,7 +57,7 @@ LISTED_WEIGHTS = 8
 
 class _Inexact(NamedTuple):
     """Describes a group whose weights do not fit the switch: the wanted weights, the written
-    weights, and the largest relative error of a share."""
+    weights, and the largest relative error of a next hop's share."""
 
     error: float
     group: int

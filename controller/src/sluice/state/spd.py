@@ -2,9 +2,10 @@
 """Holds security policy databases (pairs of ordered lists), and plans commits that change them.
 
 Each list of an SPD has an id, an **epoch** and a **generation**. A new epoch retires all cached
-flows of the list. A new generation retires all verdicts that are still in flight. A commit advances
-epoch and generation of every list whose rules changed. If the flows whose verdict changes are
-deleted one by one (`state.invalidation`), the commit advances only the generation.
+flows of the list. A new generation invalidates all verdicts that are still on their way to the
+switch. A commit advances epoch and generation of every list whose rules changed. If the flows whose
+verdict changes are deleted one by one (`state.invalidation`), the commit advances only the
+generation.
 
 A commit has three steps, because its effect must be on disk before the switch receives it:
 
@@ -17,8 +18,8 @@ it. A restart loads the record on disk: the rules of the last commit, and the fl
 operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
-per list. The ordered search is the specification (`rule_search`); an index that agrees with it does
-the lookups. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
+per list. The ordered search (`rule_search`) is the specification. Lookups use an index, which gives
+the same results. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class SpdRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyList:
-    """Holds a list in force. `rule_ids` has the number of each of `rules`, in the same order.
-    `final_id` is the number of the final discard."""
+    """Holds a list in force. `rule_ids` holds the numbers of `rules`, in the same order. `final_id`
+    is the number of the final discard."""
 
     list_id: int
     spd: str
@@ -286,10 +287,11 @@ class SpdTable:
         wanted: Mapping[ListName, Sequence[Rule]],
         keeps_epoch: Callable[[int], bool] = lambda list_id: False,
     ) -> Commit:
-        """Plans the commit that gives these lists these rules; unchanged lists are left out.
+        """Plans the commit that gives each of these lists its new rules. Unchanged lists are left
+        out.
 
-        `keeps_epoch` returns for a list id whether the list may keep its epoch. For such a list,
-        the caller must delete the flows whose verdict changes, or renew the epoch with
+        `keeps_epoch` takes a list id, and returns whether this list may keep its epoch. For such a
+        list, the caller must delete the flows whose verdict changes, or renew the epoch with
         `with_new_epochs`.
 
         Raises TooManyRulesError, TooManyListsError, and KeyError for an unknown bundle. (The caller
@@ -333,8 +335,8 @@ class SpdTable:
         )
 
     def preview(self, before: PolicyList, unnumbered: PolicyList) -> PolicyList:
-        """Returns the list that a commit of other rules would give, with the rule ids of that
-        commit.
+        """Returns the list that would result from a commit of `unnumbered`, with the rule ids of
+        that commit.
 
         No number is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
@@ -393,8 +395,9 @@ class SpdTable:
     def _unused(self, taken: set[int]) -> int:
         """Returns a free list id, preferably one that was never issued. Raises TooManyListsError.
 
-        An id that was issued before is risky: until their bindings are written, interfaces may
-        still be bound to its earlier list.
+        With an id that was issued before, interfaces that are still bound to the earlier list of
+        this id would use the new list. This lasts until the bindings of these interfaces are
+        written.
         """
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
