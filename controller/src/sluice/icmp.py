@@ -35,15 +35,16 @@ from sluice.wire.packet import (
 # type, code, checksum, rest of header
 ICMP_HEADER = Struct("!BBHI")
 
-# Largest size of an error, in bytes. The quoted packet fills it (RFC 1812, section 4.3.2.3; RFC
-# 4443, 2.4 (c)).
+# Largest size of an error, in bytes. The error quotes as much of the packet as this size allows
+# (RFC 1812, section 4.3.2.3; RFC 4443, 2.4 (c)).
 IPV4_ERROR_LIMIT = 576
 IPV6_ERROR_LIMIT = 1280
-# RFC 1812 section 4.3.2.5: precedence internetwork control.
+# Type of service of ICMPv4 errors: precedence internetwork control (RFC 1812, section 4.3.2.5).
 INTERNETWORK_CONTROL = 0xC0
 ERROR_TTL = 64
 
-# Types: destination unreachable, source quench, redirect, time exceeded, parameter problem.
+# ICMPv4 types of errors: destination unreachable, source quench, redirect, time exceeded, parameter
+# problem.
 ICMPV4_ERRORS = frozenset({3, 4, 5, 11, 12})
 ICMPV6_REDIRECT = 137
 

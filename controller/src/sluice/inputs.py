@@ -120,7 +120,7 @@ class FastPathInput(Protocol):
         """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
 
     def delivered_packets(self) -> list[PuntedPacket]:
-        """Returns IP packets that were delivered to the host and may cause an ICMP error of it."""
+        """Returns IP packets delivered to the host, which may answer them with an ICMP error."""
 
     def handled(self) -> dict[int, int]:
         """Returns the number of packets delivered to the host, by punt reason."""
@@ -132,8 +132,8 @@ class FastPathInput(Protocol):
         """Ends the stand-in that carries packets for an earlier controller. Raises OSError."""
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Sets the election id under which packets pass between switch and host. None: no packets
-        pass."""
+        """Sets the election id of the session on which packets pass between switch and host. None:
+        no packets pass."""
 
 
 class PuntInput(Protocol):
@@ -211,7 +211,7 @@ class XfrmInput(Protocol):
         """Writes a state's traffic counts to the kernel."""
 
     def expire(self, state: KernelState, *, hard: bool) -> None:
-        """Notifies key managers that a state has reached a lifetime."""
+        """Notifies key managers that a state has reached a lifetime limit."""
 
 
 class VrfDevicesInput(Protocol):
@@ -305,7 +305,8 @@ class EngineInput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteFeed:
-    """Holds the routes of one namespace's routing daemon, and the kernel dump that checks them."""
+    """Holds the sources of one routing daemon's routes: its input, and the kernel dump that checks
+    the routes."""
 
     namespace: int
     routes: RouteInput

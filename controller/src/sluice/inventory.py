@@ -3,7 +3,8 @@
 
 An entity counts as installed once the switch has acknowledged it. Because of the reference counts,
 the reconciler does not delete a next hop that an installed route still uses. Routes are in a native
-table (`sluice._native.RouteTable`), which counts them by target. Depends on entities and state.
+table (`sluice._native.RouteTable`), which counts the routes to each target. Depends on entities and
+state.
 """
 
 from __future__ import annotations

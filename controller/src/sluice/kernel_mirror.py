@@ -54,13 +54,13 @@ TAKEOVER = 2.0
 """Time in seconds after which a new outbound SA replaces an older SA that the kernel still has. If
 the kernel deletes the older SA, the new SA replaces it immediately."""
 ACQUIRE_INTERVAL = 3.0
-"""Minimum time between two acquires for a bundle, in seconds. In a trap, the minimum time applies
-to each pair of hosts."""
+"""Minimum time between two acquires for a bundle, in seconds. For a trap policy, the minimum time
+applies to each pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together, and their burst."""
 MOST_ACQUIRED = 4096
-"""Maximum number of remembered acquires: the last acquire of each bundle and, in traps, of each
-pair of hosts."""
+"""Maximum number of remembered acquires. The last acquire of each bundle is remembered; for trap
+policies, the last one of each pair of hosts."""
 CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
@@ -93,7 +93,7 @@ class KernelMirror:
         self.kernel = kernel
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
-        """Callback. It is called after each update of `states` and `specs`."""
+        """Callback after each update of `states` and `specs`."""
         self._defaults = defaults
         self._own = own
         self._clock = clock
@@ -238,7 +238,8 @@ class KernelMirror:
         self.on_states()
 
     def _request_rekeys(self) -> None:
-        """Reports one soft expiry for each SA with which the kernel itself has sent packets."""
+        """Requests a rekey of each SA with which the kernel itself has sent packets: reports one
+        soft expiry."""
         used = {state.key: state for state in self._states.used_by_kernel}
         for key in used.keys() - self._rekeys:
             self.counters["SAs that the kernel itself used: rekey requested"] += 1
@@ -246,7 +247,7 @@ class KernelMirror:
         self._rekeys = set(used)
 
     def _fresh_states(self) -> dict[StateKey, float]:
-        """Returns the states that the kernel has had for less than `TAKEOVER`.
+        """Returns the states that were first seen less than `TAKEOVER` seconds ago.
 
         Maps each of these states to the time when it was first seen.
         """

@@ -58,7 +58,8 @@ class InterfaceNumbers:
         return replace(config, interfaces=interfaces, policy=policy)
 
     def settled(self) -> None:
-        """Clears `moved`: no entity in the switch belongs to another interface any more."""
+        """Clears `moved`. Call it when no entity in the switch uses a moved number in its earlier
+        meaning."""
         if self.moved:
             self.moved = frozenset()
             self._save()

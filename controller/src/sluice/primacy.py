@@ -32,7 +32,8 @@ EAGER_SECONDS = 5.0
 restarts within this time."""
 PATIENCE = 3.0
 """Time that a controller waits after the loss of its session, while another session is primary, in
-seconds. The other session may be its own old one, if the switch has not yet noticed its end."""
+seconds. The other session may be an earlier one of this controller, whose end the switch has not
+noticed yet."""
 
 
 class DisplacedError(P4RuntimeError):

@@ -28,7 +28,7 @@ PR_SET_DUMPABLE = 4
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 23, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 VERSION_3 = 0x20080522
-# struct __user_cap_header_struct; two of struct __user_cap_data_struct
+# struct __user_cap_header_struct, and two consecutive struct __user_cap_data_struct
 HEADER = Struct("=Ii")
 DATA = Struct("=6I")
 

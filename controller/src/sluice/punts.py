@@ -204,8 +204,8 @@ class PuntHandler:
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
-        """Returns an address of the ingress interface, as traceroute expects, else any own
-        address."""
+        """Returns the source address of an error: one of the ingress interface, as traceroute
+        expects. If this interface has none, returns another own address of the VRF."""
         return self._fib.interfaces.icmp_source(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU

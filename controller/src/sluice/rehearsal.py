@@ -44,7 +44,7 @@ class FlowError(ValueError):
 
 @dataclass(frozen=True)
 class Flow:
-    """Holds the fields that identify a flow in the switch. Raises FlowError."""
+    """Holds the fields of a packet by which the switch identifies its flow. Raises FlowError."""
 
     source: Address
     destination: Address

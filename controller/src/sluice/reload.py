@@ -110,8 +110,8 @@ def _is_fixed(key: str) -> bool:
 
 
 def _is_setting(key: str) -> bool:
-    # A reload records the rules of SPD files only for comparison: only a commit changes the rules
-    # in force.
+    # A reload only records the rules of SPD files, so that the next reload can compare them. Only a
+    # commit changes the rules in force.
     return _is_under(key, SETTINGS) or (
         key.startswith("spds.") and key.endswith((".file", ".rules"))
     )

@@ -39,7 +39,8 @@ class StoredSa(NamedTuple):
 
 
 class SaStore:
-    """Reads and writes the file in a state directory. `bundles` are those of the configuration."""
+    """Reads and writes the file of stored SAs in a state directory. `bundles` are the configured
+    bundles."""
 
     def __init__(self, directory: Path, bundles: Mapping[str, BundleOfSas]) -> None:
         self.path = directory / FILE_NAME

@@ -100,7 +100,8 @@ def path(value: object) -> Path:
 
 @takes("name")
 def name(value: object) -> str:
-    """Converts the name of a router, SPD, rule, etc. Only generated names have a colon."""
+    """Converts the name of a router, SPD, rule, etc. Refuses a colon, which marks generated
+    names."""
     named = text(value)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", named):
         raise ValueError(f"{named!r} is not a name of letters, digits, '_', '.' and '-'")

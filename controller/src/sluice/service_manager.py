@@ -30,7 +30,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServiceManager:
-        """Returns the manager named in the environment.
+        """Returns the service manager that the environment variables name.
 
         The interval is half of the manager's watchdog timeout.
         """

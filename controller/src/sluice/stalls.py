@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
 LOOP = "loop"
-"""Name of a whole iteration of the loop."""
+"""Name under which the iterations of the event loop are recorded."""
 GARBAGE = "garbage collection"
 LEAST = 0.0005
 MINUTE, PART = 60, 10
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class LongestStalls(NamedTuple):
-    """Holds the longest stalls of one name, in seconds."""
+    """Holds the longest stalls recorded under one name, in seconds."""
 
     ever: float
     last_minute: float

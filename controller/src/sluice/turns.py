@@ -21,7 +21,7 @@ class EndedError(Exception):
 
 
 class Turns:
-    """Gives turns to tasks: the inlet wakes a waiting task instead of doing work itself."""
+    """Gives turns to waiting tasks. Its inlet does no work itself: it wakes the next task."""
 
     def __init__(self, scheduler: Scheduler, name: str, priority: int) -> None:
         self._scheduler = scheduler

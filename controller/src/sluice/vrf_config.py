@@ -124,7 +124,8 @@ def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
 
 
 def _namespace_name(vrf: str, table: int | None) -> str:
-    """Returns the default name of a VRF's network namespace: the VRF's name if valid."""
+    """Returns the default name of a VRF's network namespace: the VRF's name if it is valid as such,
+    else a name made from the table number."""
     try:
         return scalars.name(vrf)
     except ValueError:
@@ -132,7 +133,8 @@ def _namespace_name(vrf: str, table: int | None) -> str:
 
 
 def _device_name(vrf: str, table: int | None) -> str:
-    """Returns the default name of a VRF's device: the VRF's name if valid."""
+    """Returns the default name of a VRF's device: the VRF's name if it is valid as such, else a
+    name made from the table number."""
     try:
         return scalars.interface_name(vrf)
     except ValueError:

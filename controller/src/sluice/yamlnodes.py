@@ -45,7 +45,8 @@ def compose(text: str) -> yaml.Node | None:
 
 
 class _Anchored(NamedTuple):
-    """Holds a value with an anchor, and its cost when repeated: number of values, nested levels."""
+    """Holds a value with an anchor, and how much an alias repeats: number of values, nested
+    levels."""
 
     node: yaml.Node
     values: int

@@ -171,7 +171,7 @@ class YamlValue:
         return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
 
     def named(self, where: str) -> YamlValue:
-        """Returns the same value with `where` as its name in problems."""
+        """Returns the same value under another name: texts of problems call it `where`."""
         return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
@@ -186,7 +186,7 @@ class YamlValue:
         return None
 
     def include(self, error: ConfigError) -> None:
-        """Records the problems of another file. This value names that file."""
+        """Records the problems of another file, which this value names."""
         self._reader.include(self._node, error.problems)
 
     def mapping(self) -> YamlMapping:

@@ -531,7 +531,8 @@ class HostInterfaces:
         self, ifindex: int, frame: bytes, source: Address, destination: Address
     ) -> str | None:
         if is_unspecified(source):
-            # Duplicate address detection, DHCP or IGMP. The kernel never forwards such a packet.
+            # Duplicate address detection, DHCP and IGMP use the unspecified address. The kernel
+            # never forwards such a packet.
             return None
         holders = self._holders(source)
         if not holders:

@@ -35,9 +35,9 @@ REQUIRED = (
     ("ipv6", "forwarding", "1"),
     # Duplicate address detection runs (RFC 4862, section 5.4). A duplicate address is disabled.
     ("ipv6", "accept_dad", "1"),
-    # The router's policy protects packets that the host sends, and checks packets that it receives.
-    # The kernel must not apply its own IPsec policies: they are only input for the router's policy.
-    # IPv6 has no `disable_xfrm`.
+    # The router's policy protects the packets that the host sends, and checks those that the host
+    # receives. The kernel must not apply its own IPsec policies: they are only input for the
+    # router's policy. IPv6 has no `disable_xfrm`.
     ("ipv4", "disable_xfrm", "1"),
     ("ipv4", "disable_policy", "1"),
     # Addresses stay while the port is down. So routing daemons still find them when the port is up

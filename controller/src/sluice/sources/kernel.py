@@ -262,9 +262,9 @@ class KernelMonitor:
     ) -> None:
         if kind == self._dump:
             self._shown.add(key)
-        # The kernel does not report that it retries a failed neighbour, so the next failure looks
-        # the same as the last one. Report it nevertheless, since the caller of the retry waits for
-        # it.
+        # The kernel does not report that it retries a failed neighbour. So a repeated failure looks
+        # like no change. It is reported nevertheless, since the caller that requested the retry
+        # waits for it.
         if self._known[kind].get(key) != event or _is_failure(event):
             self._known[kind][key] = event
             events.append(event)

@@ -32,7 +32,8 @@ FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
 
 
 class ReplayGate:
-    """Decides when to compare with the kernel, and which routes to take from the kernel."""
+    """Decides when to compare the routes with the kernel's, and which routes to add from the
+    kernel."""
 
     def __init__(
         self,

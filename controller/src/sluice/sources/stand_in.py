@@ -58,7 +58,8 @@ UNUSED_QUEUE_LIMIT = 1
 def stand_in(
     tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
 ) -> None:
-    """Forwards packets of some TAPs. `queues` maps the name of each TAP to one of its queues.
+    """Forwards packets between TAPs and switch. `queues` maps the name of each TAP to one of its
+    queues.
 
     Ends at `until` (monotonic), when a controller is primary, or when a session ends. Raises
     OSError if the kernel refuses an operation.
@@ -76,7 +77,7 @@ def stand_in(
 
 
 class StandIn:
-    """Runs the two sessions and the TAPs. `stack` closes them."""
+    """Forwards packets between the two sessions and the TAPs. `stack` closes sessions and TAPs."""
 
     def __init__(self, tables: Tables, queues: Mapping[str, int], stack: ExitStack) -> None:
         self._tables = tables
@@ -113,7 +114,9 @@ class StandIn:
         if is_primary or highest != self._tables["primary"]:
             return False
         if code != NOT_FOUND:
-            # The switch may not have noticed yet that the controller is gone.
+            # There is a primary. Possibly the switch has not noticed yet that the old controller is
+            # gone. But if forwarding has begun, the switch had noticed, and this primary is a new
+            # controller.
             return self._carries is None
         if self._own_role is None:
             self._own_role = self._connect(

@@ -140,7 +140,7 @@ def main(grace: float) -> int:
         return 0
     module = None
     with suppress(Exception):  # the TAPs are kept even without the module
-        # Imported early, so that standing in starts without delay.
+        # Imported before the controller's end, so that forwarding then starts without delay.
         module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)
     until = time.monotonic() + grace

@@ -62,7 +62,8 @@ class VrfNamespaces:
         )
 
     def _without_devices(self, wanted: Iterable[VrfConfig]) -> Isolation:
-        """Returns the isolation of VRFs without a setting, on a kernel without VRF devices."""
+        """Returns the isolation of VRFs that have no `isolation` setting, on a kernel without VRF
+        devices."""
         for vrf in wanted:
             if vrf.isolation is Isolation.DEVICE:
                 message = (

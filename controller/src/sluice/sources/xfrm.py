@@ -2,12 +2,12 @@
 """Mirrors the kernel's IPsec databases (XFRM), and notifies key managers through the kernel.
 
 `XfrmMonitor` dumps all policies and states at start and then follows the multicast groups. After an
-overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be decoded, it dumps all
-again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so that
-they arrive in the order of the changes.
+overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be decoded, it requests all
+dumps again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so
+that they arrive in the order of the changes.
 
 `XfrmMonitor` makes only two changes in the kernel: it updates the usage of states, and it ends
-states that have reached a hard lifetime.
+states that have reached a hard lifetime limit.
 """
 
 from __future__ import annotations

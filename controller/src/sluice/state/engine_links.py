@@ -18,7 +18,7 @@ from sluice.model import KernelEvent, LinkChanged, LinkRemoved
 
 
 class EngineSpec(NamedTuple):
-    """Describes a configured engine: its number, its switch port, and the port's device if
+    """Describes a configured engine: its number, its switch port, and the port's network device if
     known."""
 
     id: int

@@ -194,7 +194,8 @@ class FlowCache:
     # -- answers of the switch
 
     def written(self, write: FlowWrite, result: FlowWriteResult, now: float) -> list[FlowWrite]:
-        """Records the result of a write; returns writes that correct a wrong record."""
+        """Records the result of a write. If the result shows that the record was wrong, returns the
+        writes that are needed next."""
         if write.operation is FlowOperation.DELETE:
             flow = self._deleting.pop(write.key, None)
             if flow is not None and result is FlowWriteResult.FAILED:
@@ -339,8 +340,8 @@ class FlowCache:
         self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps an entry whose verdict is unknown or of an earlier epoch. It is evicted before the
-        flows of the current epoch."""
+        """Keeps an entry whose verdict is unknown or of an earlier epoch, among those that are
+        evicted first."""
         if self._pools[0] is self._live:
             self._pools.appendleft(OrderedDict())
         flow.pool = self._pools[0]

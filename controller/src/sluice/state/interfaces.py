@@ -195,7 +195,7 @@ class InterfaceTable:
     def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
         """Returns the layer-3 interface towards a next hop, or None if there is none.
 
-        Without a kernel interface, the connected prefix of the address decides.
+        If `ifindex` is None, returns the interface whose connected prefix covers the address.
         """
         if ifindex is not None:
             return self.egress_l3_if(ifindex)
@@ -252,7 +252,8 @@ class InterfaceTable:
     # -- events
 
     def link_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
-        """Applies a link event; returns whether the mapping of kernel interfaces changed."""
+        """Applies a link event. Returns whether the mapping of kernel to layer-3 interfaces
+        changed."""
         moved = self._kernel_vrfs.apply(event)
         remapped = self._link_changed(event, changes)
         self._assign_vrfs(moved, changes)
@@ -284,7 +285,8 @@ class InterfaceTable:
         return remapped
 
     def link_removed(self, event: LinkRemoved, changes: EntityChanges) -> bool:
-        """Applies a link's removal; returns whether the mapping of kernel interfaces changed."""
+        """Applies a link's removal. Returns whether the mapping of kernel to layer-3 interfaces
+        changed."""
         name = self._names.pop(event.ifindex, "")
         if namespace_of(event.ifindex) == OWN_NAMESPACE:
             for device in self._by_device.get(name, ()):

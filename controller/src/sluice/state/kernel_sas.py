@@ -261,7 +261,8 @@ def _settings(
         MODES[bundle.mode],
         esn=bool(state.flags & ESN),
         ecn=not state.flags & NO_ECN,
-        # The kernel itself notifies key managers of soft time limits.
+        # The kernel itself notifies key managers of soft time limits, so the engine need not know
+        # them.
         soft=_lifetime(state.soft)._replace(seconds=None),
         hard=_lifetime(state.hard),
     )

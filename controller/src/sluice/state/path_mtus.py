@@ -104,8 +104,8 @@ class PathMtus:
         return True
 
     def review(self, peers: Collection[Peer], now: float) -> bool:
-        """Looks up the routes to some of `peers` again. Deletes expired errors, and peers that are
-        not in `peers`.
+        """Looks up the routes to the next `PEERS_PER_REVIEW` peers again. Deletes expired errors,
+        and peers that are not in `peers`.
 
         Returns whether anything changed.
         """

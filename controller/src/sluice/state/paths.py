@@ -66,8 +66,8 @@ class _Inexact(NamedTuple):
 
 
 class PathSet:
-    """Holds a resolution: the `members` in use, the `vrfs` of their interfaces, the routes'
-    `target`."""
+    """Holds a resolution: the next hops in use (`members`), the `vrfs` of their interfaces, and the
+    `target` of the routes."""
 
     __slots__ = ("members", "specs", "target", "uses", "vrfs")
 
@@ -107,7 +107,7 @@ class PathSets:
         return paths
 
     def release(self, paths: PathSet, changes: EntityChanges) -> None:
-        """Drops a reference to a path set. With the last reference, releases its target."""
+        """Drops a reference to a path set. Releases its target if this was the last reference."""
         paths.uses -= 1
         if paths.uses == 0:
             del self._sets[paths.specs]
@@ -115,8 +115,8 @@ class PathSets:
             self._release_target(paths.target, paths.members, changes)
 
     def remap(self, changes: EntityChanges) -> set[PathSet]:
-        """Resolves all path sets again after the interface mapping changed. Returns the path sets
-        with a new target. The caller must republish their routes."""
+        """Resolves all path sets again after the mapping of kernel interfaces changed. Returns the
+        path sets with a new target. The caller must republish their routes."""
         moved = set()
         for paths in self._sets.values():
             target, members = paths.target, paths.members

@@ -27,7 +27,7 @@ class RuleIdPlan:
     """Holds planned numbers for the rules of some lists.
 
     `fresh` numbers go to rules without a number. The counters of these numbers may hold counts of
-    an earlier rule. `released` numbers have lost their rule.
+    an earlier rule. `released` numbers belong to rules that are no longer in the lists.
     """
 
     ids: dict[Hashable, dict[str, int]]

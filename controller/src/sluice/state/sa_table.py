@@ -359,7 +359,8 @@ class SaTable:
         return use is not None and use.is_expired
 
     def _has_outlived(self, sa: SecurityAssociation) -> bool:
-        """Returns whether an SA is older than its limit, or its age is unknown."""
+        """Returns whether an SA is older than its time limit allows. An unknown age counts as too
+        old."""
         use, limit = self._uses.get(sa.settings.fingerprint), sa.settings.hard.seconds
         if use is None or limit is None:
             return False

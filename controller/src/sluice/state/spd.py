@@ -116,7 +116,8 @@ class PolicyList:
         return self._verdict(self.index.first_match(packet))
 
     def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
-        """Returns a later fragment's verdict by its own selectors and those of its first fragment.
+        """Returns a later fragment's verdict, given its own selectors and those of its first
+        fragment.
 
         Without the first fragment, returns None if the rules that may match disagree.
         """
@@ -172,7 +173,8 @@ class Commit:
 def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
-    A rule without `audit` or `scope` keeps the fingerprint from before these fields existed.
+    A rule without `audit` or `scope` has the same fingerprint as before these fields were
+    introduced.
     """
     text = repr(rule)
     if rule.scope is Scope.ANY:
@@ -230,7 +232,7 @@ class SpdTable:
             self.observe(list_id, version)
 
     def observe(self, list_id: int, version: ListVersion) -> None:
-        """Ensures that numbers found in the switch or on disk are not issued again.
+        """Ensures that an epoch and generation found in the switch or on disk are not issued again.
 
         Must be called for every list_state entry and every flow's epoch that is read back. So a
         lost or old record on disk can never revive a retired flow.
@@ -346,15 +348,16 @@ class SpdTable:
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch and generation for unchanged rules.
 
-        The new epoch retires all cached flows, and the new generation all verdicts in flight.
+        The new epoch retires all cached flows. The new generation invalidates all verdicts on their
+        way to the switch.
         """
         return Commit(tuple(replace(self.lists[i], version=self._advance(i)) for i in list_ids))
 
     def plan_clear(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch for unchanged rules, which retires all cached flows.
 
-        The generation stays: verdicts in flight are still valid, and their packets must not be
-        lost.
+        The generation stays: verdicts on their way to the switch are still valid, and their packets
+        must not be lost.
         """
         lists = (self.lists[i] for i in list_ids)
         return Commit(

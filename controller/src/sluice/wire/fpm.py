@@ -29,8 +29,8 @@ TYPE_NETLINK = 1
 
 
 class FrameSplitter:
-    """Splits a byte stream into the payloads of FPM frames. The stream comes in pieces of any
-    size."""
+    """Splits a byte stream, which arrives in pieces of any size, into the payloads of FPM
+    frames."""
 
     def __init__(self) -> None:
         self._pending = b""

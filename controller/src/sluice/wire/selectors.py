@@ -292,8 +292,8 @@ def _spi(quoted: SeenPacket, transport: bytes) -> int | None:
 def _see(packet: bytes, is_own: bool) -> _Walk:
     """Reads the selectors of an IP packet.
 
-    `packet` has at least the fixed header and no padding. As a quote, it may be shorter than its
-    length field says.
+    `packet` has at least the fixed header and no padding. A packet that an ICMP error quotes may be
+    shorter than its length field says.
     """
     if packet[0] >> 4 == 4:
         source, destination = packet[12:16], packet[16:20]
