@@ -273,7 +273,7 @@ class RateLimiter:
     def refuse(self, destination: Address, now: float) -> IcmpErrorRefusal | None:
         """Returns None if an error may be sent to `destination` now, else the reason.
 
-        With None, the error counts as sent and uses up its tokens.
+        If the result is None, the error counts as sent and has used its tokens.
         """
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)

@@ -241,8 +241,8 @@ class ReplayGate(Protocol):
         """Time of the next comparison with the kernel's routes, or None if none is due."""
 
     def ask(self, now: float) -> None:
-        """Requests a comparison without an open session. Only routes that the kernel has are then
-        kept."""
+        """Requests a comparison although no session is open. Routes are then kept only if the
+        kernel has them."""
 
     def note(self, event: RoutesEvent, now: float) -> None:
         """Records an event of the daemon, which may schedule, postpone or cancel the comparison."""

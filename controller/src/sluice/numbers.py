@@ -3,9 +3,9 @@
 
 New names get numbers in the order of the configuration. A removed name keeps its number while
 unused numbers are left, so a number is rarely reassigned. A number is `moved` if it is reassigned.
-Without the file, every number is `moved`, since the switch may use it for another interface. The
-controller first closes the entities of a moved number in the switch, so that they drop packets.
-Then it calls `settled`, and the number belongs to the new interface.
+Without the file, every assigned number is `moved`, since the switch may use it for another
+interface. The controller first closes the entities of a moved number in the switch, so that they
+drop packets. Then it calls `settled`, and the number belongs to the new interface.
 
 Engines' ports are numbered too. The file is JSON, replaced as a whole. Depends on config and
 durable.

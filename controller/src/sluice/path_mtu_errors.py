@@ -32,8 +32,8 @@ class PathMtuErrors:
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
-        """Applies the path MTU if the packet, which is for this router, is an error that reports
-        one."""
+        """If the packet is an ICMP error about an ESP packet of this router, applies or ignores the
+        path MTU that the error reports."""
         if not self._associations.table.wanted:
             return
         try:

@@ -87,8 +87,8 @@ def forbid_core() -> None:
     """
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # If the kernel pipes cores to a program, the core size limit does not apply. This setting
-        # does.
+        # If the kernel pipes cores to a program, it ignores the core size limit, but not this
+        # setting.
         _call("core files", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, ValueError) as error:
         raise PrivilegeError(f"core files cannot be switched off: {error}") from error

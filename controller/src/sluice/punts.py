@@ -164,7 +164,8 @@ class PuntHandler:
     # -- ICMP errors
 
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
-        """Handles packets whose neighbour does not answer."""
+        """Answers packets whose neighbour does not answer with ICMP errors, where errors are
+        allowed."""
         for packet in packets:
             self._answer(packet, IcmpErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
 
@@ -347,7 +348,7 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: PuntActions) -> None:
-        """Handles packets that have waited too long for a neighbour: they are unreachable. Drops
+        """Answers packets that have waited too long for a neighbour with ICMP errors. Drops
         fragments that have waited too long."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():

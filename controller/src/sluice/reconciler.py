@@ -261,8 +261,8 @@ class Reconciler:
     def when_installed(
         self, kind: EntityKind, key: EntityKey, callback: Callable[[], None]
     ) -> None:
-        """Calls `callback` when an entity is installed with its desired value. If it is, calls it
-        at once.
+        """Calls `callback` when an entity is installed with its desired value: at once if it
+        already is.
 
         Do not call it for routes.
         """
@@ -391,8 +391,9 @@ class Reconciler:
     async def compare(self) -> None:
         """Queues the difference between the desired and the read-back state.
 
-        Of the routes, queues only those that are `near`, and none while a large table is still
-        being read. `run` compares all routes later, after the kinds that precede them.
+        Of the routes, queues only those in `near` (connected prefixes, neighbours). Queues no route
+        while a large table is still being read. `run` compares all routes later, after the kinds
+        that precede them.
         """
         self.compared = False
         for kind in EntityKind:

@@ -72,7 +72,7 @@ def _read(path: Path | None, size: int, algorithm: Algorithm, what: str = "key")
 
 
 def _private_text(path: Path) -> bytearray:
-    """Returns the content of a file. Refuses a file that others than its owner may read or
+    """Returns the content of a file. Refuses a file that anybody but its owner may read or
     write."""
     try:
         # O_NONBLOCK, since opening a FIFO would block.

@@ -90,7 +90,7 @@ class SaUses:
         """Records that the SAs with these keys have expired: in memory, and on disk unless this
         raises.
 
-        A call also writes the keys that earlier calls could not write. Raises SaStoreError.
+        Each call also writes the keys that earlier calls could not write. Raises SaStoreError.
         """
         for key in keys:
             self._unwritten[key] = None

@@ -39,7 +39,8 @@ class SwitchRoutes(Protocol):
 
 
 class UnreplayedRoutes:
-    """Tracks the left-over routes of one network namespace's routing daemon."""
+    """Tracks the routes that an earlier controller left in the switch and that one daemon has not
+    replayed."""
 
     def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = OWN_NAMESPACE) -> None:
         self._switch = switch
@@ -50,7 +51,7 @@ class UnreplayedRoutes:
 
     @property
     def version(self) -> int | None:
-        """Version of the left-over routes: a new value means that they may have changed.
+        """Version of the left-over routes. A new value means that these routes may have changed.
 
         None while they are not known.
         """

@@ -139,9 +139,9 @@ def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
     """Returns whether only this process and keepers (`tap_keeper`) have queues of the TAP.
 
     Keepers have queues only if the TAP existed before. There is one keeper for each controller that
-    ended within the grace period. A keeper detaches its queue, unless it forwards packets as a
-    stand-in; it then holds the stand-in lock. If the controller was killed just now, its keeper may
-    not have done either yet. So this function waits until `until` (monotonic) for that.
+    ended within the grace period. A keeper detaches its queue, or forwards packets as a stand-in
+    and then holds the stand-in lock. The keeper of a controller that was just killed may have done
+    neither yet. So this function waits for that, at most until `until` (monotonic).
     """
     while True:
         attached, detached = queues_of(name)

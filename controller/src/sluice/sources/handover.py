@@ -105,7 +105,7 @@ class StandInLocks:
 
 
 def holder(name: str, claims: Path = CLAIMS) -> int | None:
-    """Returns the id of the process that stands in at this TAP, or None."""
+    """Returns the id of the process that forwards at this TAP as a stand-in, or None."""
     try:
         file = os.open(_path(name, claims), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def holder(name: str, claims: Path = CLAIMS) -> int | None:
 
 
 def end_stand_ins(names: Sequence[str], claims: Path = CLAIMS) -> None:
-    """Kills each process that stands in at one of these TAPs.
+    """Kills each process that forwards at one of these TAPs as a stand-in.
 
     Returns when these processes have ended, and their queues and sessions are closed. Raises
     OSError if a process does not end.

@@ -198,13 +198,14 @@ class HostInterfaces:
         self._macs: dict[int, Mac] = {}
         # Configured addresses, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
-        # TAPs that follow the carrier of a port's device, by the name of the device. Then the names
-        # of these devices, by ifindex.
+        # `_followers`: the TAPs that follow the carrier of a port's device, by the device's name.
+        # `_device_names`: the names of these devices, by ifindex.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
-        # Interfaces that have each own address.
+        # Own addresses, each with the interfaces that have it.
         self._own: dict[Address, set[int]] = {}
-        # The TAP below each macvlan device. Then the macvlan devices that do not work.
+        # `_macvlans`: the TAP below each macvlan device. `_resting`: the macvlan devices that do
+        # not work.
         self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
         # Macvlan devices that could not be configured.

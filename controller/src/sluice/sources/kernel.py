@@ -120,7 +120,8 @@ class KernelMonitor:
     def start(self) -> None:
         """Requests all dumps. `poll` then returns their events."""
         if self._dump is not None:
-            # A socket has only one dump at a time, which lasts until its NLMSG_DONE.
+            # A socket can have only one dump at a time. So the dumps start after NLMSG_DONE of this
+            # one.
             self._again = True
         else:
             self._ask(LINKS)
@@ -238,7 +239,7 @@ class KernelMonitor:
             self.counters[f"probe_failed_{errno.errorcode.get(error.errno or 0)}"] += 1
 
     def _learn(self, event: KernelEvent, events: list[KernelEvent]) -> None:
-        """Records an event, and appends it to `events` if it changes something."""
+        """Records an event. Appends it to `events` if it changes the known state."""
         match event:
             case LinkRemoved(ifindex):
                 if self._known[LINKS].pop((ifindex,), None) is not None:

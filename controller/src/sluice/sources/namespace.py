@@ -75,7 +75,8 @@ class NetworkNamespace:
         return os.path.samestat(inside, Path("/proc/self/ns/net").stat())
 
     def remove(self) -> None:
-        """Removes the name. The namespace ends with its last process and socket. Raises OSError."""
+        """Removes the name. The namespace itself ends when its last process and socket are gone.
+        Raises OSError."""
         _call("umount2", str(self.path).encode(), MNT_DETACH)
         self.path.unlink()
 

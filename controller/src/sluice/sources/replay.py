@@ -65,8 +65,8 @@ class ReplayGate:
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """Makes a comparison due without an open session. Only routes that the kernel has are then
-        kept."""
+        """Makes a comparison due although no session is open. Routes are then kept only if the
+        kernel has them."""
         if self._due is None:
             self._due = now
 

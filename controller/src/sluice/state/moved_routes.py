@@ -22,7 +22,7 @@ ROUTES_PER_SLICE = 1024
 
 
 class MovedRoutes:
-    """Walks over all routes. If further routes move during a walk, another walk follows it."""
+    """Walks over all routes. If further routes move during a walk, another walk follows."""
 
     def __init__(self, table: RouteTable, order: RouteOrder, ribs: Iterable[Rib]) -> None:
         self._table = table

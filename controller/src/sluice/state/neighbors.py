@@ -52,8 +52,8 @@ class NeighborTable:
     def covers_neighbor(self, prefix: Prefix) -> bool:
         """Returns whether a neighbour lies within `prefix`.
 
-        It must be fast, since it is called for every route. For most routes, the first octets
-        already show that no neighbour lies within the prefix.
+        This method must be fast, since it is called for every route. For most routes, the first
+        octets already show that no neighbour lies within the prefix.
         """
         size = len(prefix.address)
         octets = HEAD_OCTETS[size]

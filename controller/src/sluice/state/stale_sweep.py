@@ -24,7 +24,7 @@ FREED_PER_SLICE = 4096
 
 
 class StaleSweep:
-    """Runs one comparison for the routes of one network namespace.
+    """Runs one comparison of the routes of one namespace's routing daemon.
 
     `kernel` has the kernel's routes. This object takes ownership of the dictionary.
     """

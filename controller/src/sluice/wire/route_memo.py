@@ -43,7 +43,8 @@ _LEAST = NETLINK_HEADER.size + RTMSG.size + 8
 
 
 class RouteMemo:
-    """Caches the texts of one source of routes, by message type and family."""
+    """Caches the texts (messages without the prefix) of one source of routes, by message type and
+    family."""
 
     def __init__(self) -> None:
         self._texts: dict[int, dict[bytes, tuple[Any, ...]]] = {}
