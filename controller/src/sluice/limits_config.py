@@ -36,7 +36,8 @@ PUNT_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class PuntRate:
-    """Policer of one punt reason: rate in packets a second, burst in packets."""
+    """Holds the policer settings of one punt reason: rate in packets per second, burst in
+    packets."""
 
     rate: int
     burst: int

@@ -2,12 +2,12 @@
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
 `PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
-packet has exactly one of these outcomes, or is counted by name.
+packet has exactly one of these outcomes, or is dropped and counted by the reason.
 
-- No ICMP error is sent about a packet of this router itself: the error would go to this router.
-  Exception: if a packet of the host stack is too big, the error goes to the host stack, through the
-  interface on which the stack sent the packet. The stack's path MTU discovery needs this error (RFC
-  1191, RFC 8201), since no other router sees the overhead of protection.
+- No ICMP error is sent about a packet that this router itself sent: the error would go to this
+  router. Exception: if a packet of the host stack is too big, the stack gets the error, on the
+  interface on which it sent the packet. The stack's path MTU discovery needs this error (RFC 1191,
+  RFC 8201), since no other router knows by how much ESP enlarges the packet.
 - ESP packets of this router that are too big are fragmented, unless they are IPv4 with DF set.
 
 Depends on state, held_packets, icmp, fragment, policy.rejections, wire.packet and the packet
@@ -61,17 +61,19 @@ ANSWERED = {
 
 
 class TunnelMtu(NamedTuple):
-    """Holds the path MTU of a bundle and the overhead of its protection, both in bytes."""
+    """Holds the path MTU of a bundle, and by how much its ESP enlarges a packet. Both are in
+    bytes."""
 
     path_mtu: int
     overhead: int
 
 
 class PolicySearch(Protocol):
-    """Searches the lists for packets that miss the flow cache (`first_packets.FirstPackets`)."""
+    """Searches the policy lists for packets that miss the flow cache
+    (`first_packets.FirstPackets`)."""
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
-        """Returns whether the packet needs a verdict of a list."""
+        """Returns whether the packet needs a verdict from a policy list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         """Returns frames to re-inject and their metadata. The result is empty if the packet is
@@ -85,7 +87,7 @@ class PolicySearch(Protocol):
 
 
 class PuntActions:
-    """Collects the actions that follow from a slice of packets."""
+    """Collects what the caller must do after a slice of packets has been handled."""
 
     __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
 
@@ -99,8 +101,8 @@ class PuntActions:
 class PuntHandler:
     """Decides about punted packets.
 
-    - `when_ready(path)`: requests a call of `release` once the switch can forward to this known
-      neighbour.
+    - `when_ready(path)`: requests a call of `release` once the switch can forward to this
+      neighbour, which is resolved.
     - `tunnels`: path MTU and overhead of each bundle, by the bundle's number.
     - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
     - `delivering`: called with each IP packet for the host.
@@ -187,7 +189,8 @@ class PuntHandler:
         self._answer(packet, IcmpErrorKind.PROHIBITED, now, outcome, bucket=bucket)
 
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
-        """Handles packets whose neighbour does not answer."""
+        """Answers packets whose neighbour does not answer with ICMP errors, where errors are
+        allowed."""
         for packet in packets:
             self._answer(packet, IcmpErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
 
@@ -232,8 +235,8 @@ class PuntHandler:
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
-        """Returns an address of the ingress interface, as traceroute expects, else any own
-        address."""
+        """Returns the source address of an error: one of the ingress interface, as traceroute
+        expects. If this interface has none, returns another own address of the VRF."""
         return self._fib.interfaces.icmp_source(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU
@@ -299,7 +302,7 @@ class PuntHandler:
         outcome.to_host.append((packet.egress_l3_if, ethernet + answer))
 
     def _mtu(self, packet: PuntedPacket, mtu: int) -> int:
-        """Returns the interface's or tunnel's MTU less the overhead of protection, in bytes."""
+        """Returns the MTU of the interface or of the tunnel, minus the bytes that ESP adds."""
         if packet.verdict != self._packets.verdict_protect:
             return mtu
         tunnel = self._tunnels.get(packet.sa_bundle)
@@ -308,7 +311,8 @@ class PuntHandler:
     # -- IPv4 options
 
     def _look_at_options(self, packet: PuntedPacket, outcome: PuntActions) -> None:
-        """Handles IPv4 options that the target could not parse. Drops only source routes."""
+        """Handles a packet with IPv4 options that the target could not parse. Drops the packet only
+        if it has a source route."""
         try:
             options = parse_ipv4(ip_payload(packet.frame)).options
             source_routed = has_source_route(options)
@@ -378,7 +382,8 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: PuntActions) -> None:
-        """Answers for packets held too long for a neighbour. Drops fragments held too long."""
+        """Answers packets that have waited too long for a neighbour with ICMP errors. Drops
+        fragments that have waited too long."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():
             outcome.unanswered.append(path)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks fragments statefully (RFC 4301, section 7), by the datagrams that they belong to.
+"""Checks fragments statefully (RFC 4301, section 7): keeps state for each fragmented datagram.
 
-Later fragments have no ports. If the rules that a later fragment could match disagree, the fragment
-waits for the first fragment of its datagram. Then the rule that matches the first fragment decides.
-The table keeps the selectors of first fragments, and not their verdicts. So a commit applies to all
-fragments that arrive after it.
+Later fragments have no ports. If the rules that a later fragment could match differ in their
+effect, the fragment waits for the first fragment of its datagram. Then the rule that matches the
+first fragment decides. The table keeps the selectors of first fragments, and not their verdicts. So
+a commit applies to all fragments that arrive after it.
 
 A fragment that contradicts its datagram is refused, and so are all later fragments of the datagram.
 A fragment contradicts its datagram in these cases:
 
 - The fragment overlaps another fragment (RFC 5722). An exact duplicate is accepted.
 - The fragment ends after the last fragment.
-- The table already holds the maximum of fragments.
+- The table already holds the maximum number of the datagram's fragments.
 
 A complete datagram is forgotten. All state is bounded: the number of datagrams, the fragments of
 each datagram, the fragments that wait, and the lifetime of a datagram from its first fragment on.
@@ -167,8 +167,8 @@ class FragmentTable:
         first: Selectors | None,
         now: float,
     ) -> Arrival:
-        """Handles a fragment. `first` has the selectors of a first fragment. None for a later
-        fragment."""
+        """Handles a fragment. `first` has the selectors of a first fragment, and is None for a
+        later fragment."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
             self._remove(key, FIRST_MISSING)

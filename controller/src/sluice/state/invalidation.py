@@ -2,7 +2,7 @@
 """Finds the cached flows of a list whose verdict a commit may change.
 
 A commit need not retire every flow of a list. A flow keeps its verdict if no rule that the commit
-adds, removes or moves could match the flow: all other rules keep their order. So the rules are
+adds, removes or moves could match the flow. (All other rules keep their order.) So the rules are
 searched again only for flows that such a rule could match.
 
 `changed_rules` compares two lists. `RuleTest` finds the flows that a rule could match.
@@ -123,7 +123,8 @@ class _RangeTest:
     """Tests an address against many ranges by bisection."""
 
     def __init__(self, ranges: Iterable[AddressRange]) -> None:
-        # The length comes first in the tuples, so that the families do not mix.
+        # The address length comes first in the tuples, so that ranges of IPv4 and IPv6 are not
+        # merged.
         merged: list[tuple[int, bytes, bytes]] = []
         for size, low, high in sorted((len(one.low), *one) for one in ranges):
             if merged and merged[-1][0] == size and low <= merged[-1][2]:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the first match in an ordered list of rules: by a plain search, and by an index.
+"""Finds the first match in an ordered list of rules, by a plain search or by an index.
 
 `matches` and `first_match` implement RFC 4301's ordered search rule by rule. `could_match` and
 `first_match_of_fragment` implement section 7 of RFC 4301 for later fragments. Later fragments have
 no ports and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also
 decides on the datagram's later fragments.
 
-`RuleIndex` gives the same answers, and its time hardly grows with the list. For each selector, a
-bisection finds the bit vector of the rules that accept the value. The lowest bit set in all vectors
-is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy.model only.
+`RuleIndex` gives the same answers, in a time that hardly grows with the length of the list. For
+each selector, a bisection finds the bit vector of the rules that accept the value. The lowest bit
+set in all vectors is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on
+policy.model only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from sluice.policy.model import OPAQUE, Action, AddressRange, Numbers, Protocols
 
 
 class FragmentMatch(NamedTuple):
-    """Holds the position of the rule that matches a later fragment, or None if no rule matches."""
+    """Holds the result for a later fragment: the position of the matching rule, or None if no rule
+    matches."""
 
     at: int | None
 
@@ -61,7 +63,8 @@ def could_match(rule: Rule, later: Selectors) -> bool:
 def first_match_of_fragment(
     rules: Sequence[Rule], later: Selectors, first: Selectors | None
 ) -> FragmentMatch | None:
-    """Returns the rule for a later fragment, by its own selectors and those of the first fragment.
+    """Returns the rule for a later fragment, given its own selectors and those of the first
+    fragment.
 
     Without the first fragment, returns None unless all rules that could match have the same effect.
     """
@@ -209,7 +212,10 @@ class RuleIndex:
 
 
 class _Vectors:
-    """Maps each interval between range ends of a selector to a bit vector of rules."""
+    """Maps each value of a selector to the bit vector of the rules that accept it.
+
+    All values between two adjacent range ends share one vector.
+    """
 
     __slots__ = ("_starts", "_vectors")
 

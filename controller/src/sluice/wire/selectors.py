@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a frame's selectors for policy, exactly as the pipeline's parser does.
+"""Reads the selectors of a frame for policy lookups, exactly as the pipeline's parser does.
 
 Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
 Lookups in the flow cache use the pipeline's values, and flow entries use this module's values. The
@@ -86,9 +86,9 @@ class Fragment(NamedTuple):
 class SeenPacket(NamedTuple):
     """Holds a packet's selectors, and the fields that the flow cache needs.
 
-    `is_cacheable`: the pipeline can parse all headers, so its key matches the selectors. `protocol`
-    is the protocol in the key, also for a later IPv6 fragment. `fragment` is None for a whole
-    packet.
+    `is_cacheable`: the pipeline can parse all headers, so that the pipeline's key agrees with the
+    selectors. `protocol` is the protocol in the key, also for a later IPv6 fragment. `fragment` is
+    None for a whole packet.
     """
 
     selectors: Selectors
@@ -283,7 +283,7 @@ def _identity(packet: bytes, seen: SeenPacket, offset: int) -> bytes | None:
 
 
 def turned(packet: Selectors) -> Selectors:
-    """Returns the selectors of the reverse direction."""
+    """Returns the selectors of a packet of the reverse flow."""
     return packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -309,8 +309,8 @@ def _spi(quoted: SeenPacket, transport: bytes) -> int | None:
 def _see(packet: bytes, is_own: bool) -> _Walk:
     """Reads the selectors of an IP packet.
 
-    `packet` has at least the fixed header and no padding. As a quote, it may be shorter than its
-    length field says.
+    `packet` has at least the fixed header and no padding. A packet that an ICMP error quotes may be
+    shorter than its length field says.
     """
     if packet[0] >> 4 == 4:
         source, destination = packet[12:16], packet[16:20]
