@@ -60,7 +60,7 @@ class CommitRequests:
     async def _add(self, request: dict[str, Any]) -> dict[str, Any]:
         spd, direction = self._list(request)
         bundles = self._controller.config.policy.bundle_names(spd)
-        rule = parse_rule(str(request.get("rule")), "the rule", bundles)
+        rule = parse_rule(str(request.get("rule")), "the rule", direction, bundles)
         edit = partial(rule_edits.add, rule=rule, to=_insertion_point(request))
         return await self._edit((spd, direction), edit, f"add {rule.name}", request)
 

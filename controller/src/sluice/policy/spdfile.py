@@ -137,13 +137,13 @@ def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdTex
     return _read_spd(YamlReader(text, name), bundles)
 
 
-def parse_rule(text: str, name: str, bundles: Bundles) -> Rule:
+def parse_rule(text: str, name: str, direction: Direction, bundles: Bundles) -> Rule:
     """Reads one rule, a YAML mapping like those in a file's lists. `name` names the text in errors.
 
     Raises ConfigError with every problem in the text.
     """
     reader = YamlReader(text, name)
-    rule = _read_rule(reader.root(), bundles)
+    rule = _read_rule(reader.root(), direction, bundles)
     reader.finish()
     if rule is None:
         raise AssertionError("a rule that cannot be read leaves a problem in the reader")
