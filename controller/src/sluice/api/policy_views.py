@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the views of IPsec policy: SPDs with their rules and counts, flows, flow caches.
 
-A list holds the rules of one SPD in one direction. `views` uses this module. Depends on
+A list holds the rules of one SPD in one direction. The module `views` uses this module. Depends on
 controller.
 """
 
@@ -40,7 +40,10 @@ Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]
 
 
 class PolicyViews:
-    """Answers `show spd`, `show flows` and `show flow-cache`; finds the flows for `spd diff`."""
+    """Answers `show spd`, `show flows` and `show flow-cache`.
+
+    Also finds the flows that a commit would change, for `spd diff`.
+    """
 
     def __init__(self, controller: Controller, read: Reader) -> None:
         self._controller = controller
@@ -48,7 +51,10 @@ class PolicyViews:
         self._turn = controller.views.next
 
     def once_started(self, view: View) -> View:
-        """Wraps a view so that it raises an error, not an empty view, until the SPDs are active."""
+        """Wraps a view so that requests fail until the SPDs are active.
+
+        Without the wrapper, the view would be empty, as if there were no rules.
+        """
 
         async def answer(request: dict[str, Any]) -> Any:
             policy = self._controller.policy
@@ -80,7 +86,7 @@ class PolicyViews:
         return [state for state in states if state is not None]
 
     async def spd(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """Returns one item for each list."""
+        """Answers `show spd`: returns one item for each list, with its rules."""
         return [await self._list(state, _rule) for state in self.lists(request)]
 
     async def counts(self) -> list[dict[str, Any]]:
@@ -119,7 +125,10 @@ class PolicyViews:
     async def _hits(
         self, state: PolicyList, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
-        """Returns the switch's counts of these rules, or None if no switch is connected."""
+        """Returns the packets and bytes that the switch counted for each rule.
+
+        Returns None if no switch is connected.
+        """
         codec = self._controller.flow_codec
         requests = codec.rule_requests(state.direction, rule_ids)
         read: dict[int, tuple[int, int]] | None = await self._read(
@@ -146,11 +155,11 @@ class PolicyViews:
         }
 
     async def flow_cache(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """Returns one item for each list, without its rules."""
+        """Answers `show flow-cache`: returns one item for each list, without its rules."""
         return [self._summary(state) for state in self.lists(request)]
 
     async def flows(self, request: dict[str, Any]) -> Rows:
-        """Returns the flows in the switch, list by list, in the order of eviction."""
+        """Answers `show flows`: returns the switch's flows by list, in the order of eviction."""
         limit = request.get("limit") or DEFAULT_FLOW_LIMIT
         if not isinstance(limit, int) or limit < 0:
             raise BadRequestError("limit must be a whole number")
@@ -159,9 +168,10 @@ class PolicyViews:
     async def _flow_slices(
         self, states: list[PolicyList], limit: int
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yields the flows in the order of eviction that applies when the request starts.
+        """Yields slices of the flows, list by list, in the order of eviction.
 
-        Each flow has its state at the time its slice is made.
+        The order within a list is fixed before the list's first slice is made. The state of each
+        flow is read when the flow's slice is made.
         """
         codec = self._controller.flow_codec
         for state in states:
@@ -189,9 +199,10 @@ class PolicyViews:
     async def flow_changes(
         self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
     ) -> dict[str, Any]:
-        """Counts the cached flows of a list that these operator's rules would change.
+        """Finds the cached flows of a list whose verdict would change under these rules.
 
-        Returns the counts, and the first `limit` of these flows. Raises PolicyError,
+        `rules` are the operator's rules, without the generated ones. Returns the number of live
+        flows, the number of changed flows, and the first `limit` changed flows. Raises PolicyError,
         TooManyRulesError.
         """
         policy = self._controller.policy
@@ -234,13 +245,14 @@ class PolicyViews:
             "fragment": key.fragment.name.lower(),
             "local": key.is_local,
             "carried_by": self._bundle_names().get(key.bundle),
-            # The rule of a stale flow may be deleted, and its id may belong to another rule now.
+            # No rule is shown for a stale flow: the rule may be deleted, and its id may now belong
+            # to another rule.
             **self._outcome(verdict, {} if stale else rules),
             "stale": stale,
         }
 
     def _outcome(self, verdict: FlowVerdict, rules: Mapping[int, str]) -> dict[str, Any]:
-        """Returns the action on a flow, and the rule that decides it."""
+        """Returns a verdict's action, bundle and rule in the form of the API's answer."""
         protects = verdict.action is Action.PROTECT
         return {
             "action": verdict.action.name.lower(),
@@ -254,7 +266,7 @@ class PolicyViews:
 
 
 def _names(state: PolicyList) -> dict[int, str]:
-    """Returns the names of a list's rules by their ids."""
+    """Returns the names of a list's rules by rule id."""
     names = {i: rule.name for i, rule in zip(state.rule_ids, state.rules, strict=True)}
     return names | {state.final_id: FINAL_DISCARD}
 
