@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles flow cache misses: searches the list and re-injects the packet with the verdict.
 
-The order is search, insert, re-inject. Insertion and re-injection do not wait for each other: the
-packet carries its own verdict, and the flow serves later packets only. A discarded packet ends
-here, but its flow is installed too.
+For each packet, the list is searched, the flow is inserted into the cache, and the packet is
+re-injected. Re-injection does not wait until the switch has the flow: the packet carries its own
+verdict, and the flow serves later packets only. A packet with verdict DISCARD is dropped here, but
+its flow is installed too.
 
 Fragments (RFC 4301, section 7) get the verdict of their datagram. This verdict is cached as usual
 if all rules that could match a later fragment have the same verdict. Otherwise each fragment is
 punted, and `state.fragments` tracks the datagrams.
 
-An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
-an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
-or dropped. Only an inbound error can be bypassed, if the SPD has `icmp_errors: checked`.
+An ICMP error (section 6) that no rule matches is treated like a packet of the reverse flow of the
+packet that it quotes. But the sender of an error can forge the quote. So an outbound error passes
+only if this verdict is PROTECT, through the rule's bundle. An inbound error passes only if it came
+through the bundle that the verdict requires. An inbound error in clear passes only if the SPD has
+`icmp_errors: checked`. All other errors are dropped.
 
 Two kinds of verdict are not cached:
 
-- the verdict on an ICMP error that was judged by the packet that it quotes;
-- the verdict on a packet whose headers the pipeline could not parse to the end.
+- the verdict on an ICMP error by the packet that it quotes;
+- the verdict on a packet whose headers the pipeline could not parse completely.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.
@@ -63,9 +66,10 @@ class EspSender(NamedTuple):
 
 
 class FirstPackets:
-    """Answers the punts INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS of a list.
+    """Answers packets that were punted because they need a list's verdict.
 
-    `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
+    Their punt reasons are INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS.
+    `is_esp_source` returns whether an outbound SA of an SPD uses this source address and SPI.
     """
 
     def __init__(
@@ -84,14 +88,14 @@ class FirstPackets:
         self.counters: Counter[str] = Counter()
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
-        """Returns whether the packet needs a verdict of a list."""
+        """Returns whether the packet was punted because it needs a list's verdict."""
         return packet.stage in (self._packets.stage_inbound, self._packets.stage_outbound)
 
     def answer(self, packet: PuntedPacket, now: float) -> list[Reinjection]:
-        """Returns the packets to re-inject.
+        """Searches the list and returns the packets to re-inject.
 
-        These are `packet`, unless it is discarded or held, and the packets that were held until
-        `packet` arrived.
+        These are `packet`, unless it is discarded or held, and the later fragments that were held
+        until `packet`, the first fragment of their datagram, arrived.
         """
         state = self._policy.list_by_id(packet.list_id)
         if state is None:
@@ -102,7 +106,8 @@ class FirstPackets:
             if seen.fragment is not None:
                 return self._answer_fragment(state, packet, seen, seen.fragment, now)
             if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
-                # The pipeline could neither recognize the packet as ND nor check its hop limit.
+                # The extension headers were too many for the pipeline. So it did not recognize the
+                # packet as ND and did not check that the hop limit is 255.
                 raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
             verdict, key = self._search(state, packet, seen)
         except WireError as error:
@@ -111,7 +116,7 @@ class FirstPackets:
         return self._apply_verdict(state, packet, verdict, key, now)
 
     def expire(self, now: float) -> None:
-        """Drops the fragments that were held too long."""
+        """Drops fragments whose first fragment has not arrived in time."""
         self.fragments.expire(now)
 
     def _is_own(self, packet: PuntedPacket) -> bool:
@@ -127,7 +132,10 @@ class FirstPackets:
         key: FlowKey | None,
         now: float,
     ) -> list[Reinjection]:
-        """Offers the flow to the cache, and returns the packet with its verdict."""
+        """Offers the flow to the cache, and returns the packet to re-inject with its verdict.
+
+        Returns no packet if the verdict is DISCARD.
+        """
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
             epoch, (rule_id, action, bundle) = state.version.epoch, verdict
@@ -156,7 +164,7 @@ class FirstPackets:
     def _search(
         self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket
     ) -> tuple[Verdict, FlowKey | None]:
-        """Returns the verdict and its cache key. The key is None if the verdict is not cacheable.
+        """Returns the verdict and its cache key. The key is None if the verdict must not be cached.
 
         Raises WireError.
         """
@@ -170,7 +178,7 @@ class FirstPackets:
     # -- ICMP errors
 
     def _search_quoted(self, state: PolicyList, packet: PuntedPacket, quoted: Quoted) -> Verdict:
-        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2)."""
+        """Returns the verdict on an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2)."""
         self.counters["searched by the packet that an ICMP error quotes"] += 1
         if quoted.fragment_class is FragmentClass.LATER:
             verdict = state.search_fragment(quoted.selectors, None) or state.final()
@@ -185,12 +193,12 @@ class FirstPackets:
         return verdict if is_accepted else state.final()
 
     def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """Returns the verdict on an ICMP error that came in clear, so that its quote may be forged.
+        """Returns the verdict on an inbound ICMP error that came in clear. Its quote may be forged.
 
         The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
 
-        - The quoted packet belongs to a flow that is bypassed in both directions.
-        - The error is for this router and about ESP that an SA of this SPD sent.
+        - The list bypasses the reverse flow of the quoted packet.
+        - The error is for this router and quotes an ESP packet that an SA of this SPD sent.
         """
         if self._policy.spds[state.spd].icmp_errors_checked:
             if verdict.action is Action.BYPASS:
