@@ -2,9 +2,9 @@
 """Installs the security associations (SAs) of a running router in engines, then in the switch.
 
 Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel.
-`state.sa_table` plans the commands for the engines; this module sends them. Each engine has a task.
-At each change, and at the latest after `POLL` seconds, the task reads the engine's SAs and executes
-the plan.
+`state.sa_table` plans the commands for the engines; this module sends them. Each engine has a task,
+which reads the engine's SAs every `POLL` seconds or less often. The task executes the plan after
+each reading and at each change of the desired SAs.
 
 Order: an SA is installed in the engine first, then recorded on disk (`sa_uses`), then written to
 the switch. So if the controller is interrupted at any point, packets are dropped or protected, but
@@ -74,8 +74,8 @@ long as the poll."""
 RECONNECT = 0.5
 """Pause between attempts to reach an engine that does not answer, in seconds."""
 ENGINES_TIMEOUT = 2.0
-"""Longest time that a start waits for the engines, in seconds. If an engine answers in time, the
-switch's SAs of this engine need not be closed."""
+"""Longest time that a start waits for the engines, in seconds. If an engine does not answer in that
+time, its SAs in the switch are closed: the switch drops their packets."""
 SETTLE = 5.0
 """Time that a command waits for its change to take effect, in seconds."""
 OVERLAP = 1.0
@@ -131,7 +131,8 @@ class Associations:
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
         self._leaving: dict[SaId, SecurityAssociation] = {}
-        """Outbound SAs that the kernel has deleted, and that serve until their successors do."""
+        """Outbound SAs that the kernel has deleted, and that protect packets until their successors
+        do so."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
@@ -145,8 +146,8 @@ class Associations:
         self.unreachable: dict[int, str] = {}
         """Errors of the engines that do not answer, by engine number."""
         self.disk_problem: str | None = None
-        """Error of the last write of the record, or None. New SAs wait until the record can be
-        written."""
+        """Error of the last write of a record to disk, or None if it succeeded. After an error, new
+        SAs wait until the record can be written."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
@@ -491,7 +492,7 @@ class Associations:
     def _keep_until_succeeded(
         self, deleted: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
-        """Keeps outbound SAs that the kernel has deleted for up to `OVERLAP` seconds.
+        """Keeps outbound SAs for up to `OVERLAP` seconds after the kernel has deleted them.
 
         An IKE daemon may delete an SA at the same moment in which it creates the successor. Without
         the delay, packets would be dropped until an engine holds the successor.

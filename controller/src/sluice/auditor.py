@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 SLICE = 64
 """Number of entries compared before yielding to the event loop."""
 AGAIN = 64
-"""Number of entries per request when differing entries are read once more."""
+"""Number of entries per request when differing entries are read a second time."""
 ROUTE_SHARE = 4
-"""Divisor of `rate` for routes."""
+"""Routes are read at `rate` divided by this number."""
 ROUTE_ROUNDS_APART = 12
-"""Interval between route rounds, in policy-round intervals."""
+"""Interval between the starts of route rounds, as a multiple of the interval of policy rounds."""
 LOGGED_PER_ROUND = 10
 """Number of repairs logged in full per round. The log counts the rest."""
 

@@ -23,8 +23,8 @@ from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 WAITED_FOR = 30.0
 """Time to wait for the other daemons after the first daemon's routes are complete, in seconds.
 
-After that time, the kernel's routes replace the routes of a daemon without a session. zebra tries
-to connect every 3 s.
+After that time, the kernel's routes alone count for a VRF whose daemon has not connected. zebra
+tries to connect every 3 s.
 """
 
 

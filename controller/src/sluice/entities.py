@@ -73,7 +73,8 @@ DROPS_WITHOUT = OPENING | {
         EntityKind.OUTBOUND_BINDING,
     ),
 }
-"""Kinds whose packets are dropped if the entity is missing. So a deletion lets no packet pass."""
+"""Kinds whose packets are dropped if the entity is missing. So deleting such an entity lets no
+packet pass that was dropped before."""
 
 
 class RouteSlot(NamedTuple):

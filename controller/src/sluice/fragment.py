@@ -27,7 +27,7 @@ from sluice.wire.packet import (
 OPTION_END, OPTION_NOP = 0, 1
 OPTION_COPIED = 0x80
 MINIMUM_MTU = 68
-"""Every module must forward 68 bytes: the longest header and 8 bytes of data (RFC 791)."""
+"""Smallest MTU of an IPv4 link: the longest header and 8 bytes of data (RFC 791)."""
 
 
 MINIMUM_MTU_IPV6 = 1280

@@ -16,8 +16,8 @@ from sluice.api.limits import REQUEST_BYTES
 
 TIMEOUT = 30.0
 BYTES_A_SECOND = 100_000
-"""Request bytes for which the timeout grows by one second. The controller checks rules before a
-commit, so large requests take longer."""
+"""The timeout is one second longer for each of so many bytes in the request. The controller checks
+the rules in a request before it answers, which takes long for many rules."""
 
 
 class DaemonAbsentError(Exception):

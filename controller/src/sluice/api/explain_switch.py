@@ -18,7 +18,8 @@ from sluice.policy.model import Action, Direction, Verdict
 from sluice.switch_path import ListPass, SwitchPath, read_path
 
 MOST_RUNS = 4
-"""Largest number of dry runs of a packet: it can miss in two lists, and a third time by a bug."""
+"""Largest number of dry runs of a packet. A packet can miss in two lists, which takes three runs. A
+fourth run shows that the switch punts the packet again in spite of the verdict, by a bug."""
 
 Judge = Callable[[int], Verdict | None]
 """Returns the verdict of the list with this number, or None if the controller would not answer
@@ -54,7 +55,10 @@ class SwitchAccount(NamedTuple):
         return self.runs[-1]
 
     def list_pass(self, direction: Direction) -> ListPass | None:
-        """Returns the packet's first lookup in a list: later runs have the controller's verdict."""
+        """Returns the packet's first lookup in the list of a direction, or None if there was none.
+
+        In later dry runs, the packet carries the controller's verdict.
+        """
         passes = (run.lists.get(direction) for run in self.runs)
         return next((one for one in passes if one is not None), None)
 

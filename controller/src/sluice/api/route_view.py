@@ -56,7 +56,7 @@ class RouteView:
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns the routes that follow the prefix `after`, at most `limit`.
+        """Returns at most `limit` routes: those behind the prefix `after`, if it is given.
 
         If the request names a VRF or a protocol, returns only the routes of this VRF or protocol.
         Raises BadRequestError.

@@ -14,7 +14,7 @@ from sluice.cli.route_table import nexthop
 
 _WIDTH = 11  # of the first column
 LINE = 80
-"""Length of a line after the first column that is not exceeded without need."""
+"""Length of a packet's description, in characters, above which it is printed in two lines."""
 
 
 def explanation(console: Console, data: dict[str, Any]) -> None:

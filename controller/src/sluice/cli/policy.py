@@ -38,7 +38,7 @@ def spd() -> None:
 
 
 def _rules(files: tuple[Path, ...], configured: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the part of a request that selects its rules. Raises CommandFailedError."""
+    """Returns the request fields that contain or name the rules. Raises CommandFailedError."""
     if bool(files) == bool(configured):
         raise click.UsageError("give either FILE... or --configured SPD")
     if configured:

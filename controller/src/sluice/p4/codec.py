@@ -43,7 +43,10 @@ class Codec:
         return self._decoder.read_requests()
 
     def is_route(self, request: p4r.Entity) -> bool:
-        """Returns whether a request of `read_requests` reads routes. Their number may be large."""
+        """Returns whether a request of `read_requests` reads routes.
+
+        The answer to such a request may be very long.
+        """
         return request.table_entry.table_id in self._routes
 
     def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:

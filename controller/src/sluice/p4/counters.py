@@ -18,7 +18,7 @@ Request: TypeAlias = p4r.Entity
 
 
 class Count(NamedTuple):
-    """Holds a number of packets and of bytes."""
+    """Holds the value of a counter, in packets and in bytes."""
 
     packets: int
     bytes: int

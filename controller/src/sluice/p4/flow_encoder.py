@@ -25,7 +25,8 @@ PARAMS = ("epoch", "rule", "verdict", "sa_bundle")
 """Parameters of the action, in the order of FlowVerdict's fields."""
 ENTITY_TABLE_ENTRY: Final = 2
 KEPT = 4096
-"""Limit of cached heads, and of cached verdicts. Lists change their numbers with every commit."""
+"""Limit of cached heads, and of cached verdicts. The limit is needed since every commit may give
+lists new version numbers, so that cached parts are no longer used."""
 
 _OPERATIONS = {
     flow_cache.FlowOperation.INSERT: UpdateType.INSERT,

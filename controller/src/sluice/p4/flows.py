@@ -174,7 +174,7 @@ class FlowCodec:
     def rule_requests(self, direction: Direction, rules: Iterable[int]) -> list[p4r.Entity]:
         """Returns requests for the two counters of each rule.
 
-        The counter `hit` counts packets whose verdict was a cached flow. The counter `claim` counts
+        The counter `hit` counts packets whose verdict came from a cached flow. `claim` counts
         re-injected packets whose verdict came from the controller.
         """
         return [

@@ -39,7 +39,7 @@ DecodedEntity = tuple[EntityKind, EntityKey, EntityValue]
 def policy_entity(
     tables: PolicyTables, kind: EntityKind, key: EntityKey, value: EntityValue | None
 ) -> p4r.Entity | None:
-    """Encodes one entity. Returns None if the kind or the key's type is not one of policy."""
+    """Encodes one entity. Returns None if kind and key are not those of a policy entity."""
     match kind, key:
         case ((EntityKind.INBOUND_LIST | EntityKind.OUTBOUND_LIST), int()):
             return _single(tables.lists[kind], {"list_id": key}, value)

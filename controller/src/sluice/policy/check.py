@@ -121,7 +121,7 @@ class Checker:
         ]
 
     def _fragments_per_second(self) -> int | None:
-        """Returns the limit of punted fragments per second, or None if there is none."""
+        """Returns the rate limit of punted fragments, in packets a second. None: unknown."""
         rates = DEFAULT_PUNT_RATES if self.config is None else self.config.punt_rates
         rate = rates.get("FRAGMENT")
         return None if rate is None else rate.rate

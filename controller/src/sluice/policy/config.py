@@ -82,8 +82,8 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet that it
-    quotes."""
+    """If True, an inbound ICMP error that comes in clear and that no rule matches may pass. This
+    depends on the packet that the error quotes (`first_packets`)."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
 

@@ -153,10 +153,10 @@ class Policy:
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
-        """Callback after each change takes effect, with the change's description, the SPDs and
-        their lists."""
+        """Called after each change has taken effect, with a description of the change, the changed
+        SPDs, and their lists before and after."""
         self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
-        """Returns the entities of the SAs that the controller gives to engines."""
+        """Returns the entities of the SAs that the controller installs in engines."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
         """Set while the policy in the switch equals the desired policy."""

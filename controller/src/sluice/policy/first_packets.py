@@ -12,13 +12,13 @@ punted, and `state.fragments` tracks the datagrams.
 
 An ICMP error (section 6) that no rule matches is treated like a packet of the reverse flow of the
 packet that it quotes. But the sender of an error can forge the quote. So an outbound error passes
-only if this verdict is PROTECT, through the rule's bundle. An inbound error passes only if it came
-through the bundle that the verdict requires. An inbound error in clear passes only if the SPD has
-`icmp_errors: checked`. All other errors are dropped.
+only if the rule for that flow is PROTECT, and then through the rule's bundle. An inbound error
+passes only if it came through that bundle, or in clear if the SPD has `icmp_errors: checked`. All
+other errors are dropped.
 
 Two kinds of verdict are not cached:
 
-- the verdict on an ICMP error by the packet that it quotes;
+- a verdict on an ICMP error that depends on the packet that the error quotes;
 - the verdict on a packet whose headers the pipeline could not parse completely.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,

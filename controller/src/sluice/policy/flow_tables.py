@@ -64,7 +64,8 @@ counter has increased is not evicted."""
 EVICTIONS = NEXT_TO_GO // 4
 """Evictions after which the next ageing round starts early."""
 LOOKS_APART = 1.0
-"""Minimum time until an early ageing round, in seconds. A round costs as much as many new flows."""
+"""Minimum time between two ageing rounds, in seconds. It is limited because a round costs as much
+as installing many new flows."""
 
 _RESULTS = {
     OK: FlowWriteResult.DONE,

@@ -40,7 +40,7 @@ class OperatorRules:
 
     @contextmanager
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
-        """Replaces the rules of lists. If the `with` block raises, restores the earlier rules."""
+        """Replaces the rules of these lists. If the `with` block raises, restores the old rules."""
         before = {name: self.by_list[name] for name in rules}
         self.by_list.update(rules)
         try:
