@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides version information: version, commit, and the pipeline for switches.
+"""Provides version information: Sluice's version and commit, and the switch pipeline's digest.
 
-A wheel has its commit in `BUILT_FROM`; in a checkout, git returns it. Depends on nothing else of
-Sluice, and starts fast: `sluice --version` needs neither protobuf nor finsy.
+In an installed wheel, the commit is in the file `BUILT_FROM`. In a checkout, git supplies the
+commit. The module imports no other module of Sluice, so `sluice --version` starts fast: it loads
+neither protobuf nor finsy.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ SHOWN = 12
 
 
 def default_pipeline() -> Path:
-    """Returns the pipeline directory of an installed package, else the checkout's."""
+    """Returns the directory of the compiled pipeline.
+
+    An installed package contains the pipeline. Otherwise it is in the checkout.
+    """
     installed = PACKAGE / "pipeline"
     if installed.is_dir():
         return installed
@@ -32,7 +36,8 @@ def default_pipeline() -> Path:
 def version() -> str:
     """Returns `0.1.0 (commit COMMIT, pipeline DIGEST)`.
 
-    An unknown commit is `unknown`, a missing pipeline `absent`.
+    COMMIT is `unknown` if there is neither `BUILT_FROM` nor a git checkout. DIGEST is `absent` if
+    there is no compiled pipeline.
     """
     return f"{__version__} (commit {_commit()}, pipeline {_pipeline()})"
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the daemon's process: configuration, privileges, signals and API. `service` runs the router.
 
-`run(config_path)` returns an exit code, and prints an error at start as one sentence on standard
-error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and continues to forward.
-On SIGHUP the daemon reloads its configuration.
+`run(config_path)` returns an exit code. If the start fails, it prints the reason as one sentence on
+standard error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and continues to
+forward. On SIGHUP the daemon reloads its configuration.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ OK, FAILED = 0, 1
 
 
 def run(config_path: Path, *, configured_policy: bool = False) -> int:
-    """Runs the daemon until a signal. Returns the process's exit code.
+    """Runs the daemon until it receives SIGTERM or SIGINT. Returns the process's exit code.
 
-    With `configured_policy`, SPDs start from the configuration, not from the last commit.
+    With `configured_policy`, SPDs start with the rules of the configuration, not with those of the
+    last commit.
     """
     journal.start()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # too early: no configuration is loaded yet

@@ -2,13 +2,15 @@
 """Installs the security associations (SAs) of a running router in engines, then in the switch.
 
 Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel.
-`state.sa_table` makes the plan; this module carries it out. Each engine has a task. The task reads
-the engine's SAs, executes the plan, and repeats this every `POLL` seconds and at each change.
+`state.sa_table` plans the commands for the engines; this module sends them. Each engine has a task,
+which reads the engine's SAs every `POLL` seconds or less often. The task executes the plan after
+each reading and at each change of the desired SAs.
 
-Order: first the engine accepts an SA, then the record on disk (`sa_uses`) is written, then the
-switch. So after an interruption at any point, packets are dropped or protected.
+Order: an SA is installed in the engine first, then recorded on disk (`sa_uses`), then written to
+the switch. So if the controller is interrupted at any point, packets are dropped or protected, but
+never sent in clear.
 
-An engine that does not answer is down: the switch drops packets for it, as NO_ENGINE. Depends on
+An engine that does not answer counts as down: the switch drops its packets as NO_ENGINE. Depends on
 state.sa_table, state.path_mtus, sa_store, sa_uses and the reconciler; engines come as
 `EngineInput`.
 """
@@ -71,8 +73,8 @@ long as the poll."""
 RECONNECT = 0.5
 """Pause between attempts to reach an engine that does not answer, in seconds."""
 ENGINES_TIMEOUT = 2.0
-"""Longest time that a start waits for the engines, in seconds. If an engine answers in time, the
-switch's SAs of this engine need not be closed."""
+"""Longest time that a start waits for the engines, in seconds. If an engine does not answer in that
+time, its SAs in the switch are closed: the switch drops their packets."""
 SETTLE = 5.0
 """Time that a command waits for its change to take effect, in seconds."""
 OVERLAP = 1.0
@@ -83,15 +85,15 @@ SHOWN = 3
 
 
 class AssociationError(Exception):
-    """Reports why a command about SAs failed. No SA has changed."""
+    """Raised when a command about SAs fails. The command has then changed no SA."""
 
 
 class Associations:
     """Manages all SAs.
 
-    `engines` are the engines with an admin socket, by number. `path_mtus` gives the path MTUs to
-    the SAs' peers. `on_changed` receives the changes of the desired switch state. `on_engine` is
-    called when an engine starts or stops answering. Raises SaStoreError.
+    `engines` are the engines with an admin socket, by number. `path_mtus` computes the path MTUs to
+    the SAs' peers. `on_changed` is called with each change of the desired switch state.
+    `on_engine` is called when an engine starts or stops answering. Raises SaStoreError.
     """
 
     def __init__(
@@ -130,7 +132,8 @@ class Associations:
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
         self._leaving: dict[SaId, SecurityAssociation] = {}
-        """Outbound SAs that the kernel has deleted, and that serve until their successors do."""
+        """Outbound SAs that the kernel has deleted, and that protect packets until their successors
+        do so."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
@@ -144,8 +147,8 @@ class Associations:
         self.unreachable: dict[int, str] = {}
         """Errors of the engines that do not answer, by engine number."""
         self.disk_problem: str | None = None
-        """Error of the last write of the record, or None. New SAs wait until the record can be
-        written."""
+        """Error of the last write of a record to disk, or None if it succeeded. After an error, new
+        SAs wait until the record can be written."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
@@ -154,7 +157,7 @@ class Associations:
     # -- tasks
 
     async def wait_for_engines(self) -> None:
-        """Waits until each engine has reported its SAs or failed to answer.
+        """Waits until each engine has reported its SAs or has failed to answer.
 
         Waits at most `ENGINES_TIMEOUT` seconds.
         """
@@ -165,7 +168,7 @@ class Associations:
                 task.cancel()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Runs the engines' tasks and the timers until cancelled."""
         tasks = [asyncio.create_task(self._serve(one)) for one in self._engines]
         tasks.append(asyncio.create_task(self._run_timers()))
         try:
@@ -181,7 +184,7 @@ class Associations:
             self._uses.close()
 
     async def _run_timers(self) -> None:
-        """Handles changes that time alone causes, every `POLL` seconds."""
+        """Every `POLL` seconds, handles what expires: path MTUs, SAs at the end of their life."""
         while True:
             await asyncio.sleep(POLL)
             if self._review_path_mtus():
@@ -274,9 +277,10 @@ class Associations:
                     break
 
     async def _read_status(self, number: int, engine: EngineInput) -> None:
-        """Reads the SAs that an engine holds.
+        """Reads the SAs that an engine holds, and updates the plan.
 
-        Wanted SAs without a record are recorded first, since the switch may use them from then on.
+        Order: first the record on disk is completed with wanted SAs of the engine that it lacks.
+        The switch may use these SAs as soon as the plan knows that the engine holds them.
         """
         held = await engine.status()
         wanted = {one.settings for one in self.table.wanted}
@@ -306,7 +310,7 @@ class Associations:
             await asyncio.to_thread(self._uses.record_use, number, keys, self._clocks())
 
     async def _execute(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
-        """Executes the plan's commands in an engine."""
+        """Sends the plan's commands to an engine."""
         taken: list[tuple[SecurityAssociation, int]] = []
         try:
             for command in commands:
@@ -367,18 +371,18 @@ class Associations:
         self.table.deleted(number, held)
 
     def _installed(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]] | None:
-        """Returns the installed entities, or None while they are unknown."""
+        """Returns the entities installed in the switch, or None while they are unknown."""
         known = self._reconciler.compared
         return self._reconciler.installed.by_kind if known else None
 
     # -- the switch
 
     def entities(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]]:
-        """Returns the SA entities desired in the switch now."""
+        """Returns the SA entities that the switch should hold."""
         return self._submitted
 
     def _changed(self) -> None:
-        """Sends the differences to the switch, and wakes the engine tasks."""
+        """Reports the changed switch entities by `on_changed`, and wakes the engines' tasks."""
         desired = self.table.desired()
         reassembly = desired[EntityKind.REASSEMBLY_ENGINE]
         for vrf in self._by_hand & reassembly.keys():
@@ -399,7 +403,7 @@ class Associations:
         self._progress.set()
 
     def progressed(self) -> None:
-        """Wakes waiting commands after the switch has applied updates."""
+        """Wakes commands that wait for the switch. Called after the switch has applied updates."""
         self._progress.set()
 
     # -- path MTUs
@@ -411,9 +415,9 @@ class Associations:
         return self._path_mtus.of(bundle.id, peer, bundle.path_mtu).mtu
 
     def path_mtu_of(self, sa: SecurityAssociation) -> PathMtu | None:
-        """Returns the path MTU enforced for packets of an outbound SA.
+        """Returns the path MTU that limits the packets of an outbound SA.
 
-        Returns None if packets are fragmented after encryption.
+        Returns None if the SA's packets are fragmented after encryption.
         """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None or sa.fragmentation is Fragmentation.AFTER:
@@ -421,24 +425,24 @@ class Associations:
         return self._path_mtus.of(bundle.id, peer, bundle.path_mtu)
 
     def links_changed(self) -> None:
-        """Handles link changes: link MTUs bound path MTUs."""
+        """Recomputes the path MTUs, which the MTUs of links limit."""
         self._review_path_mtus()
         self._changed()
 
     def _review_path_mtus(self) -> bool:
-        """Reviews the routes to peers, and the age of MTUs learned from ICMP errors.
+        """Updates the path MTUs from the routes to the peers, and forgets expired ICMP reports.
 
-        Returns whether anything has changed.
+        Returns whether a path MTU has changed.
         """
         found = (_peer(sa.settings) for sa in self.table.wanted)
         peers = {one for one in found if one is not None}
         return self._path_mtus.review(peers, self._clock())
 
     def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
-        """Records the MTU, in bytes, of an outbound SA's path from an authentic ICMP error.
+        """Records the path MTU, in bytes, that an authentic ICMP error reports for an outbound SA.
 
-        Returns whether the error lowers the path MTU or confirms an earlier error. Any other error
-        is ignored.
+        Returns whether the report lowers the path MTU or confirms an earlier report. Any other
+        report is ignored.
         """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None:
@@ -455,7 +459,8 @@ class Associations:
     def set_configured(self, configured: Sequence[SecurityAssociation]) -> None:
         """Replaces the configured SAs after a reload. Raises SaStoreError.
 
-        An SA whose SPI and key have changed is a successor: its predecessor retires.
+        If an SA has another SPI and key than before, the new SA succeeds the old one, as in a
+        rekey: the old SA is kept until its successor is in use.
         """
         before = {one.name: one for one in self._wanted() if not one.is_retiring}
         unchanged = {one.name: one for one in self._configured}
@@ -476,7 +481,7 @@ class Associations:
     def set_kernel_sas(
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
-        """Replaces all SAs and bundles of the kernel."""
+        """Replaces all SAs and bundles that come from the kernel."""
         known = {identity(sa): sa for sa in self._kernel}
         named = {identity(sa): sa for sa in sas}
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
@@ -488,9 +493,10 @@ class Associations:
     def _keep_until_succeeded(
         self, deleted: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
-        """Keeps outbound SAs that the kernel has deleted while engines install their successors.
+        """Keeps outbound SAs for up to `OVERLAP` seconds after the kernel has deleted them.
 
-        An IKE daemon may delete an SA at the moment in which it creates the successor.
+        An IKE daemon may delete an SA at the same moment in which it creates the successor. Without
+        the delay, packets would be dropped until an engine holds the successor.
         """
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
@@ -509,8 +515,10 @@ class Associations:
         self._update_wanted()
 
     async def wait_for_kernel_sas(self) -> None:
-        """Waits until the state of the kernel's new SAs is decided. Waits at most `SETTLE`
-        seconds."""
+        """Waits until each new SA of the kernel is in force, refused, or waits for an engine.
+
+        Waits at most `SETTLE` seconds.
+        """
         waiting = dict(self._unsettled)
         if waiting:
             await self._wait_until_decided(list(waiting.values()))
@@ -518,11 +526,12 @@ class Associations:
                 self._unsettled.pop(key, None)
 
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
-        """Returns the stored SAs that still apply, and warns of conflicting ones.
+        """Returns the stored SAs that are still valid, and logs a warning for each conflict.
 
-        A replacement of a configured SA applies while the SA's configuration is unchanged. An SA
-        that a command added applies while no configured SA has its name. A stored SA stops applying
-        when the configuration gives its key or inbound SPI to another SA.
+        A stored SA that replaced a configured SA is valid while the configuration of the configured
+        SA is unchanged. A stored SA that a command added is valid while no configured SA has the
+        same name. No stored SA is valid whose key or inbound SPI the configuration gives to another
+        SA.
         """
         document = {one.name: self._store.document(one) for one in self._configured}
         taken = ValuesInUse.by(self._configured)
@@ -566,7 +575,7 @@ class Associations:
         self._changed()
 
     def _forget(self, sas: Iterable[SecurityAssociation]) -> None:
-        """Removes retired or deleted SAs from the stored ones. Raises SaStoreError."""
+        """Removes these retired or deleted SAs from the stored SAs. Raises SaStoreError."""
         deleted = {identity(sa) for sa in sas}
         configured = {one.name: one for one in self._configured}
         self._stored = [one for one in self._stored if identity(one.sa) not in deleted]
@@ -582,14 +591,14 @@ class Associations:
     # -- commands
 
     def values_in_use(self) -> ValuesInUse:
-        """Returns the names, keys and SPIs in use, which new SAs must not have."""
+        """Returns the names, keys and SPIs of all present SAs. A new SA must have other values."""
         return ValuesInUse.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Adds SAs of a command. Returns the SAs' reports once the SAs are in force or wait for an
-        engine.
+        """Adds the SAs of a command.
 
-        Raises AssociationError and SaStoreError; then no SA is added.
+        Returns the SAs' reports once each SA is in force or waits for an engine that does not
+        answer. Raises AssociationError and SaStoreError; then no SA is added.
         """
         async with self._lock:
             for sa in filter(self.table.is_expired, sas):
@@ -615,7 +624,7 @@ class Associations:
             return await self._try(others + pair, [new])
 
     def serving_sa(self, name: str) -> SecurityAssociation:
-        """Returns the SA of a name that is not retiring.
+        """Returns the SA with this name that is not retiring.
 
         Raises AssociationError if there is no such SA, or if it is an SA of the kernel.
         """
@@ -661,7 +670,7 @@ class Associations:
         return replace(old, settings=settings, keys=keys)
 
     async def delete(self, name: str, spi: int | None = None) -> list[SecurityAssociation]:
-        """Deletes the SAs of a name, or only the one with this SPI. Returns the deleted SAs.
+        """Deletes the SAs with this name, or only the one with this SPI. Returns the deleted SAs.
 
         Raises AssociationError and SaStoreError.
         """
@@ -688,7 +697,7 @@ class Associations:
     async def _try(
         self, stored: list[StoredSa], new: Sequence[SecurityAssociation]
     ) -> list[SaReport]:
-        """Applies `stored`.
+        """Replaces the stored SAs by `stored`, and waits for the SAs `new`.
 
         If an engine refuses one of `new`, restores the earlier SAs and raises AssociationError.
         """
@@ -706,7 +715,10 @@ class Associations:
         return reports
 
     async def _wait_until_decided(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Returns the reports of SAs once all SAs are decided, or after `SETTLE` seconds."""
+        """Returns the reports of these SAs once each is in force, refused, or waits for an engine.
+
+        Returns after `SETTLE` seconds in any case.
+        """
         names = {identity(sa) for sa in sas}
         try:
             async with asyncio.timeout(SETTLE):
@@ -738,7 +750,7 @@ class Associations:
     # -- reports
 
     def answering_engines(self) -> dict[int, bool]:
-        """Returns whether each engine answers, by its number."""
+        """Returns, by engine number, whether the engine answers."""
         return {number: bool(self.table.is_reachable(number)) for number in self._engines}
 
     def problems(self) -> Iterator[str]:
@@ -791,7 +803,7 @@ def _is_soft(one: SaReport) -> bool:
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
-    """Returns whether `new` can succeed `old`: same traffic, another SPI and another key."""
+    """Returns whether `new` can replace `old` in a rekey: same traffic, another SPI and key."""
     one, other = new.settings, old.settings
     same = (one.direction, one.bundle) == (other.direction, other.bundle)
     return same and one.spi != other.spi and one.fingerprint != other.fingerprint

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Appends lines to a file that may be rotated; a write error never stops the caller.
+"""Appends lines to a file that may be rotated. A write error raises no exception.
 
-The file is reopened when its path names another file, so that `logrotate` needs no signal. A line
-is written whole or not at all. Lines that cannot be written are counted. The program's own log
-reports the first lost line, and reports when writing works again. Symbolic links are not followed.
+The file is reopened when its path names another file, so `logrotate` need not signal the program.
+A line is written whole or not at all. Lines that cannot be written are counted. The program's own
+log reports the first lost line, and reports when writing works again. Symbolic links are not
+followed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW |
 
 
 class AuditFile:
-    """Holds an append-only file. `append` never raises; `lost` counts lines that were not
-    written."""
+    """Appends lines to the file at `path`. `lost` counts the lines that could not be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class AuditFile:
         """Lines lost since the last successful write; 0 while writing works."""
 
     def append(self, line: str) -> bool:
-        """Appends a line. Returns whether it was written."""
+        """Appends a line. Returns whether the line was written. Never raises an exception."""
         try:
             self._write(self._current(), line.encode() + b"\n")
         except OSError as error:
@@ -57,7 +57,7 @@ class AuditFile:
             self._descriptor = None
 
     def _current(self) -> int:
-        """Returns a descriptor of the file that the path names now."""
+        """Returns a descriptor of the file that the path names now. Reopens a rotated file."""
         if self._descriptor is not None and not self._is_current(self._descriptor):
             self.close()
         if self._descriptor is None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the audit log: events that RFC 4301 requires to be auditable, one JSON object a line.
+"""Writes the audit log of the events that RFC 4301 requires to be auditable.
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
 discard by a rule with `audit: true`, refused ICMP errors, dropped fragments). Logs each change of
-policy with its requester. Each kind of event has a token bucket. Suppressed events are counted, and
-the next event of the same kind has their number. No function here raises an exception, not even for
-a malformed packet or a full disk.
+policy with its requester. A token bucket limits each event type. Suppressed events are counted; the
+next logged event of the type reports their number. No function of this module raises an exception,
+not even for a malformed packet or a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -57,16 +57,17 @@ REQUESTED_BY: ContextVar[Requester | None] = ContextVar("asked_by", default=None
 
 
 class ListChange(NamedTuple):
-    """Holds a list before and after a change. `before` is None if it is not known."""
+    """Holds a list before and after a change. `before` is None if the old list is unknown."""
 
     before: PolicyList | None
     after: PolicyList
 
 
 class AuditLog:
-    """Writes the log of one router. `wall` returns seconds since the epoch, for the lines' times.
+    """Writes the audit log of one router.
 
-    `lists` finds a list by its number, since packet metadata has only the number.
+    `wall` returns the wall-clock time in seconds since the Unix epoch. `lists` returns the list
+    with a number, since packet metadata has only the number.
     """
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
@@ -84,7 +85,7 @@ class AuditLog:
         self._audited: dict[int, tuple[PolicyList, frozenset[int]]] = {}
 
     def set_rate(self, rate: int) -> None:
-        """Sets the limit of each kind of event, in events a second."""
+        """Sets the limit of each event type, in events a second."""
         self._rate = rate
         for bucket in self._buckets.values():
             bucket.rate = rate
@@ -92,7 +93,7 @@ class AuditLog:
     # -- events
 
     def packet_dropped(self, reason_name: str, packet: PuntedPacket, now: float) -> None:
-        """Logs a packet that the pipeline dropped for this reason."""
+        """Logs a packet that the pipeline dropped. `reason_name` is the drop reason."""
         event = DROPS.get(reason_name, OTHER_DROP)
         if self._may_write(event, now):
             state = self.lists(packet.list_id or packet.inbound_list_id)
@@ -100,7 +101,7 @@ class AuditLog:
             self._write(event, fields | self._packet_fields(packet))
 
     def discarded(self, packet: PuntedPacket, state: PolicyList, rule_id: int, now: float) -> None:
-        """Logs a packet that the controller discarded by a rule of this list.
+        """Logs a packet that the controller discarded by a rule of this list with `audit`.
 
         The flow cache discards the flow's later packets, which are not logged. Packets of rules
         without `audit` are not logged, unless a bundle carried the packet. Such a packet does not
@@ -129,7 +130,7 @@ class AuditLog:
     def policy_changed(
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange], now: float
     ) -> None:
-        """Logs a change of SPDs, with the lists whose rules or numbers have changed."""
+        """Logs a change of SPDs, with the lists whose rules or version numbers have changed."""
         if self._may_write(POLICY_CHANGED, now):
             asker = REQUESTED_BY.get()
             self._write(
@@ -170,8 +171,7 @@ class AuditLog:
         return fields
 
     def _audited_ids(self, state: PolicyList) -> frozenset[int]:
-        """Returns the numbers of a list's rules with `audit`. The result is cached for each
-        list."""
+        """Returns the ids of a list's rules that have `audit`. Caches the result for each list."""
         known = self._audited.get(state.list_id)
         if known is None or known[0] is not state:
             numbered = zip(state.rules, state.rule_ids, strict=True)
@@ -204,9 +204,9 @@ class AuditLog:
 
 
 class _Bucket:
-    """Limits events to `rate` a second by a token bucket, with a burst of the same size.
+    """Limits events to `rate` a second by a token bucket, with a burst of `rate` events.
 
-    `suppressed` counts the events refused since the last one written.
+    `suppressed` counts the events refused since the last logged event.
     """
 
     def __init__(self, rate: int, now: float) -> None:

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Continuously compares the switch with the desired state, and repairs differences.
+"""Continuously compares the switch's entries with the controller's record, and repairs differences.
 
-Any P4Runtime client with write access may write entries that the controller did not request. So
-during a session the auditor reads everything back, in parts and at a bounded rate:
-  - policy, interfaces and flows in frequent rounds, since a wrong entry there lets packets pass;
-  - routes, which may be many, in rounds of their own.
+Other P4Runtime clients with write access may change entries without the controller's knowledge. So
+during a session the auditor reads all entries back, in parts and at a bounded rate:
+  - policy, interfaces and flows in frequent rounds, since a wrong entry could let packets bypass
+    policy;
+  - routes, which may be many, in separate and less frequent rounds.
 
-An entry that differs is read once more on its own, to rule out an update under way. An entry that
-still differs is repaired, counted and logged. Flows found at the start of a session are checked
-once against the rules, since no record says who wrote them. Packets may pass between a foreign
-write and its repair; the report's `seconds` bound that time.
+An entry that differs from the record is read a second time on its own, since an update may have
+been in flight at the first reading. An entry that still differs is repaired, counted and logged.
+Flows found at the start of a session are checked once against the rules, since the controller does
+not know who wrote them. Between another client's write and the repair, packets may pass wrongly.
+The report's `seconds` bound that time.
 
 The reconciler and the flow tables write the repairs. If another client changed a list, a commit
-gives the list new numbers. If another client replaced the pipeline, the session restarts.
+gives the list new version numbers. If another client replaced the pipeline, the session restarts.
 
 Depends on policy, reconciler, flow_tables and p4.
 """
@@ -43,11 +45,11 @@ log = logging.getLogger(__name__)
 SLICE = 64
 """Number of entries compared before yielding to the event loop."""
 AGAIN = 64
-"""Number of entries per request when differing entries are read once more."""
+"""Number of entries per request when differing entries are read a second time."""
 ROUTE_SHARE = 4
-"""Divisor of `rate` for routes."""
+"""Routes are read at `rate` divided by this number."""
 ROUTE_ROUNDS_APART = 12
-"""Interval between route rounds, in policy-round intervals."""
+"""Interval between the starts of route rounds, as a multiple of the interval of policy rounds."""
 LOGGED_PER_ROUND = 10
 """Number of repairs logged in full per round. The log counts the rest."""
 
@@ -55,7 +57,7 @@ T = TypeVar("T")
 
 
 class AuditedSwitch(Protocol):
-    """Describes the part of `Session` used here."""
+    """Declares the methods of `Session` that the auditor uses."""
 
     closed: asyncio.Future[P4RuntimeError]
 
@@ -63,7 +65,7 @@ class AuditedSwitch(Protocol):
         """Returns a status for each update, or [] if all updates were applied."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Yields entities in parts."""
+        """Yields the requested entities, in the parts that the switch sends."""
 
     async def pipeline_cookie(self) -> int | None:
         """Returns the cookie of the switch's pipeline."""
@@ -81,11 +83,11 @@ class Codecs(NamedTuple):
 
 
 class Auditor:
-    """Audits one router.
+    """Audits the switch of one router.
 
-    `routes` walks all prefixes. `rate` is in entries a second. `interval` is in seconds from the
-    start of one round to the start of the next. After a round that takes longer, the next round
-    starts at once.
+    `routes` iterates over the prefixes of all routes. `rate` is the largest reading rate, in
+    entries a second. `interval` is the time from the start of one policy round to the start of the
+    next, in seconds. After a round that takes longer, the next round starts at once.
     """
 
     def __init__(
@@ -167,8 +169,10 @@ class Auditor:
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: AuditedSwitch) -> None:
-        """Ends the session if the pipeline was replaced: a new pipeline has no entry of the
-        controller."""
+        """Ends the session if another client replaces the pipeline.
+
+        A new pipeline has no entries, so the controller must write all of them again.
+        """
         try:
             ours = found = await session.pipeline_cookie()
             while found == ours:
@@ -205,9 +209,9 @@ class Auditor:
     async def _audit_entities(
         self, session: AuditedSwitch, requests: list[p4r.Entity], audited: _Round, rate: int
     ) -> None:
-        """Audits the entities that `requests` return.
+        """Reads entities by `requests` and audits them.
 
-        Also audits the recorded entities of the same kinds that are missing in the result.
+        Also audits recorded entities of the same kinds that the switch did not return.
         """
         decode = self._codecs.entities.decode
         for request in requests:
@@ -228,17 +232,17 @@ class Auditor:
                     await asyncio.sleep(0)
 
     def _keys(self, kind: EntityKind) -> Iterator[Sequence[EntityKey]]:
-        """Yields the keys of a kind that the switch should hold, in slices.
+        """Yields slices of the recorded keys of an entity kind: the switch should hold them.
 
-        For routes, yields only the desired ones, in their order. To list all installed routes would
-        take too long, and a missing route that is not desired needs no repair.
+        For routes, yields only the keys of desired routes, in prefix order. Listing all installed
+        routes would take too long, and a missing route that is not desired needs no repair.
         """
         held = self._reconciler.installed.by_kind[kind]
         if kind is not EntityKind.ROUTE:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            # Yields empty slices too: the caller yields to the loop after each slice.
+            # Yields empty slices too, since the caller gives way to other tasks after each slice.
             for some in _slices(slots, SLICE):
                 yield [slot for slot in some if slot in held]
 
@@ -259,7 +263,7 @@ class Auditor:
                 await asyncio.sleep(0)
 
     def _verify(self, found: Mapping[FlowSlot, FlowVerdict], audited: _Round) -> None:
-        """Checks flows found at session start against the rules.
+        """Checks flows that were found at the start of the session against the rules.
 
         Another client may have written them while no controller was connected.
         """
@@ -272,7 +276,7 @@ class Auditor:
     async def _audit_settings(
         self, session: AuditedSwitch, request: p4r.Entity, audited: _Round
     ) -> None:
-        """Audits settings. Skips a setting that the target cannot read."""
+        """Audits settings (see `p4.settings`). Skips a setting that the target cannot read."""
         settings, reconciler = self._codecs.settings, self._reconciler
         before = {kind: dict(reconciler.installed.by_kind[kind]) for kind in MODIFY_ONLY}
         quiet = {
@@ -302,7 +306,7 @@ class Auditor:
     async def _read(
         self, session: AuditedSwitch, request: p4r.Entity, rate: int
     ) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Yields entities in slices, at most `rate` a second."""
+        """Yields the requested entities in slices, at most `rate` entities a second."""
         async for part in session.read([request]):
             for piece in _slices(part, SLICE):
                 yield piece
@@ -313,7 +317,10 @@ class Auditor:
     async def _look_again(
         self, session: AuditedSwitch, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
-        """Reads differing keys of one kind once more. Repairs those without an update in flight."""
+        """Reads entities of one kind again whose switch state differed from the record.
+
+        Repairs those that still differ and have no update in flight.
+        """
         for some in _slices(keys, AGAIN):
             look = partial(self._repair_entities, session, kind, some, audited)
             if kind in COMMITTED:
@@ -364,7 +371,7 @@ class Auditor:
     async def _read_exactly(
         self, session: AuditedSwitch, requests: list[p4r.Entity]
     ) -> list[p4r.Entity]:
-        """Reads these entities. Omits those that the switch does not hold."""
+        """Returns those of the requested entities that the switch holds."""
         try:
             parts = [part async for part in session.read(requests)] if requests else []
         except P4RuntimeError:
@@ -372,7 +379,7 @@ class Auditor:
                 raise
             if len(requests) == 1:
                 return []
-            # Some targets refuse the whole request because of one missing entry.
+            # Some targets refuse the whole request if one of the entries does not exist.
             half = len(requests) // 2
             first = await self._read_exactly(session, requests[:half])
             return first + await self._read_exactly(session, requests[half:])
@@ -393,7 +400,7 @@ class Auditor:
 
 
 class _Round:
-    """Holds the state of one round."""
+    """Holds the state of one audit round."""
 
     def __init__(self, report: AuditReport) -> None:
         self.report = report

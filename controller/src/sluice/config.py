@@ -6,8 +6,8 @@ with file, line, position in the document, the fault, and the remedy. A file wit
 effect at all. Depends on model, on the modules that read parts of the file (connection_config,
 vrf_config, limits_config, policy.config), and on `yamlreader`, which keeps line numbers.
 
-The schema is `RouterKeys` and the sections below it. `config_reference` generates
-docs/reference/configuration.md from it; docs/how-to/configure.md shows a commented example.
+The schema consists of `RouterKeys` and the sections that it contains. `config_reference` generates
+docs/reference/configuration.md from the schema. docs/how-to/configure.md has a commented example.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ STATE_DIRECTORY = "/var/lib/sluice"
 class InterfaceConfig:
     """Describes a layer-3 interface: a switch port or one of its VLANs, and the TAP called `name`.
 
-    `l3_if` is the interface's number in the pipeline (position in the file, from 1). `device` is
-    the port's own network device, if this host can see it. The TAP's carrier follows the carrier of
-    this device. `spd` is the SPD that guards the interface, or None for `none`.
+    `l3_if` is the interface's number in the pipeline: its position in the file, from 1. `device` is
+    the network device behind the switch port, if this host has it. The TAP's carrier follows the
+    carrier of this device. `spd` is the SPD that guards the interface. None: no SPD guards it.
     """
 
     name: str
@@ -114,7 +114,7 @@ class InterfaceConfig:
 
     @property
     def spec(self) -> InterfaceSpec:
-        """Returns the part of the interface that the modules of `state` use."""
+        """Returns the fields of the interface that the modules of `state` use."""
         return InterfaceSpec(
             name=self.name,
             l3_if=self.l3_if,
@@ -130,7 +130,7 @@ class InterfaceConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """Holds the audit log's file, and its limit for each kind of event, in events a second."""
+    """Holds the audit log's file, and the limit for each event type in events a second."""
 
     file: Path
     rate: int
@@ -156,7 +156,7 @@ class Config:
     """Address that serves metrics to Prometheus. None: metrics are not served."""
 
     def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
-        """Returns, by VRF number, the other VRFs whose interfaces a VRF's next hops may use."""
+        """Returns, for each VRF, the other VRFs whose interfaces the VRF's next hops may use."""
         ids = {vrf.name: vrf.id for vrf in self.vrfs}
         return {vrf.id: frozenset(ids[name] for name in vrf.next_hop_vrfs) for vrf in self.vrfs}
 
@@ -266,7 +266,7 @@ class RouterKeys(ConfigSection, title="router"):
 
 
 def load_config(path: str | Path) -> Config:
-    """Reads and validates the file. Raises ConfigError naming every problem."""
+    """Reads and validates the file. Raises ConfigError, which names every problem."""
     reader = YamlReader.from_file(Path(path))
     config = _read_config(reader.root(), Path(path).parent)
     reader.finish()

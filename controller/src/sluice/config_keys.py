@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the building blocks of the schema: keys of the configuration file, in sections.
+"""Provides the classes for the configuration file's schema: keys, grouped in sections.
 
     class EngineKeys(ConfigSection, title="engines"):
         id = required(scalars.integer(1, 255), "The engine's number.")
         device = optional(scalars.interface_name, "The port's own device.")
 
 A key is declared once, beside the code that reads it with `yamlreader.YamlMapping`.
-`config_reference` generates the tables of docs/reference/configuration.md from the keys. `meaning`
-is Markdown; the error for a missing key quotes its first sentence. Depends on scalars.
+`config_reference` generates the tables of docs/reference/configuration.md from the keys. A key's
+`meaning` is Markdown; the error for a missing key quotes the first sentence. Depends on scalars.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DefaultKey(ScalarKey[T]):
 
 
 class ListKey(ConfigKey, Generic[T]):
-    """Describes a key with a list of values. `convert` reads each of them."""
+    """Describes a key with a list of values. `convert` validates and converts each value."""
 
     def __init__(self, kind: Scalar[T], values: str, meaning: str, default: str) -> None:
         super().__init__(values, meaning, default)
@@ -69,7 +69,7 @@ class ListKey(ConfigKey, Generic[T]):
 
 
 class PartKey(ConfigKey):
-    """Describes a key with a section, with a list of sections, or with sections by name."""
+    """Describes a key whose value is a section, a list of sections, or a mapping of sections."""
 
     def __init__(self, keys: type[ConfigSection], values: str, meaning: str, default: str) -> None:
         super().__init__(values, meaning, default)
@@ -77,9 +77,9 @@ class PartKey(ConfigKey):
 
 
 class ConfigSection:
-    """Holds the keys of a mapping, as attributes of a subclass.
+    """Declares the keys of one section of the file. A subclass has the keys as attributes.
 
-    `title` is the heading in the reference.
+    `title` is the section's heading in the reference.
     """
 
     title: ClassVar[str]
@@ -94,7 +94,7 @@ class ConfigSection:
 
     @classmethod
     def tree(cls) -> Iterator[type[ConfigSection]]:
-        """Yields this section and all below it."""
+        """Yields this section and all sections that it contains, at any depth."""
         yield cls
         for key in cls.all_keys():
             if isinstance(key, PartKey):
@@ -105,38 +105,41 @@ REQUIRED = "required"
 
 
 def required(kind: Scalar[T], meaning: str, when: str = REQUIRED) -> ScalarKey[T]:
-    """Returns a key that a file must have; `when` may state a condition, as text."""
+    """Returns a key that a file must have. `when` says in the reference when it is required."""
     return ScalarKey(kind, meaning, when)
 
 
 def optional(kind: Scalar[T], meaning: str, default: str = "none") -> ScalarKey[T]:
-    """Returns a key without a default, or with one that follows from the rest of the file."""
+    """Returns a key that may be missing and has no fixed default.
+
+    `default` describes in the reference what applies without the key.
+    """
     return ScalarKey(kind, meaning, default)
 
 
 def defaulted(kind: Scalar[T], default: T, meaning: str) -> DefaultKey[T]:
-    """Returns a key with a default."""
+    """Returns a key that may be missing and then has the value `default`."""
     return DefaultKey(kind, default, meaning)
 
 
 def list_of(kind: Scalar[T], values: str, meaning: str, default: object = "none") -> ListKey[T]:
-    """Returns a key with a list; `values` names its elements."""
+    """Returns a key whose value is a list. `values` describes the list's elements."""
     text = default if isinstance(default, str) else shown(default)
     return ListKey(kind, f"list of {values}", meaning, text)
 
 
 def section_of(keys: type[ConfigSection], meaning: str, default: str = "") -> PartKey:
-    """Returns a key with a section."""
+    """Returns a key whose value is a section."""
     return PartKey(keys, "section", meaning, default)
 
 
 def sections_of(keys: type[ConfigSection], meaning: str, default: str = "none") -> PartKey:
-    """Returns a key with a list of sections."""
+    """Returns a key whose value is a list of sections."""
     return PartKey(keys, "list", meaning, default)
 
 
 def shown(value: object) -> str:
-    """Returns a default as the reference shows it."""
+    """Returns the text by which the reference shows a default value."""
     match value:
         case bool():
             return f"`{str(value).lower()}`"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of the configuration reference from the schema.
 
-A page has its own prose, and above each table a line `<!-- keys: SECTION -->`, where SECTION is a
-section's title. `<!-- default punt rates -->` marks the table of punt rates. `make reference`
-updates the tables of the pages in the repository; `make docs` and a test reject pages with stale
-tables. Depends on config, config_keys and spdfile.
+The prose of a page is written by hand. Above each generated table, the page has a line `<!-- keys:
+SECTION -->`, where SECTION is a section's title. `<!-- default punt rates -->` marks the table of
+punt rates. `make reference` updates the tables of the pages in the repository; `make docs` and a
+test reject pages with stale tables. Depends on config, config_keys and spdfile.
 
     python -m sluice.config_reference [--check] ROOT
 """
@@ -29,14 +29,14 @@ RATES = re.compile(r"^(<!-- default punt rates -->\n)\n*(?:\|.*\n)*", re.MULTILI
 
 
 def schema() -> dict[str, type[ConfigSection]]:
-    """Returns every section of the operators' files, by title."""
+    """Returns every section of the files that operators write, by title."""
     return {part.title: part for root in (RouterKeys, SpdFileKeys) for part in root.tree()}
 
 
 def rendered(root: Path) -> dict[str, str]:
     """Returns the text of each page under `root`, with its tables generated from the schema.
 
-    Raises LookupError if a section has no table or two, or if a table has no section.
+    Raises LookupError unless each section has exactly one table and each table a section.
     """
     texts = {page: (root / page).read_text(encoding="utf-8") for page in PAGES}
     places: dict[str, str] = {}
@@ -89,7 +89,10 @@ def _meaning(key: ConfigKey, page: str, places: dict[str, str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages, or with `--check` names those that are stale. Returns the exit code."""
+    """Writes the pages, or with `--check` prints the names of stale pages.
+
+    Returns the exit code.
+    """
     is_check, root = arguments[:1] == ["--check"], Path(arguments[-1])
     stale = 0
     for page, text in rendered(root).items():

@@ -6,8 +6,9 @@ A session has these steps. The switch continues to forward in all of them:
 1. Become primary.
 2. Install the pipeline, if the switch runs another pipeline.
 3. Read the entities back.
-4. Close entities whose meaning has changed.
-5. Compare the entities with the desired ones, and write until the session ends.
+4. Close entities whose meaning differs from the configuration: delete or disable them, so that the
+   switch drops their packets.
+5. Compare the entities with the desired ones, and write differences until the session ends.
 
 Depends on p4runtime and reconciler.
 """
@@ -43,15 +44,16 @@ SHOWN = 8
 
 
 class StandIns(Protocol):
-    """Controls the processes that carry the host's packets for a controller that was killed."""
+    """Controls stand-ins: processes that pass the host's packets after a controller was killed."""
 
     def end_stand_ins(self) -> None:
         """Ends the stand-ins of earlier controllers. Raises OSError if one does not end."""
 
     def set_passing(self, primary: ElectionId | None) -> None:
-        """Tells whether packets pass, so that a stand-in may take over later.
+        """Sets whether a stand-in may take over if this controller dies.
 
-        `primary` is the election id under which this controller is primary. None: no packets pass.
+        `primary` is the election id under which this controller is primary and passes packets.
+        None: the controller passes no packets, and a stand-in may not do so either.
         """
 
 
@@ -59,12 +61,13 @@ class SwitchConnection:
     """Maintains the connection to one switch.
 
     After the read-back, `closing` returns the entities to close before anything else is written.
-    Then `on_read` is called, before the comparison. During a session, `session_tasks` runs in
-    addition to the reconciler. `measured` times the awaited work.
+    Then `on_read` is called, and after that the entities are compared. During a session,
+    `session_tasks` runs in addition to the reconciler. `measured` records how long the event loop
+    is busy with the reconciler.
 
-    Invariant: packets pass only while the switch and the configuration agree on the meaning of all
-    interface numbers in the switch, since packets name interfaces by number. Order: a new primary
-    first ends the stand-ins of earlier controllers.
+    Invariant: the controller exchanges packets with the switch only while all interface numbers in
+    the switch mean the same as in the configuration, since packet metadata names interfaces by
+    number. Order: a new primary first ends the stand-ins of earlier controllers.
     """
 
     def __init__(
@@ -120,9 +123,9 @@ class SwitchConnection:
         return 0 if self.session is None else self.session.packet_out(batch)
 
     async def run(self) -> None:
-        """Runs sessions until cancelled, with a back-off between them.
+        """Runs one session after another until cancelled, with a back-off between them.
 
-        Raises DisplacedError when another controller has replaced this one for good.
+        Raises DisplacedError when another controller has permanently replaced this one.
         """
         clock = asyncio.get_running_loop().time
         backoff = Backoff()
@@ -177,10 +180,10 @@ class SwitchConnection:
             self._stand_ins.set_passing(primary)
 
     def _close(self, session: Session, installed: EntitiesByKind) -> ClosingPlan:
-        """Returns the entities to close. Without such entities, lets packets pass at once.
+        """Returns the entities to close. If there are none, enables packet-ins and packet-outs.
 
-        If entities are closed, packets wait until the routes are read. By then no packet is left
-        that the switch punted before the closing.
+        If there are some, packets are enabled only after all routes are read. By then, the packets
+        that the switch punted before the closing have been discarded.
         """
         closed = self._closing(installed)
         if not closed:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the configuration sections `switch`, `fpm`, `ike` and `metrics`.
 
-These sections have the addresses of the switch and of the metrics, and the peers and local users
-that may connect. The module refuses peers that cannot be authenticated: P4Runtime over a network
-without mutual TLS, FPM from another host. Depends on yamlreader, config_keys and scalars.
+These sections have the addresses of the switch, the FPM server and the metrics server, and the
+local users that may connect. The module refuses configurations in which a peer could not be
+authenticated: P4Runtime over a network without mutual TLS, and FPM from another host. Depends on
+yamlreader, config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Returns whether only local processes can connect.
+        """Returns whether only processes of this host can connect.
 
-        Of all host names, only localhost counts as local.
+        Among host names, only `localhost` counts as a loopback address.
         """
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -71,10 +72,11 @@ SwitchAddress: TypeAlias = HostPort | UnixAddress
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Names the files (PEM) by which controller and switch authenticate each other.
+    """Names the PEM files by which controller and switch authenticate each other.
 
-    `ca` signed the switch's certificate, which must be for `server_name` (None: the address's
-    host). `certificate` and `key` are the controller's.
+    `ca` is the CA that signed the switch's certificate. This certificate must be for the host name
+    `server_name`, or for the host of the switch's address if `server_name` is None. `certificate`
+    and `key` are the controller's.
     """
 
     ca: Path
@@ -96,7 +98,7 @@ class SwitchConfig:
 
     @property
     def transport(self) -> str:
-        """Returns the transport to the switch, as text for people."""
+        """Returns the name of the transport to the switch, for display."""
         if isinstance(self.address, UnixAddress):
             return "unix socket"
         return "TCP" if self.tls is None else "mutual TLS"
@@ -106,8 +108,8 @@ class SwitchConfig:
 class FpmConfig:
     """Describes the FPM server that zebra's dplane_fpm_nl connects to.
 
-    `users` (names or numbers) may connect. After `quiet_seconds` of silence, zebra's replay counts
-    as complete.
+    `users` are the local users (names or numbers) that may connect. zebra's replay of its routes
+    counts as complete once zebra has sent nothing for `quiet_seconds`.
     """
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
@@ -119,15 +121,17 @@ class FpmConfig:
 class IkeConfig:
     """Holds the local users (names or numbers) that may send from IKE's ports.
 
-    Policy bypasses these ports.
+    Other users may not, since packets from these ports bypass IPsec policy.
     """
 
     users: tuple[str, ...] = ("root",)
 
 
 def default_address(router: str, target: str) -> SwitchAddress:
-    """Returns a Unix socket in the API socket's directory. BMv2 supports TCP only: then returns a
-    TCP address."""
+    """Returns the switch's default address: a Unix socket in the directory of the API socket.
+
+    For BMv2, returns a TCP address, since BMv2 supports only TCP.
+    """
     if target == BMV2:
         return HostPort("127.0.0.1", 9559)
     return UnixAddress(RUN_DIRECTORY / f"{router}{P4RUNTIME_SOCKET_END}")
@@ -255,7 +259,7 @@ class FpmKeys(ConfigSection, title="fpm"):
 
 
 class IkeKeys(ConfigSection, title="ike"):
-    """Keys of the users that may send IKE packets."""
+    """Keys that name the users that may send IKE packets."""
 
     users = list_of(
         _user,
@@ -339,7 +343,7 @@ def read_fpm(section: YamlMapping) -> FpmConfig:
 
 
 def read_metrics(section: YamlMapping) -> SwitchAddress | None:
-    """Reads the section `metrics`: the address that serves metrics, or None."""
+    """Returns the address of the metrics server, or None if the section is missing."""
     listen = section.optional(MetricsKeys.listen, None)
     section.close()
     return listen

@@ -6,21 +6,22 @@ Paths of events and packets (docs/ARCHITECTURE.md):
   a neighbour   kernel inlet -> Fib.apply -> next hop modified -> held packets re-injected
   a punt        session -> punt queue -> punts inlet -> PuntHandler -> host, packet-out, or held
   a host frame  host inlet -> packet-out (to a port, or of local origin)
-  BFD, BGP, ARP  pass in native code, unless they need a decision (`fast_path`)
+  BFD, BGP, ARP  native code passes them, unless a packet needs a decision (`fast_path`)
   a first packet  punts inlet -> FirstPackets.answer -> FlowTables.offer, then packet-out
   a view        API -> slices, one per turn -> API
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
-Work enters by inlets of the `scheduler`. In order of priority the inlets are: timers, kernel
-(links, addresses, neighbours), punts, host frames, routes, moved routes (`state.moved_routes`), the
-comparison with the kernel's routes, and unfinished views (`turns`). Each inlet takes a bounded
-slice. Policy commits do not wait for inlets: a commit is a task of its own, and its write goes to
-the switch at once. Routes are not read while the reconciler is far behind; FPM's TCP connection
-passes this backpressure on to zebra.
+Each type of work has an inlet: a queue that the `scheduler` serves by priority. The inlets are, in
+order of priority: timers, kernel (links, addresses, neighbours), punts, host frames, routes, moved
+routes (`state.moved_routes`), the comparison with the kernel's routes, and unfinished views
+(`turns`). Each turn of an inlet does a bounded amount of work. Policy commits do not wait for
+inlets: a commit runs in its own task, and its write goes to the switch at once. Routes are not read
+while the reconciler is far behind; FPM's TCP connection passes this backpressure on to zebra.
 
-No event is applied before the first read of the switch, since the ids in use there are not known
-yet. A large route table is read concurrently. Until the table is read, no route is accepted.
-Depends on state, reconciler, punts; sources come as arguments (`Sources`).
+No event is applied before the entities of the switch are first read, since the ids in use in the
+switch are unknown until then. A large route table is read in parallel with other work. Until the
+table is read, no route is accepted from the routing daemons. Depends on state, reconciler, punts;
+sources come as arguments (`Sources`).
 """
 
 from __future__ import annotations
@@ -140,10 +141,11 @@ ROUTE_KINDS = (
 class Controller:
     """Runs one router.
 
-    `connect` makes a P4Runtime client with an election id. `on_ready` is called once, when the
-    switch is programmed with the interfaces (`Reconciler.forwards`). `numbers` holds the interface
-    numbers of the configuration, `stalls` records how long the loop was busy. `primacy` is an
-    election that is already won. Without it, the controller takes part in the election itself.
+    `connect` returns a P4Runtime client for an election id. `on_ready` is called once, as soon as
+    the switch is programmed with the interfaces (`Reconciler.forwards`). `numbers` holds the
+    interface numbers of the configuration. `stalls` records how long the event loop was busy.
+    `primacy` is an election that this process has already won. Without `primacy`, the controller
+    itself takes part in the election.
     """
 
     def __init__(
@@ -338,9 +340,9 @@ class Controller:
         self.reconciler.on_table_read = self._table_read
 
     def _settings(self) -> EntityChanges:
-        """Returns the entities that only the configuration sets.
+        """Returns the entities that depend only on the configuration.
 
-        These are the punt meters, the hash seed and the audited drops.
+        These are the punt meters, the hash seed, and the drop reasons that are audited.
         """
         changes = EntityChanges()
         for drop_reason in DROPS:
@@ -388,7 +390,7 @@ class Controller:
     # -- tasks
 
     async def run(self) -> None:
-        """Runs until cancelled. The switch keeps its entries and continues to forward.
+        """Runs until cancelled. After that, the switch keeps its entries and continues to forward.
 
         Raises DisplacedError when another controller has become primary.
         """
@@ -411,10 +413,10 @@ class Controller:
                 self._timer.cancel()
 
     async def _serve_switch(self) -> None:
-        """Serves the switch.
+        """Maintains the connection to the switch.
 
-        Order: the engines' SAs are read first, so that their entries in the switch need not be
-        closed.
+        Order: the engines report their SAs first. Otherwise the SAs' entries in the switch would
+        not be desired yet, and the switch would drop their packets.
         """
         await self.associations.wait_for_engines()
         await self.connection.run()
@@ -423,7 +425,7 @@ class Controller:
         self.audit.repaired(repair.what, repair.found, repair.written, repair.at)
 
     async def _session_tasks(self, session: Session) -> None:
-        """Runs the tasks of a session other than the reconciler."""
+        """Runs the tasks that a session has in addition to the reconciler."""
         serving = (
             self.policy.run(session),
             self.auditor.run(session),
@@ -444,7 +446,10 @@ class Controller:
         self._submit(self.engines.set_answering(engine, answers))
 
     def _associations_changed(self, changes: EntityChanges) -> None:
-        """Submits changes of SA entities. Before policy is installed, the changes wait."""
+        """Submits changes of SA entities to the reconciler.
+
+        Before the policy has started, submits nothing: the start of the policy submits all SAs.
+        """
         for key, value in changes.of(EntityKind.OUTBOUND_SA).items():
             if isinstance(key, BundleInVrf):
                 self._tunnels.pop(key.bundle, None)
@@ -454,7 +459,7 @@ class Controller:
             self._submit(changes)
 
     def _is_esp_source(self, spd: str, source: EspSender) -> bool:
-        """Returns whether an SA of an SPD sends ESP from this address with this SPI."""
+        """Returns whether an outbound SA of this SPD uses this source address and SPI."""
         by_hand = (
             EspSender(bundle.outbound.local, bundle.outbound.spi)
             for bundle in self.config.policy.bundles
@@ -473,7 +478,10 @@ class Controller:
         return self.policy.closing(installed, moved)
 
     async def _adopt(self) -> None:
-        """Adopts next-hop and group ids after the first read-back, and enables kernel events."""
+        """Adopts the switch's next-hop and group ids, and enables kernel events.
+
+        Called after each read-back. Only the first call has this effect.
+        """
         if self._numbers is not None:
             self._numbers.settled()
         if self._adopted:
@@ -494,7 +502,10 @@ class Controller:
         self.scheduler.enable(self._kernel, True)
 
     async def _table_read(self) -> None:
-        """Enables the routing daemons after the first read-back of all routes."""
+        """Starts to read routes from the routing daemons, once all routes of the switch are read.
+
+        Only the first call has an effect.
+        """
         if self._table_adopted:
             return
         self._table_adopted = True
@@ -528,10 +539,10 @@ class Controller:
         self._submit(changes)
 
     def _progress(self) -> None:
-        """Handles progress of the reconciler or the policy.
+        """Called when the switch has applied updates, or when the policy has started.
 
         Resumes reading routes once the reconciler has caught up. Sets `ready` and calls `on_ready`
-        once the switch forwards under the policy.
+        as soon as the policy is installed and the switch forwards.
         """
         self.associations.progressed()
         pending = self.reconciler.pending
@@ -645,7 +656,7 @@ class Controller:
         return True
 
     def _drain_moved(self) -> bool:
-        """Publishes one slice of the moved routes (`state.moved_routes`)."""
+        """Submits one slice of the moved routes (`state.moved_routes`) to the reconciler."""
         self._submit(self.fib.publish_moved())
         self.on_routes(ROUTE_SLICE)
         return self.fib.has_moved_routes
@@ -663,9 +674,9 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Releases left-over routes for deletion.
+        """Lets the reconciler delete routes in the switch that no daemon has replayed.
 
-        Does so once the daemons have replayed all routes, and no kernel holds a left-over route.
+        Does so once the daemons have replayed all their routes and no kernel holds such a route.
         """
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
@@ -685,7 +696,7 @@ class Controller:
         return False
 
     def _set_timer(self) -> None:
-        """Sets the timer that wakes the inlet of the timers at the next deadline."""
+        """Sets the timer that wakes the inlet `timers` at the next deadline."""
         fragments_due = self.first_packets.fragments.next_deadline
         routes_due = self.daemons.next_due(self._clock())
         dues = (self.held.next_deadline, self.resolution.next_due, routes_due, fragments_due)
@@ -704,12 +715,15 @@ class Controller:
         self.scheduler.serve(self._punts)
 
     def _delivering(self, packet: PuntedPacket) -> None:
-        """Handles the delivery of an IP packet to the host, which may be or cause an ICMP error."""
+        """Called for each IP packet delivered to the host.
+
+        The packet may be an ICMP error about a path MTU, or may make the host send an ICMP error.
+        """
         self.host_errors.delivered(packet)
         self.path_mtu_errors.delivered(packet)
 
     def _packet_dropped(self, reason: str, packet: PuntedPacket, now: float) -> None:
-        """Handles the copy of a packet that the pipeline has dropped."""
+        """Called with the switch's copy of a dropped packet: logs it, or requests an SA for it."""
         if reason != NO_SA:
             self.audit.packet_dropped(reason, packet, now)
         else:
@@ -730,7 +744,7 @@ class Controller:
         self.resolution.ask(outcome.resolve)
 
     def _when_ready(self, path: Path) -> None:
-        """Releases the packets of a resolved neighbour once the switch has its next hop."""
+        """Releases a resolved neighbour's held packets once its next hop is in the switch."""
         identifier = self.fib.nexthops.id_of(path)
         if identifier is not None:
             self.reconciler.when_installed(
@@ -744,6 +758,6 @@ class Controller:
 
 
 def _icmp_rates(limits: ControllerLimits) -> tuple[float, float, float, float]:
-    """Returns rate and burst of all ICMP errors, then rate and burst of ICMP errors to one host."""
+    """Returns the rate and burst of all ICMP errors, then those of the errors to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manages the routing daemons: one in the controller's namespace, one per VRF with a namespace.
+"""Manages the FPM sessions of the routing daemons.
 
-Each daemon has its own session, replay and comparison with its kernel's routes. Depends on inputs,
-unreplayed_routes, scheduler and route_comparison.
+There is one daemon in the controller's network namespace, and one for each VRF with a network
+namespace. Each daemon has its own FPM session and its own replay of routes. Its routes are compared
+with the kernel's routes of the same namespace. Depends on inputs, unreplayed_routes, scheduler and
+route_comparison.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 WAITED_FOR = 30.0
 """Time to wait for the other daemons after the first daemon's routes are complete, in seconds.
 
-After that time, the kernel's routes replace the routes of a daemon without a session. zebra tries
-to connect every 3 s.
+After that time, the kernel's routes alone count for a VRF whose daemon has not connected. zebra
+tries to connect every 3 s.
 """
 
 
 class Daemon:
-    """Holds one routing daemon. `routes` and `comparing` are its inlets."""
+    """Holds the state of one routing daemon. `routes` and `comparing` are its scheduler inlets."""
 
     routes: Inlet
     comparing: Inlet
@@ -74,7 +76,7 @@ class RoutingDaemons:
             scheduler.add(daemon.comparing)
 
     def enable(self, enabled: bool) -> None:
-        """Starts or stops reading routes. Unread routes wait in their sockets."""
+        """Starts or stops reading routes. While stopped, unread routes wait in their sockets."""
         self.enabled = enabled
         if self._scheduler is not None:
             for daemon in self._daemons:
@@ -88,13 +90,13 @@ class RoutingDaemons:
                 daemon.feed.routes.link_changed(event)
 
     def routes_complete(self, daemon: Daemon, now: float) -> None:
-        """Records that a daemon's routes are complete."""
+        """Records that a daemon has replayed all its routes, or did not connect in time."""
         daemon.settled = True
         if self._waits_until is None:
             self._waits_until = now + WAITED_FOR
 
     def settle(self, now: float) -> bool:
-        """Sets `settled` once all daemons are settled. Returns whether this call set it."""
+        """Sets `settled` if all daemons are settled. Returns whether this call changed it."""
         if self.settled or not all(one.settled for one in self._daemons):
             return False
         self.settled = True
@@ -102,15 +104,15 @@ class RoutingDaemons:
 
     @property
     def kept(self) -> int:
-        """Number of routes in the switch that are kept: a kernel has them, but no daemon replayed
-        them."""
+        """Number of routes kept in the switch because a kernel has them, although no daemon has
+        replayed them."""
         return sum(one.comparison.kept for one in self._daemons)
 
     def compare_due(self, now: float) -> None:
-        """Begins the comparisons that are due.
+        """Begins the due comparisons of routes with those of the kernels.
 
-        A VRF may have no daemon. Without a session for `WAITED_FOR` seconds, the kernel alone
-        decides which routes are kept.
+        A VRF may have no routing daemon. If a daemon has not connected within `WAITED_FOR` seconds
+        after the first daemon's replay, the kernel's routes alone decide which routes are kept.
         """
         waited = self._waits_until is not None and now >= self._waits_until
         for daemon in self._daemons:
@@ -122,8 +124,7 @@ class RoutingDaemons:
                 self._scheduler.wake(daemon.comparing)
 
     def next_due(self, now: float) -> float | None:
-        """Returns the time of the next call of `compare_due` and `settle`, or None if none is
-        due."""
+        """Returns when to call `compare_due` and `settle` next, or None if nothing is pending."""
         dues = [daemon.comparison.due for daemon in self._daemons]
         if not self.settled and self._waits_until is not None and now < self._waits_until:
             dues.append(self._waits_until)

@@ -22,11 +22,11 @@ def replace_json(
 
 
 def replace_text(path: Path, text: str, *, replacing: Callable[[], None] = lambda: None) -> None:
-    """Replaces a file by a text with mode 0600. The document is durable on return.
+    """Replaces a file by a new file with this text and mode 0600. The text is durable on return.
 
-    `replacing` is called after the new file is written and before it replaces the old file. From
-    then on, a restart may find the old or the new file. Raises OSError. If it is raised before the
-    call of `replacing`, the old file stays.
+    `replacing` is called when the new file is written but has not replaced the old file. From then
+    on, a restart may find the old or the new file. Raises OSError. If OSError is raised before
+    `replacing` is called, the old file stays.
     """
     beside = path.with_suffix(".new")
     try:
@@ -50,5 +50,5 @@ def replace_text(path: Path, text: str, *, replacing: Callable[[], None] = lambd
 
 
 def boot_id() -> str:
-    """Returns the identity of the current boot. Raises OSError without /proc."""
+    """Returns the kernel's random id of the current boot. Raises OSError without /proc."""
     return BOOT_ID.read_text(encoding="ascii").strip()

@@ -2,12 +2,12 @@
 """Defines the switch's entities without P4 names, for state, reconciler and p4.
 
 An entity is (kind, key, value). `state` computes the desired entities, `reconciler` compares them
-with the installed ones, `p4` encodes them as P4Runtime entities. `EntityKind` is in dependency
-order: an entity refers only to entities of smaller kinds (`references`). So installing in ascending
-order and deleting in descending order never leaves a dangling reference.
+with the installed ones, `p4` encodes them as P4Runtime entities. The members of `EntityKind` are in
+dependency order: an entity refers only to entities of smaller kinds (`references`). So installing
+in ascending order and deleting in descending order never leaves a dangling reference.
 
-Depends on model only. All keys and values are hashable tuples; a `RouteTarget` is shared by all
-routes that use it.
+Depends on model only. All keys and values are hashable tuples. To save memory, all routes with the
+same target share one `RouteTarget` object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class EntityKind(IntEnum):
-    """The kinds of entity, in the order in which they are installed."""
+    """Kinds of entities, in the order in which they are installed."""
 
     PUNT_METER = 0  # reason name -> PuntLimit; always present, only modified
     HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; always present, only modified
@@ -46,7 +46,7 @@ class EntityKind(IntEnum):
     LOCAL_PREFIX = 19  # RouteSlot -> LOCAL
     ROUTER_MAC = 20  # RouterMac -> ADMIT
     L3_INTERFACE = 21  # Attachment -> L3Interface
-    # RouteSlot -> RouteTarget. In an empty switch, some routes precede OWN_SOURCE
+    # RouteSlot -> RouteTarget. In an empty switch, on-link routes are installed before OWN_SOURCE
     # (Reconciler.near).
     ROUTE = 22
 
@@ -73,7 +73,8 @@ DROPS_WITHOUT = OPENING | {
         EntityKind.OUTBOUND_BINDING,
     ),
 }
-"""Kinds whose packets are dropped if the entity is missing. So a deletion lets no packet pass."""
+"""Kinds whose packets are dropped if the entity is missing. So deleting such an entity lets no
+packet pass that was dropped before."""
 
 
 class RouteSlot(NamedTuple):
@@ -101,7 +102,7 @@ class Attachment(NamedTuple):
 
 
 class PortRole(IntEnum):
-    """The kind of device behind a port; the numbers are the pipeline's."""
+    """Selects what is attached to a port: a link, or an engine. The pipeline defines the values."""
 
     ROUTER = 0
     ENGINE = 1
@@ -123,7 +124,7 @@ class RouterMac(NamedTuple):
 
 
 class Egress(NamedTuple):
-    """Describes how an interface sends frames."""
+    """Holds what the pipeline needs to send a frame on an interface."""
 
     port: int
     vlan: int
@@ -132,10 +133,11 @@ class Egress(NamedTuple):
 
 
 class Nexthop(NamedTuple):
-    """Describes a next hop. `address` None: the neighbour is the packet's own destination (glean).
+    """Describes a next hop.
 
-    `mac` is the destination of the frames. If it is None, packets are punted to resolve the
-    neighbour. `up` is False if the link is down: then packets are dropped, and `mac` is None.
+    `address` is the neighbour's address. None: the packet's destination address is the neighbour
+    (glean). `mac` is the neighbour's MAC address. If `mac` is None, packets are punted to resolve
+    the neighbour. `up` is False if the link is down: then packets are dropped, and `mac` is None.
     """
 
     l3_if: int
@@ -173,7 +175,7 @@ class RouteTarget(NamedTuple):
 
 
 class PuntLimit(NamedTuple):
-    """Limits the packets of one punt reason: packets a second, and burst in packets."""
+    """Limits the punts of one reason: `rate` in packets a second, `burst` in packets."""
 
     rate: int
     burst: int
@@ -205,7 +207,7 @@ class BundleInVrf(NamedTuple):
 
 
 class EspSource(NamedTuple):
-    """Identifies an outer source address of packets encrypted by a bundle's SA."""
+    """Identifies a source address of the ESP packets that a bundle's outbound SA makes."""
 
     vrf: int
     bundle: int
@@ -213,7 +215,11 @@ class EspSource(NamedTuple):
 
 
 class Encrypt(NamedTuple):
-    """Describes the outbound SA of a bundle. `path_mtu`, `overhead`: in bytes of IP packet."""
+    """Describes the outbound SA of a bundle.
+
+    `path_mtu` limits the length of the ESP packets, outer IP header included. `overhead` is the
+    largest number of bytes that encryption adds to an IP packet.
+    """
 
     engine: int
     sa: int
@@ -229,7 +235,7 @@ class InboundSpi(NamedTuple):
 
 
 class Decrypt(NamedTuple):
-    """Holds the SA of an SPI, and the bundle that this SA belongs to."""
+    """Describes the inbound SA of an SPI: its bundle, its engine, and its number in the engine."""
 
     bundle: int
     engine: int
@@ -237,21 +243,20 @@ class Decrypt(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """Holds the current epoch and generation of a list of an SPD. Both numbers are
-    at least 1."""
+    """Holds the current epoch and generation of an SPD's list. Both numbers are at least 1."""
 
     epoch: int
     generation: int
 
 
 class ListBinding(NamedTuple):
-    """Names the list that is looked up. List id 0 states that no policy applies (NO_POLICY)."""
+    """Names the list that the pipeline looks up. List id 0: no policy applies (NO_POLICY)."""
 
     list_id: int
 
 
 class Presence(NamedTuple):
-    """Value of an entity whose presence is its only information."""
+    """Value of an entity that has no value: only the presence of the entity matters."""
 
     name: str
 
@@ -359,10 +364,11 @@ def _policy_references(
 
 
 class EntityChanges:
-    """Holds entities to set (value) or to remove (None), by kind. A key's last change counts.
+    """Holds changes of entities by kind and key. None as value removes the entity.
 
-    `blocks` are route changes that precede the changes in `by_kind`, in order. `resolve` has the
-    neighbours (l3_if, address) to resolve now.
+    If a key is changed more than once, the last change applies. `blocks` are route changes to apply
+    in order, before the changes in `by_kind`. `resolve` has the neighbours (l3_if, address) to
+    resolve now.
     """
 
     __slots__ = ("blocks", "by_kind", "resolve")
@@ -383,7 +389,8 @@ class EntityChanges:
         self.blocks.append(block)
 
     def of(self, kind: EntityKind) -> dict[EntityKey, EntityValue | None]:
-        """Returns the changes of one kind. For speed, callers may write to the dictionary."""
+        """Returns the changes of one kind. Callers may add changes to the dictionary, which is
+        faster than `set`."""
         changes = self.by_kind.get(kind)
         if changes is None:
             changes = self.by_kind[kind] = {}

@@ -15,7 +15,7 @@ _MAC_SIZE = 6
 
 
 def text_of(value: object) -> str:
-    """Returns the text of a key or value of a switch table, with its parts in usual notation."""
+    """Formats a key or value of an entity, with addresses and prefixes in the usual notation."""
     if value is None:
         return "nothing"
     if isinstance(value, FlowSlot):

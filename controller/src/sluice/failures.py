@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records updates that the switch refused, and updates that wait for another entity.
 
-Each update is retried with a back-off of 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds.
-When a failed update succeeds, the waiting updates are retried at once. ALREADY_EXISTS and NOT_FOUND
-only show that the switch differs from the recorded state. So their first retry is immediate. Pure
-except for the clock. Depends on entities.
+Each update is retried after 0.1, 0.2, 0.4, ... 30 s, and forgotten once it succeeds. When a failed
+update succeeds, the waiting updates are retried at once. The first retry after ALREADY_EXISTS or
+NOT_FOUND is immediate: these codes only mean that the switch's state differs from the recorded
+state. Pure except for the clock. Depends on entities.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ FailedEntity = tuple[EntityKind, EntityKey]
 
 
 class Failure(NamedTuple):
-    """Holds the result of the last attempt. `retry_at` is NEVER while the next attempt is
-    queued."""
+    """Holds the result of the last attempt to update an entity.
+
+    `retry_at` is NEVER after `due` has returned the entity, until the retry has a result.
+    """
 
     code: int
     message: str
@@ -46,16 +48,16 @@ class Failure(NamedTuple):
 class Failures:
     """Holds all entities whose last update failed.
 
-    There may be as many as there are routes, so no method examines all failures in one call.
+    Every route may have failed. So no method examines all failures in one call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[FailedEntity, Failure] = {}
         self._of_kind: Counter[EntityKind] = Counter()
-        # Heap of retries by time. An entity may have several items. Only the earliest item counts;
-        # `_queued` has its time. When that item is popped, the failure's `retry_at` decides whether
-        # the entity is due or is enqueued again.
+        # Heap of retries by time. An entity may have several items in the heap. Only the earliest
+        # one is valid; `_queued` holds its time. When the valid item is popped, the entity is due,
+        # unless `retry_at` of its failure is later: then the entity is enqueued again.
         self._queue: list[tuple[float, int, FailedEntity]] = []
         self._queued: dict[FailedEntity, float] = {}
         self._pushed = 0
@@ -67,7 +69,7 @@ class Failures:
         return len(self._failures)
 
     def items(self) -> Iterator[tuple[FailedEntity, Failure]]:
-        """Returns all failures."""
+        """Iterates over all failures."""
         return iter(self._failures.items())
 
     def get(self, kind: EntityKind, key: EntityKey) -> Failure | None:
@@ -80,7 +82,7 @@ class Failures:
 
     @property
     def next_retry(self) -> float:
-        """Time of the next call of `due`, or NEVER."""
+        """Time at which `due` next returns an entity, or NEVER."""
         if self._released:
             return self._clock()
         return self._queue[0][0] if self._queue else NEVER
@@ -111,7 +113,7 @@ class Failures:
     def due(self, limit: int = DUE_AT_ONCE) -> list[FailedEntity]:
         """Returns the entities to retry now, each once.
 
-        Examines at most `limit` failures. The rest follow in the next call.
+        Examines at most `limit` failures. The next call continues with the others.
         """
         due: list[FailedEntity] = []
         looked_at, now = 0, self._clock()
@@ -146,13 +148,16 @@ class Failures:
             due.append(subject)
 
     def forget(self, kind: EntityKind, key: EntityKey) -> None:
-        """Forgets a failure: the entity is no longer desired, or the switch has it as desired."""
+        """Forgets an entity's failure, because the entity is no longer desired or the switch
+        already has the desired value."""
         if self._failures:
             self._drop((kind, key))
 
     def succeeded(self, kind: EntityKind, keys: Iterable[EntityKey]) -> None:
-        """Records applied updates. If one of them had failed before, the waiting updates become
-        due."""
+        """Records updates that the switch has applied.
+
+        If one of these updates had failed before, all waiting updates become due.
+        """
         if not self._failures:
             return
         recovered = [self._drop((kind, key)) for key in keys]
@@ -166,7 +171,8 @@ class Failures:
         return failure
 
     def retry_waiting(self) -> None:
-        """Makes waiting updates due, since an entity that they may refer to is installed."""
+        """Makes all waiting updates due. Called when an entity that they may refer to is
+        installed."""
         if self._waiting:
             self._released.append(self._waiting)
             self._waiting = {}

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of the native fast path, which passes packets between host and switch.
 
-BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no per-packet decision.
-`sluice._native.FastPath` passes these packets in its own threads, by the tables that this module
-writes. The fast path leaves all other packets to Python, and has no rule to drop one. Invariant:
-`sources.host.HostInterfaces` and `punts.PuntHandler` would pass each fast-path frame in the same
-way (tests/test_fast_path.py compares the two).
+BFD, BGP, ARP, ND, OSPF, IS-IS and pings to this router need no decision by Python code.
+`sluice._native.FastPath` forwards these packets in its own threads, by the tables that this module
+writes. The fast path hands all other packets to Python, and no rule makes it drop a packet.
+Invariant: `sources.host.HostInterfaces` and `punts.PuntHandler` would forward each fast-path frame
+in the same way (tests/test_fast_path.py compares them).
 
-These packets are left to Python:
+The fast path hands these packets to Python:
 
 - ICMP errors, and packets whose headers could hide an ICMP error;
 - fragments, and packets with options or extension headers;
 - neighbour probes;
 - packets whose source address belongs to several VRFs or to none.
 
-While the fast path runs, each change of the tables also goes to the process that takes the
-interfaces over if the controller dies (`sources.handover`).
+While the fast path runs, each change of the tables is also stored for the stand-in, a process that
+takes over the interfaces if the controller dies (`sources.handover`).
 
 Depends on the constants of punts and sources.shared_stack, and on `sluice._native`.
 """
@@ -67,8 +67,10 @@ TlsCredentials = tuple[bytes, bytes, bytes]
 
 
 def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
-    """Returns the pairs of UDP source and destination ports that `shared_stack.is_of_its_vrf`
-    accepts."""
+    """Returns the pairs of UDP source and destination port ranges that routing daemons use.
+
+    These are the ports that `shared_stack.is_of_its_vrf` accepts.
+    """
     bfd = sorted(PORTS_OF_BFD)
     senders = [(FIRST_PORT_OF_BFD_SENDERS, LAST_PORT), *((port, port) for port in bfd)]
     starts, ends = [0, *(port + 1 for port in bfd)], [*(port - 1 for port in bfd), LAST_PORT]
@@ -81,10 +83,11 @@ def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
 class FastPath:
     """Maintains the fast path's tables.
 
-    - `remembers`: `delivered_packets` returns IP packets delivered to the host. The host may answer
-      with an ICMP error, which must leave by the carrier of the packet (`host_errors`).
-    - `withholds_ike`: IKE packets go to Python, since they must leave in order with the kernel's
-      SAs (`ike_order`).
+    - `remembers`: the fast path records the IP packets that it delivers to the host, for
+      `delivered_packets`. The host may answer a packet with an ICMP error. This error must leave
+      by the same bundle that carried the packet, or in clear (`host_errors`).
+    - `withholds_ike`: the fast path hands IKE packets to Python. An IKE packet must not leave
+      before the kernel's preceding changes of SAs are in force (`ike_order`).
     - `handover` receives the tables for a stand-in process, which serves the TAPs `names`.
     """
 
@@ -125,7 +128,7 @@ class FastPath:
         self._primary: tuple[int, int] | None = None
 
     def publish(self, passing: FrameFilter) -> None:
-        """Replaces the tables of the host's interfaces."""
+        """Replaces the tables that describe the host's TAPs and source addresses."""
         taps, sources = self._interfaces = (
             [
                 (
@@ -146,21 +149,21 @@ class FastPath:
     # --- the stand-in ----------------------------------------------------------------------------
 
     def connects(self, switch: SwitchConfig, keys: TlsCredentials | None) -> None:
-        """Sets how a stand-in reaches the switch from now on."""
+        """Sets the switch address and keys that a stand-in will use."""
         server_name = None if switch.tls is None else switch.tls.server_name
         self._switch = (str(switch.address), switch.device_id, keys, server_name)
         self._has_roles = switch.target != BMV2
 
     def end_stand_ins(self) -> None:
-        """Ends the stand-in for an earlier controller. Raises OSError."""
+        """Ends a stand-in that runs in place of an earlier controller. Raises OSError."""
         end_stand_ins(self._names)
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Hands the tables to the stand-in, or withdraws them.
+        """Stores the tables for a stand-in, or withdraws them so that no stand-in starts.
 
-        `primary` is the election id under which the controller is primary. If `primary` is given,
-        all numbers in the switch must mean the same as in the tables. None: the controller is not
-        primary, or numbers differ in meaning.
+        `primary` is the election id under which the controller is primary. Precondition if it is
+        given: all interface numbers in the switch mean the same as in the tables. `primary` is None
+        if the controller is not primary or if a number has another meaning in the switch.
         """
         self._primary = primary
         self._hand_over()
@@ -173,10 +176,11 @@ class FastPath:
             return
         packets = self._packets
         taps, sources = self._interfaces
-        # The stand-in runs in OWN_NAMESPACE. TAPs of other namespaces may have the same ifindex.
+        # The stand-in runs in OWN_NAMESPACE and cannot serve TAPs of other namespaces, which may
+        # have the same ifindex as a TAP of OWN_NAMESPACE.
         at_home = [tap for tap in taps if namespace_of(tap[0]) == OWN_NAMESPACE]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
-        # A stand-in need not remember packets, since no ICMP error of the host leaves through it.
+        # A stand-in need not record delivered packets: it sends no ICMP errors of the host.
         self._handover.publish(
             {
                 "switch": self._switch,
@@ -206,7 +210,7 @@ class FastPath:
         return self.native.by_reason()
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Returns the fast path's own counters, and its share of other counter groups."""
+        """Returns the fast path's own counters, and the numbers to add to other counter groups."""
         passed = self.native.stats()
         sent, dropped = passed["from_host"], passed["from_host_dropped"]
         return {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragments IPv4 packets as a router (RFC 791 section 3.2, RFC 1812 section 4.2.2.7).
+"""Fragments IPv4 packets as a router does, and IPv6 packets as a source does.
 
-Fragments IPv6 packets as a source (RFC 8200 section 4.5).
+For IPv4 see RFC 791 section 3.2 and RFC 1812 section 4.2.2.7, for IPv6 RFC 8200 section 4.5.
 
-Pure; depends on wire.packet. The TTL is unchanged: the pipeline decrements it when the fragments
-are re-injected.
+Pure; depends on wire.packet. The fragments have the TTL of the packet: the pipeline decrements the
+TTL when the fragments are re-injected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sluice.wire.packet import (
 OPTION_END, OPTION_NOP = 0, 1
 OPTION_COPIED = 0x80
 MINIMUM_MTU = 68
-"""Every module must forward 68 bytes: the longest header and 8 bytes of data (RFC 791)."""
+"""Smallest MTU of an IPv4 link: the longest header and 8 bytes of data (RFC 791)."""
 
 
 MINIMUM_MTU_IPV6 = 1280
@@ -39,9 +39,9 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
     """Returns the fragments of `packet`, each of at most `mtu` bytes, or `packet` itself if it
     fits.
 
-    `packet` may itself be a fragment. The first fragment keeps all options. Later fragments keep
-    the options with the copied bit. Raises WireError for a packet that is malformed or forbids
-    fragmentation (`dont_fragment`), and for an MTU below 68 (`mtu_too_small`).
+    `packet` may itself be a fragment. The first fragment has all options. Later fragments have only
+    the options with the copied bit. Raises WireError for a malformed packet, for a packet that
+    forbids fragmentation (`dont_fragment`), and for an MTU below 68 (`mtu_too_small`).
     """
     header = parse_ipv4(packet)
     if header.total_length <= mtu:
@@ -78,9 +78,9 @@ def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list
     """Returns the fragments of this router's own ESP or ESP-in-UDP packet over IPv6.
 
     Each fragment has at most `mtu` bytes. Returns `packet` itself if it fits. `identification` is
-    the identification field of all fragments: 32 unpredictable bits (RFC 7739). Raises WireError
-    for a packet that is malformed or has extension headers (`not_esp`), and for an MTU below 1,280
-    (`mtu_too_small`).
+    the value of the identification field of all fragments: 32 unpredictable bits (RFC 7739). Raises
+    WireError for a malformed packet, for a packet with extension headers (`not_esp`), and for an
+    MTU below 1,280 (`mtu_too_small`).
     """
     header = parse_ipv6(packet)
     payload = packet[IPV6_HEADER : IPV6_HEADER + header.payload_length]

@@ -20,7 +20,7 @@ BGP_PORT = 179
 class BgpPeer:
     """Describes a BGP neighbour, by `address` or (unnumbered) by `interface`.
 
-    `where` is file and line. `port` is the peer's listening port.
+    `where` is the file and line of the configuration. `port` is the peer's listening port.
     """
 
     where: str
@@ -31,7 +31,7 @@ class BgpPeer:
 
 @dataclass(slots=True)
 class Routing:
-    """Holds the configured sessions of all VRFs."""
+    """Holds the BGP and OSPF sessions that are configured in all VRFs."""
 
     peers: list[BgpPeer] = field(default_factory=list)
     ospf_networks: list[tuple[str, Prefix]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Routing:
     def speaking_peers(self) -> list[BgpPeer]:
         """Returns the neighbours that are not shut down, with their ports.
 
-        A neighbour is shut down by its own or its group's configuration.
+        A neighbour is shut down by its own configuration or by that of its peer group.
         """
         speaking = []
         for peer in self.peers:
@@ -128,7 +128,7 @@ def _address(text: str) -> Address | None:
 
 
 def _bgp_settings(name: str, words: list[str], routing: Routing) -> None:
-    """Reads the settings common to neighbours and peer groups, and a neighbour's group."""
+    """Reads the settings that neighbours and peer groups share, and a neighbour's peer group."""
     if words[0] == "shutdown":
         routing.bgp_shut.add(name)
     elif words[0] == "port" and words[1:] and words[1].isdecimal():

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps Python's cycle collector from traversing a full route table.
 
-A collection stops the process while it traverses all objects of its generation. For a million
-routes this takes more than a second. Routes are never cyclic garbage: reference counts free them.
-So surviving objects are frozen (excluded from collection) before they become many. A frozen object
-that later becomes part of a cycle leaks. Only a few objects leak, of API connections that are made
-while a table arrives.
+A collection stops the process while the collector traverses all objects of a generation. For a
+million routes this takes more than a second. Routes never become cyclic garbage: reference counts
+free them. So objects that survive collections are frozen (excluded from later collections) before
+they become many. A frozen object leaks if it later becomes part of garbage with cycles. This
+concerns only a few objects, those of API connections made while a route table arrives.
 
-`made` is needed in addition to the collector's thresholds. The thresholds count objects allocated
-minus objects freed. This difference stays near zero while routes are replaced, even if many young
-objects exist.
+The collector's own thresholds do not suffice, so `made` counts routes. The thresholds count objects
+allocated minus objects freed. This difference stays near zero while routes are replaced, even if
+many young objects exist.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OLD = 20_000
 
 
 class GarbageCollection:
-    """Controls the process's collector from `start` to `stop`."""
+    """Controls Python's cycle collector from `start` to `stop`."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -51,7 +51,7 @@ class GarbageCollection:
         gc.unfreeze()
 
     def made(self, routes: int) -> None:
-        """Counts applied routes, new or replaced. Collects after every `ROUTES` routes."""
+        """Counts applied routes, new or replaced. Runs a collection after every `ROUTES` routes."""
         self._made += routes
         if self._made >= ROUTES:
             self._made = 0

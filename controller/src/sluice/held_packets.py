@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds packets while their neighbour is resolved, bounded per neighbour and in total.
+"""Holds packets while their neighbour is resolved. Limits the packets per neighbour and in total.
 
-Pure: the caller passes the time. A packet leaves by `release` (resolved), `fail` (the kernel gave
-up) or `expired` (no answer in time). If there is no room for a packet, `hold` returns False and
-counts the packet. Depends on model and state.nexthops (for `Path`).
+Packets are removed by `release` when the neighbour is resolved, by `fail` when the kernel gives up
+the resolution, and by `expired` when their time is over. If a limit is reached, `hold` returns
+False and counts the packet as dropped. Pure: the caller passes the time. Depends on model and
+state.nexthops (for `Path`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class HeldPackets:
         self.counters: Counter[str] = Counter()
 
     def set_limits(self, per_neighbor: int, total: int, seconds: float) -> None:
-        """Sets the bounds that apply from the next packet on."""
+        """Sets the limits for later packets. Packets that are held already stay."""
         self._per_neighbor = per_neighbor
         self._total = total
         self._seconds = seconds
@@ -44,7 +45,7 @@ class HeldPackets:
         return path in self._waiting
 
     def hold(self, path: Path, packet: PuntedPacket, now: float) -> bool:
-        """Holds a packet. Returns False if there is no room; earlier packets stay."""
+        """Holds a packet. Returns False if a limit is reached: the packet is then not held."""
         waiting = self._waiting.get(path)
         if waiting is not None and len(waiting.packets) >= self._per_neighbor:
             self.counters["dropped: too many for one neighbour"] += 1
@@ -68,7 +69,7 @@ class HeldPackets:
     def fail(self, path: Path) -> list[PuntedPacket]:
         """Removes and returns the packets of an unreachable neighbour.
 
-        The caller answers with ICMP errors.
+        The caller answers them with ICMP errors.
         """
         packets = self._take(path)
         self.counters["failed"] += len(packets)

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the bundle that must protect an ICMP error of this router's host stack.
 
-If the error quotes plaintext of a packet that a bundle carried, the error leaves by that bundle, or
-not at all (RFC 4301, section 6). The carrier of the quoted packet is determined in this order:
+An ICMP error quotes the packet that caused it. If the quoted packet came decrypted from a bundle,
+the error must leave by the same bundle, or not at all (RFC 4301, section 6). The carrier of a
+packet is the bundle from which it came, or IN_CLEAR. The carrier of the quoted packet is determined
+in this order:
 
-1. The packets last delivered to the host are recorded with their carriers (`REMEMBERED`).
-2. Without a record, the carrier is unknown for `LATEST_ERROR` seconds after a start, and after a
-   record was evicted for lack of room. The error is dropped.
-3. After that time, the inbound lists decide: a packet that a list requires to be protected came
-   protected.
+1. The last `REMEMBERED` packets delivered to the host are recorded with their carriers.
+2. If there is no record, the record may have been lost: for `LATEST_ERROR` seconds after a start,
+   and after the delivery of a packet whose record was evicted. The error is dropped.
+3. Otherwise the inbound lists decide: a packet that a list requires to be protected came by the
+   bundle of the matching rule, any other packet came in clear.
 
-An error is dropped if several carriers are possible, if the rules that a quoted fragment may match
-disagree, or if the quote cannot be parsed.
+An error is also dropped if several carriers are possible, if the rules that a quoted fragment may
+match disagree, or if the quote cannot be parsed.
 
 Depends on config, model, policy.model, state.spd and wire.selectors.
 """
@@ -46,17 +48,17 @@ class Carrier(NamedTuple):
 
 
 class _Delivered(NamedTuple):
-    """Holds all carriers of a packet, and the time of its last delivery."""
+    """Holds all carriers by which a packet was delivered, and the time of the last delivery."""
 
     carriers: frozenset[Carrier]
     time: float
 
 
 class HostErrors:
-    """Finds the carrier for ICMP errors of the host.
+    """Finds the bundle that must carry an ICMP error of the host.
 
-    `list_of(spd, direction)` returns a list, or None if the list has not started. `had_bundles`: an
-    earlier run of the controller may have delivered packets that bundles carried.
+    `list_of(spd, direction)` returns a list, or None if the list is not active yet. `had_bundles`:
+    an earlier run of the controller may have delivered packets that bundles carried.
     """
 
     def __init__(
@@ -75,13 +77,16 @@ class HostErrors:
         mirrored = {spd.name for spd in config.policy.spds if spd.is_mirrored}
         self._vrf_of_spd = {one.spd: one.vrf.id for one in config.interfaces if one.spd in mirrored}
         self._spds = sorted({bundle.spd for bundle in config.policy.bundles} | mirrored)
-        # Packets delivered before this start count as forgotten.
+        # Packets may have been delivered before this start. Their records are lost.
         self._forgetful_until = clock() + LATEST_ERROR if self._spds or had_bundles else clock()
         self._delivered: OrderedDict[bytes, _Delivered] = OrderedDict()
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
-        """Records the carrier of a packet delivered to the host, which may answer with an error."""
+        """Records the carrier of a packet delivered to the host.
+
+        The host may answer the packet with an ICMP error.
+        """
         if not self._spds:
             return
         try:
@@ -99,11 +104,10 @@ class HostErrors:
             self._forgetful_until = max(self._forgetful_until, oldest.time + LATEST_ERROR)
 
     def carrier_for(self, frame: bytes) -> Carrier | None:
-        """Returns the carrier by which a frame of the host must leave. None: the frame must not
-        leave.
+        """Returns the carrier by which a frame of the host must leave, or None to drop the frame.
 
         The carrier is IN_CLEAR for all frames except errors about packets that a bundle carried.
-        The host's choice of interface does not matter, since the host may have used a route of
+        The interface that the host has chosen does not matter: the host may have used a route of
         another VRF.
         """
         is_forgetful = self._clock() < self._forgetful_until
@@ -126,7 +130,7 @@ class HostErrors:
         return carrier
 
     def _carriers(self, quoted: Quoted, is_forgetful: bool) -> frozenset[Carrier]:
-        """Returns the possible carriers of the quoted packet. Empty if they are unknown."""
+        """Returns the possible carriers of the quoted packet, or an empty set if unknown."""
         if quoted.identity is not None:
             known = self._delivered.get(quoted.identity)
             if known is not None:
@@ -149,7 +153,7 @@ _CLEAR = Carrier(0, IN_CLEAR)
 
 
 def _verdict_of(state: PolicyList, quoted: Quoted) -> Verdict | None:
-    """Returns the inbound list's verdict on the packet that an error quotes."""
+    """Returns the inbound list's verdict on the quoted packet, or None if rules disagree."""
     packet = turned(quoted.selectors)
     if quoted.fragment_class is FragmentClass.LATER:
         return state.search_fragment(packet, None)
@@ -157,9 +161,9 @@ def _verdict_of(state: PolicyList, quoted: Quoted) -> Verdict | None:
 
 
 def _may_be_icmp(frame: bytes) -> bool:
-    """Returns whether an untagged frame of the host may be ICMP.
+    """Returns whether an untagged frame of the host may contain an ICMP message.
 
-    In IPv6, extension headers may hide ICMP.
+    In IPv6, ICMP may follow extension headers, which are not parsed here.
     """
     if frame[12:14] == b"\x08\x00":
         return frame[23:24] in (b"\x01", b"\x3a")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens the controller's event sources: TAPs, netlink sockets, FPM servers.
 
-Opening the sources gives the host this router's interfaces and addresses. So only a primary opens
-the sources (`service`). `probe` checks beforehand whether opening would fail. Depends on sources
-and `sluice._native`.
+Opening the sources creates this router's interfaces on the host, with their addresses. So only a
+primary controller opens the sources (`service`). Before a reload, `probe` checks whether new
+sources can be opened. Depends on sources and `sluice._native`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 def error_text(error: Exception) -> str:
-    """Returns an error's text without error numbers."""
+    """Returns the text of an error, without the error number that OSError's text has."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     text = re.sub(r" \(os error \d+\)", "", error.strerror)
@@ -64,7 +64,7 @@ def with_context(what: str, error: OSError) -> OSError:
 
 
 class StartResources:
-    """Holds objects that use privileges at the start. The daemon then drops these privileges."""
+    """Holds objects that are created at the start, before the daemon drops its privileges."""
 
     def __init__(self, state_dir: Path) -> None:
         self.vrf_devices = VrfDevices()
@@ -72,7 +72,7 @@ class StartResources:
 
 
 def names_in(config: Config, namespace: int) -> list[str]:
-    """Returns the TAPs that are in a network namespace."""
+    """Returns the names of the configured TAPs that are in a network namespace."""
     return [each.name for each in config.interfaces if each.vrf.namespace_number == namespace]
 
 
@@ -86,10 +86,11 @@ def open_sources(
     """Opens all sources. `stack` closes them. Raises OSError with a complete sentence."""
     namespaces = start.vrf_namespaces.namespaces
     stacks = {OWN_NAMESPACE: _HostStack(config, lambda act: act(), stack)}
-    # OWN_NAMESPACE first: the threads of `native` start there.
+    # Order: OWN_NAMESPACE first, so that the threads of `native` start in this namespace.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
-    # Order: the keepers close after the TAP queues here, since `stack` unwinds in reverse.
+    # Order: `stack` closes in reverse. So a keeper, the process that keeps TAPs open over a
+    # restart, is let go only after this process has closed its TAP queues.
     keepers: dict[int, TapKeeper] = {}
     letting_go = stack.enter_context(contextlib.ExitStack())
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
@@ -163,7 +164,7 @@ def open_sources(
 def _open_xfrm(
     config: Config, stacks: Mapping[int, _HostStack], stack: contextlib.AsyncExitStack
 ) -> dict[str, XfrmInput]:
-    """Opens and reads the IPsec databases that SPDs are mirrored from.
+    """Opens and reads the kernel's IPsec databases from which mirrored SPDs get their rules.
 
     Raises OSError with a complete sentence.
     """
@@ -196,7 +197,10 @@ def _log_keeper_end() -> None:
 
 
 class _HostStack:
-    """Holds the sources of one network namespace. `inside` calls a function in the namespace."""
+    """Holds the sources of one network namespace.
+
+    `inside` calls a function with the thread in the namespace.
+    """
 
     def __init__(
         self,
@@ -214,8 +218,10 @@ class _HostStack:
         self.kernel: KernelMonitor = inside(partial(KernelMonitor, probe=self.probe))
 
     def guard(self, device: str) -> None:
-        """Installs the IKE port rule on a device. Does nothing without SPDs: there is no rule to
-        bypass."""
+        """Restricts IKE's ports on a device to the users that may send IKE packets.
+
+        Does nothing without SPDs, since then no policy exists that IKE packets could bypass.
+        """
         if self.ike_ports is not None:
             self.ike_ports.guard(device)
 
@@ -223,7 +229,7 @@ class _HostStack:
 def _make_feed(
     config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
 ) -> RouteFeed:
-    """Opens the route feed of the routing daemon in a VRF's namespace, or in the process's own."""
+    """Opens the route feed for the routing daemon in the network namespace of a VRF."""
     inside, listen, home = (
         host_stack.inside,
         str(config.fpm.listen),
@@ -259,8 +265,8 @@ def _make_feed(
 def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     """Checks at start, before this controller is primary, that FPM's address is available.
 
-    Raises OSError with a complete sentence. Skips the check while another controller holds this
-    host's interfaces: the other controller also holds FPM's address until it ends.
+    Skips the check while another controller holds this host's interfaces, since that controller
+    also uses FPM's address until it ends. Raises OSError with a complete sentence.
     """
     for one in config.interfaces:
         devices = Devices()
@@ -276,10 +282,10 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
 
 
 def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
-    """Checks that the sources which `new` adds to `old` can be opened.
+    """Checks that the sources that `new` has in addition to `old` can be opened.
 
-    Missing TAPs are created, down and without addresses, and removed again. Raises OSError with a
-    complete sentence.
+    Creates each missing TAP, down and without addresses, and removes it again. Raises OSError with
+    a complete sentence.
     """
     if old.fpm.listen != new.fpm.listen:
         for vrf in new.vrfs:
@@ -297,9 +303,10 @@ def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) 
 def remove_taps(
     taps: Iterable[tuple[str, int]], namespaces: Mapping[int, NetworkNamespace]
 ) -> None:
-    """Removes TAPs and their addresses, each given by name and network namespace number.
+    """Removes TAPs and their addresses. Each TAP is given by name and network namespace number.
 
-    Without this, the TAP keeper would hold the TAPs for a while, as it does over a restart.
+    Otherwise the TAP keeper, a process that keeps TAPs open over a restart, would keep the removed
+    ones for a while.
     """
     for name, place in taps:
         try:

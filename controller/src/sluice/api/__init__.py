@@ -2,9 +2,9 @@
 """Implements the local API: one JSON object per line over a Unix socket of mode 0660.
 
 A request is ``{"command": "show", "what": "routes", ...}``. An answer is ``{"ok": true, "data":
-...}`` or ``{"ok": false, "error": "what was wrong and what to do"}``. A page of a longer answer
-also has ``next``. A connection may carry any number of requests, which are answered in order.
-``what`` is one of:
+...}`` or ``{"ok": false, "error": "what was wrong and what to do"}``. If further pages follow, the
+answer also has ``next``, with the parameters of the next page. A connection may carry any number
+of requests, which are answered in order. ``what`` is one of:
 
   ============  ====================================================================  ==============
   status        router, switch, FPM, pending and refused updates, problems            object
@@ -25,8 +25,8 @@ also has ``next``. A connection may carry any number of requests, which are answ
 
 The commands ``spd check``, ``spd diff`` and ``spd commit`` have ``files``: a list of ``{"name":
 ..., "text": ...}``, one for each SPD. The commands ``flow-cache on``, ``flow-cache off`` and
-``flow-cache clear`` apply to ``spd``, or to all SPDs without it. Their answer is that of ``show
-flow-cache``.
+``flow-cache clear`` apply to the SPD in ``spd``, or to all SPDs if the request has no ``spd``.
+They answer as ``show flow-cache`` does.
 
 `views` and `requests` make the data, and `rows` makes long lists in slices. `server` and `client`
 exchange the data over the socket. Addresses, prefixes and MAC addresses are text in the usual

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resets the counts that `show` displays, for `sluice clear counters`.
 
-The counters themselves are not reset: metrics must not decrease. Instead, the values at the last
-clearing are subtracted from the views. Pure.
+The counters themselves are not reset, since Prometheus metrics must not decrease. Instead, each
+view subtracts the values that the counters had at the last clearing. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTED = {
 
 
 class ClearedCounters:
-    """Holds the values of the views at the last clearing. Empty before the first clearing."""
+    """Holds the views' counter values at the last clearing. Empty before the first clearing."""
 
     def __init__(self) -> None:
         self.at: float | None = None
@@ -33,7 +33,7 @@ class ClearedCounters:
         punts: dict[str, Any],
         interfaces: list[dict[str, Any]],
     ) -> None:
-        """Records the current values of these views as the new zero."""
+        """Records the current values of these views. Later views show the difference from them."""
         self.at = now
         by_name = {one["name"]: one for one in interfaces}
         self._before = {"counters": counters, "punts": punts, "interfaces": by_name}
@@ -65,8 +65,10 @@ def _since(
 
 
 def _less(now: Any, before: Any) -> Any:
-    """Subtracts earlier counts. If a count is lower than before, the switch has restarted: then
-    returns the count unchanged."""
+    """Returns the counts in `now` minus those in `before`.
+
+    If a count is lower than before, the switch has restarted. Then returns the count unchanged.
+    """
     if isinstance(now, dict) and isinstance(before, dict):
         return {name: _less(count, before.get(name)) for name, count in now.items()}
     if isinstance(now, int) and isinstance(before, int) and now >= before:

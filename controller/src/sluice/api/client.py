@@ -16,20 +16,20 @@ from sluice.api.limits import REQUEST_BYTES
 
 TIMEOUT = 30.0
 BYTES_A_SECOND = 100_000
-"""Request bytes for which the timeout grows by one second. The controller checks rules before a
-commit, so large requests take longer."""
+"""The timeout is one second longer for each of so many bytes in the request. The controller checks
+the rules in a request before it answers, which takes long for many rules."""
 
 
 class DaemonAbsentError(Exception):
-    """Tells that no daemon listens on the socket."""
+    """Raised when no daemon listens on the socket."""
 
 
 class RequestError(Exception):
-    """Tells that the daemon refused the request, or that its answer is invalid."""
+    """Raised when the daemon refused the request, or when the daemon's answer is invalid."""
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
-    """Sends a request to the daemon and returns `data` of its answer.
+    """Sends a request to the daemon and returns the field `data` of the answer.
 
     Raises DaemonAbsentError or RequestError.
     """
@@ -37,10 +37,10 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
 
 
 def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """Sends a request to the daemon and returns its answer.
+    """Sends a request to the daemon and returns the whole answer.
 
-    The answer has `next` if it is a page and another page follows. Raises DaemonAbsentError or
-    RequestError with a sentence for people.
+    The answer has `next` if another page follows. Raises DaemonAbsentError or RequestError, with a
+    message that can be shown to the user.
     """
     line = json.dumps(request).encode() + b"\n"
     if len(line) - 1 > REQUEST_BYTES:
@@ -53,7 +53,8 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            # The server may refuse a request before all of it is sent. The refusal is read below.
+            # The server may refuse a request and close the connection before the whole request is
+            # sent. The refusal is read below.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(line)
             found = json.loads(_line(connection))

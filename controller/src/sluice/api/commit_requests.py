@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles the API's requests that change rules, and the one that shows earlier changes.
+"""Handles the API's requests that change rules, and the request that lists earlier commits.
 
-Every change ends in a commit of `policy.enforcement`: whole files (`spd commit`), single rules
-(`spd add`, `spd delete`, `spd move`) and earlier commits (`spd rollback`). Depends on rule_texts
-and controller.
+A request changes all rules of an SPD (`spd commit`) or a single rule (`spd add`, `spd delete`,
+`spd move`), or restores the rules of an earlier commit (`spd rollback`). `policy.enforcement`
+commits each change. Depends on rule_texts and controller.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CommitRequests:
         change: str,
         request: dict[str, Any],
     ) -> dict[str, Any]:
-        """Commits an edit of one list. Returns the answer for it."""
+        """Applies `edit` to the rules of one list and commits them. Returns the API's answer."""
         spd, _ = name
         texts = {spd: SpdText(spd, {})}
 
@@ -96,7 +96,7 @@ class CommitRequests:
     async def _answer(
         self, texts: Mapping[str, SpdText], commit: Callable[[], Awaitable[list[PolicyList]]]
     ) -> dict[str, Any]:
-        """Commits. Returns the changed lists, the duration in seconds and the warnings."""
+        """Calls `commit`. Returns the API's answer: changed lists, duration, warnings."""
         checker = self._texts.checker({})
         clock = asyncio.get_running_loop().time
         start = clock()
@@ -121,7 +121,10 @@ class CommitRequests:
         }
 
     def _list(self, request: dict[str, Any]) -> ListName:
-        """Returns the list that a request names. Raises BadRequestError or PolicyError."""
+        """Returns the SPD and direction that a request names.
+
+        Raises BadRequestError or PolicyError.
+        """
         try:
             direction = Direction(request.get("direction"))
         except ValueError:
@@ -151,7 +154,7 @@ def _message(request: dict[str, Any]) -> str | None:
 
 
 def _insertion_point(request: dict[str, Any]) -> InsertionPoint:
-    """Returns the insertion point that a request names; without one, the end of the list."""
+    """Returns the insertion point that a request names. The default is the end of the list."""
     try:
         at = InsertAt(request.get("at", InsertAt.LAST.value))
     except ValueError:

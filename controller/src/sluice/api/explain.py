@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers `explain`: what the router does with one packet, and why.
 
-Two accounts are made and compared: the model's, by the controller's state (`explain_model`), and
-the switch's, by dry runs (`explain_switch`). Only sluice-switch supports dry runs. With other
-targets, and without a switch, the answer has the model's account alone.
+The module obtains two accounts of the packet's processing and compares them. The model's account
+is computed from the controller's state (`explain_model`). The switch's account comes from dry runs
+in the switch (`explain_switch`). Only sluice-switch supports dry runs. With other targets, and
+while no switch is connected, the answer has the model's account alone.
 
 Depends on controller and packet_text.
 """
@@ -53,16 +54,17 @@ _HOST_PUNTS = frozenset(
 
 
 class Explainer:
-    """Answers `explain`."""
+    """Answers the request `explain`."""
 
     def __init__(self, controller: Controller, routes: RouteLookup) -> None:
         self._controller = controller
         self._model = ModelExplainer(controller, routes)
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Explains the packet of `text`, or the frame `frame` (hex) that arrives `in` an interface.
+        """Explains what the router does with the packet in the request.
 
-        Raises BadRequestError.
+        The request either describes the packet in `text`, or has a `frame` in hex and the name of
+        the receiving interface as `in`. Raises BadRequestError.
         """
         question = self._question(request)
         model = await self._model.explain(question)
@@ -174,9 +176,10 @@ class Explainer:
         }
 
     def _outcome(self, account: SwitchAccount) -> Outcome:
-        """Returns what the switch does with the packet in the end.
+        """Returns the outcome of the last dry run.
 
-        A packet that the controller would discard stays at the controller.
+        If the switch punts the packet and the controller would discard it, the outcome is `to the
+        controller`.
         """
         packets, last = self._controller.packets, account.last
         if last.ports:
@@ -196,7 +199,7 @@ class Explainer:
     # -- the comparison
 
     def _disagreements(self, model: ModelAccount, switch: SwitchAccount) -> list[str]:
-        """Returns a sentence for each difference between the two accounts."""
+        """Returns one sentence for each difference between the model's and the switch's account."""
         found = []
         for direction in Direction:
             passed = switch.list_pass(direction)

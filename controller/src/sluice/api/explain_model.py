@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells by the controller's state what the router does with a packet, for `explain`.
+"""Computes from the controller's state what the router does with a packet, for `explain`.
 
-The ordered search (`state.rule_search.matches`) decides, not its index. Depends on controller and
-route_lookup.
+Tests the rules one by one in their order (`state.rule_search.matches`), without the search index.
+So an error in the index would be noticed. Depends on controller and route_lookup.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SHOWN_MATCHES = 20
 class Question(NamedTuple):
     """Holds the packet to explain.
 
-    `frame` is the frame that arrives on the interface's port. Without an interface, the packet is
-    one of this router, in a frame without MAC addresses.
+    `frame` is the frame that arrives on the interface's port. If `interface` is None, this router
+    itself sends the packet, and the frame's MAC addresses are 0.
     """
 
     frame: bytes
@@ -40,10 +40,11 @@ class Question(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Names what happens to a packet in the end.
+    """Names what finally happens to a packet.
 
     `result` is `forwarded`, `protected`, `to this router`, `to the controller`, `dropped` or
-    `unknown`. `reason` is the name of a drop or punt, or what a result refers to.
+    `unknown`. `reason` is a drop or punt reason, or a detail of the result: an output port, a
+    bundle, or why the result is unknown.
     """
 
     result: str
@@ -51,10 +52,11 @@ class Outcome(NamedTuple):
 
 
 class ListAccount(NamedTuple):
-    """Holds the account of one list. `verdict` is None if the list alone does not decide.
+    """Holds the result of searching one list for a packet.
 
-    `matching` has the positions of the first rules that match, `total` is the number of all rules
-    that match. `cache` is the state of the packet's flow in the controller's record of the cache.
+    `matching` has the list indexes of the first matching rules, `total` is the number of all
+    matching rules. `verdict` is None if the list alone does not decide; `note` then has the reason.
+    `cache` describes the packet's flow in the controller's record of the switch's flow cache.
     """
 
     state: PolicyList
@@ -66,9 +68,10 @@ class ListAccount(NamedTuple):
 
 
 class ModelAccount(NamedTuple):
-    """Holds the model's account of a packet. `lists` is keyed by list id, in the packet's order.
+    """Holds the model's account of a packet.
 
-    `route` is None if the packet is not routed.
+    `lists` is keyed by list id, in the order in which the packet passes the lists. `route` is None
+    if the packet is not routed.
     """
 
     lists: dict[int, ListAccount]
@@ -77,7 +80,7 @@ class ModelAccount(NamedTuple):
 
 
 class ModelExplainer:
-    """Makes the accounts."""
+    """Computes the model's account of a packet."""
 
     def __init__(self, controller: Controller, routes: RouteLookup) -> None:
         self._controller = controller
@@ -85,7 +88,10 @@ class ModelExplainer:
         self._routes = routes
 
     async def explain(self, question: Question) -> ModelAccount:
-        """Returns the account of a packet. Raises BadRequestError if an SPD has not started."""
+        """Returns the model's account of a packet.
+
+        Raises BadRequestError if the lists of a needed SPD are not active yet.
+        """
         lists: dict[int, ListAccount] = {}
         inbound = await self._list(Direction.INBOUND, question, question.interface)
         if inbound is not None:
@@ -106,7 +112,7 @@ class ModelExplainer:
     async def _list(
         self, direction: Direction, question: Question, interface: InterfaceConfig | None
     ) -> ListAccount | None:
-        """Returns the account of the list that guards an interface, None if there is none."""
+        """Searches the list that guards an interface. Returns None if no list guards it."""
         if interface is None or interface.spd is None:
             return None
         state = self._policy.table.list_of(interface.spd, direction)
@@ -121,7 +127,7 @@ class ModelExplainer:
             first = [*islice(found, SHOWN_MATCHES)]
             return first, len(first) + sum(1 for _ in found)
 
-        # A search of a long list takes long.
+        # Run in a thread: the search of a long list would block the event loop.
         matching, total = await asyncio.to_thread(search)
         verdict, note = self._judge(state, question, seen, matching)
         return ListAccount(state, matching, total, verdict, note, self._cache(state, seen))
@@ -130,7 +136,8 @@ class ModelExplainer:
     def _judge(
         state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
     ) -> tuple[Verdict | None, str | None]:
-        """Returns the verdict, or None and the reason why the list alone does not decide."""
+        """Returns the list's verdict, or None with the reason why the list alone does not
+        decide."""
         if seen.fragment is not None:
             verdict = state.search_fragment(seen.as_later_fragment(), None)
             if verdict is None:
@@ -189,11 +196,11 @@ class ModelExplainer:
     # -- for the answer
 
     def bundle_name(self, number: int) -> str | None:
-        """Returns the name of a bundle; None for 0, which means none."""
+        """Returns the name of a bundle, or None for number 0, which means no bundle."""
         return self._policy.numbers.names.get(number, str(number)) if number else None
 
     def shown(self, account: ListAccount) -> dict[str, Any]:
-        """Returns the account of a list for the answer."""
+        """Returns the result of a list's search in the form of the API's answer."""
         state = account.state
         positions = _positions(state)
         return {
@@ -237,7 +244,10 @@ def interface_named(controller: Controller, name: Any) -> InterfaceConfig:
 
 
 def _after_inbound(question: Question, inbound: ListAccount | None) -> Outcome | None:
-    """Returns the outcome that the inbound list or local delivery causes. None: routing follows."""
+    """Returns the outcome if the inbound list or local delivery decides it.
+
+    Returns None if the packet is routed next.
+    """
     if inbound is not None:
         if inbound.verdict is None:
             return Outcome("unknown", inbound.note)
@@ -251,7 +261,7 @@ def _after_inbound(question: Question, inbound: ListAccount | None) -> Outcome |
 
 
 def _positions(state: PolicyList) -> list[int | None]:
-    """Returns each rule's position in the operator's file. None for generated rules."""
+    """Returns each rule's position among the operator's rules, or None for a generated rule."""
     positions: list[int | None] = []
     last = 0
     for rule in state.rules:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a packet through the switch without sending it, for `explain`.
+"""Traces a packet through the switch by dry runs, which send nothing, for `explain`.
 
-If the switch would ask the controller for a verdict, `judge` gives it, and a further dry run
-re-injects the packet with the verdict, as the controller does. Depends on p4, p4runtime and
-switch_path.
+If the switch would punt the packet to the controller for a verdict, `judge` supplies the verdict.
+A further dry run re-injects the packet with this verdict, as the controller does. Depends on p4,
+p4runtime and switch_path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sluice.policy.model import Action, Direction, Verdict
 from sluice.switch_path import ListPass, SwitchPath, read_path
 
 MOST_RUNS = 4
-"""Largest number of dry runs of a packet: it can miss in two lists, and a third time by a bug."""
+"""Largest number of dry runs of a packet. A packet can miss in two lists, which takes three runs. A
+fourth run shows that the switch punts the packet again in spite of the verdict, by a bug."""
 
 Judge = Callable[[int], Verdict | None]
 """Returns the verdict of the list with this number, or None if the controller would not answer
@@ -29,7 +30,10 @@ _LIST_PUNTS = frozenset({*_MISSES, PuntReason.FRAGMENT, PuntReason.EXTENSION_HEA
 
 
 class Ingress(NamedTuple):
-    """Holds where a packet enters the switch. All numbers are 0 for a packet of this router."""
+    """Holds the port, interface and VRF by which a packet enters the switch.
+
+    `port` and `l3_if` are 0 for a packet that this router sends.
+    """
 
     port: int
     l3_if: int
@@ -39,7 +43,7 @@ class Ingress(NamedTuple):
 class SwitchAccount(NamedTuple):
     """Holds the dry runs of a packet, in order.
 
-    `asked` has the lists that the controller was asked for a verdict of.
+    `asked` has the directions of the lists whose verdict the switch asked the controller for.
     """
 
     runs: list[SwitchPath]
@@ -47,17 +51,20 @@ class SwitchAccount(NamedTuple):
 
     @property
     def last(self) -> SwitchPath:
-        """The run that ends in the packet's fate."""
+        """The last run, which ends with the packet's outcome."""
         return self.runs[-1]
 
     def list_pass(self, direction: Direction) -> ListPass | None:
-        """Returns the first pass through a list, before the controller gave a verdict."""
+        """Returns the packet's first lookup in the list of a direction, or None if there was none.
+
+        In later dry runs, the packet carries the controller's verdict.
+        """
         passes = (run.lists.get(direction) for run in self.runs)
         return next((one for one in passes if one is not None), None)
 
 
 class SwitchRunner:
-    """Runs packets. `cpu_port` is the switch's CPU port."""
+    """Performs dry runs of packets. `cpu_port` is the switch's CPU port."""
 
     def __init__(self, session: Session, packets: PacketSchema, cpu_port: int) -> None:
         self._session = session
@@ -65,16 +72,16 @@ class SwitchRunner:
         self._cpu_port = cpu_port
 
     async def run(self, frame: bytes, ingress: Ingress, judge: Judge) -> SwitchAccount | None:
-        """Runs a packet that arrives on a port. Returns None if the target has no dry runs.
+        """Traces a frame that arrives on a port. Returns None if the target has no dry runs.
 
         Raises P4RuntimeError.
         """
         return await self._run(ingress.port, frame, frame, ingress, judge)
 
     async def run_own(self, frame: bytes, vrf: int, judge: Judge) -> SwitchAccount | None:
-        """Runs an IP packet of this router, as `wire.packet.local_frame` returns it.
+        """Traces an IP packet that this router sends, in the form of `wire.packet.local_frame`.
 
-        Returns and raises as `run`.
+        Returns and raises the same as `run`.
         """
         metadata = self._packets.local_origin(egress_l3_if=0, vrf=vrf)
         first = self._packets.to_bytes(metadata) + frame
@@ -112,7 +119,10 @@ class SwitchRunner:
         return account
 
     def _asks_for(self, path: SwitchPath) -> Direction | None:
-        """Returns the list for which the packet is sent to the controller, if it is."""
+        """Returns the direction of the list whose verdict the switch asks the controller for.
+
+        Returns None if the switch does not ask for a verdict.
+        """
         reasons = [self._packets.reasons.get(number) for number in path.punt_reasons]
         reason = next((one for one in reasons if one in _LIST_PUNTS), None)
         if not path.is_punted or reason is None:
@@ -130,7 +140,7 @@ class SwitchRunner:
         *,
         is_own: bool,
     ) -> PuntedPacket:
-        """Returns the packet-in that the switch would send for the last run."""
+        """Returns the packet-in that the switch would send at the end of the last run."""
         path, packets = account.last, self._packets
         outbound = direction is Direction.OUTBOUND
         inbound = account.list_pass(Direction.INBOUND) if outbound else None

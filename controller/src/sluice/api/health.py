@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the router's current problems as sentences for people.
 
-A problem keeps the router from fulfilling its configuration now. Past events (events without
-effect, repairs) are only counted. Depends on controller and its parts.
+A problem is a condition that keeps the router from fulfilling its configuration now. Past events,
+such as repairs, are no problems; other modules count them. Depends on controller and its parts.
 """
 
 from __future__ import annotations

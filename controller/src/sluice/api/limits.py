@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the local API. The server enforces them, the client mentions them in errors.
+"""Defines the limits of the local API. The server enforces them, the client names them in errors.
 
-Standard library only: `sluice show` imports it.
+Imports only the standard library, so that the `sluice` command, which imports this module, starts
+fast.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ REQUEST_BYTES = 32 << 20
 
 
 class ServerLimits(NamedTuple):
-    """Holds limits of the memory and the work that a server spends on its clients.
+    """Limits the memory and the work that a server spends on its clients.
 
-    Requests larger than `small_bytes` are received and answered `large_at_once` at a time. So all
-    requests together hold at most `large_at_once` x `request_bytes` + `connections` x
-    `small_bytes`.
+    At most `large_at_once` requests of more than `small_bytes` are received and answered at the
+    same time. So all requests together occupy at most `large_at_once` x `request_bytes` +
+    `connections` x `small_bytes`.
     """
 
     request_bytes: int = REQUEST_BYTES

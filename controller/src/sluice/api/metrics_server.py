@@ -3,8 +3,9 @@
 
 The server supports the part of HTTP (RFC 9112) that a scraper needs: one request for each
 connection, GET and HEAD of one path. Requests are bounded in size and time, and connections in
-number. The server makes only one metrics text at a time. Every client that can connect may read the
-metrics. Only a Unix socket can restrict who connects, by its file permissions.
+number. The server makes only one metrics text at a time. The server does not authenticate clients:
+every client that can connect may read the metrics. Use a Unix socket to restrict access by file
+permissions.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ Text = Callable[[], Awaitable[str]]
 
 
 class MetricsServer:
-    """Serves the metrics that `text` returns, while the server's context is active.
+    """Serves the metrics that `text` returns, while the context (``async with``) is active.
 
-    Entering the context raises OSError with a message for people if the server cannot listen.
+    Entering the context raises OSError, with a message for the user, if the server cannot listen.
     """
 
     def __init__(self, address: SwitchAddress, text: Text) -> None:
@@ -140,9 +141,10 @@ class MetricsServer:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Reads and drops further input for a moment.
+    """Reads and drops further input for a short time before the connection is closed.
 
-    Closing a TCP socket with unread input sends a reset, and the client could lose the answer.
+    Closing a TCP socket with unread input sends a reset, which could make the client lose the
+    answer.
     """
     writer.write_eof()
     with suppress(OSError, TimeoutError):

@@ -37,7 +37,10 @@ class PolicyViews:
         self._turn = controller.views.next
 
     def once_started(self, view: View) -> View:
-        """Wraps a view so that it raises an error, not an empty view, until the SPDs are active."""
+        """Wraps a view so that requests fail until the SPDs are active.
+
+        Without the wrapper, the view would be empty, as if there were no rules.
+        """
 
         async def answer(request: dict[str, Any]) -> Any:
             policy = self._controller.policy
@@ -69,7 +72,7 @@ class PolicyViews:
         return [state for state in states if state is not None]
 
     async def spd(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """Returns one item for each list."""
+        """Answers `show spd`: returns one item for each list, with its rules."""
         return [await self._list(state, _rule) for state in self.lists(request)]
 
     async def counts(self) -> list[dict[str, Any]]:
@@ -108,7 +111,10 @@ class PolicyViews:
     async def _hits(
         self, state: PolicyList, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
-        """Returns the switch's counts of these rules, or None if no switch is connected."""
+        """Returns the packets and bytes that the switch counted for each rule.
+
+        Returns None if no switch is connected.
+        """
         codec = self._controller.flow_codec
         requests = codec.rule_requests(state.direction, rule_ids)
         read: dict[int, tuple[int, int]] | None = await self._read(
@@ -135,15 +141,16 @@ class PolicyViews:
         }
 
     async def flow_cache(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """Returns one item for each list, without its rules."""
+        """Answers `show flow-cache`: returns one item for each list, without its rules."""
         return [self._summary(state) for state in self.lists(request)]
 
     async def flow_changes(
         self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
     ) -> dict[str, Any]:
-        """Counts the cached flows of a list that these operator's rules would change.
+        """Finds the cached flows of a list whose verdict would change under these rules.
 
-        Returns the counts, and the first `limit` of these flows. Raises PolicyError,
+        `rules` are the operator's rules, without the generated ones. Returns the number of live
+        flows, the number of changed flows, and the first `limit` changed flows. Raises PolicyError,
         TooManyRulesError.
         """
         policy = self._controller.policy
@@ -167,7 +174,7 @@ class PolicyViews:
 
 
 def _names(state: PolicyList) -> dict[int, str]:
-    """Returns the names of a list's rules by their ids."""
+    """Returns the names of a list's rules by rule id."""
     names = {i: rule.name for i, rule in zip(state.rule_ids, state.rules, strict=True)}
     return names | {state.final_id: FINAL_DISCARD}
 

@@ -2,8 +2,8 @@
 """Handles all requests of the API: `show`, and requests that check and change policy.
 
 `Requests(controller).answer(request)` is the server's handler. A request contains the text of rule
-files. The client has read the files with the permissions of its user. Depends on views and
-controller.
+files, not their paths: so the client reads the files, with the permissions of its user. Depends on
+views and controller.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Requests:
     # -- rules
 
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        # Checking a long list takes long, and must not delay packets.
+        # Run in a thread: the check of a long list would block the event loop and delay packets.
         return await asyncio.to_thread(
             self._texts.checker(request).report, await self._texts.read(request)
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the view `route`: the route by which the switch forwards packets to one address.
 
-`views` uses this module. As in the switch, the longest installed prefix decides. Longer prefixes
-that the router knows but has not installed are listed with the reason. If the request describes a
+The module `views` uses this module. As in the switch, the longest installed prefix is selected. The
+view also lists longer prefixes that the router knows but has not installed, with the reason. If the request describes a
 flow, the controller asks the switch for the flow's path. Depends on controller, flow_trace and
 route_view.
 """
@@ -85,7 +85,8 @@ class RouteLookup:
         )
 
     def _legs(self, target: Any) -> Iterator[dict[str, Any]]:
-        """Yields the next hops of a target, with the state of interface, neighbour and port."""
+        """Yields a route target's next hops, each with the state of its interface, neighbour and
+        port."""
         if not isinstance(target, RouteTarget):
             return
         nexthops = self._controller.fib.nexthops
@@ -136,7 +137,7 @@ def _address(text: Any) -> Address:
 
 
 def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
-    """Returns the request's flow, or None. Raises BadRequestError."""
+    """Returns the flow that the request describes, or None. Raises BadRequestError."""
     found = request.get("flow")
     if found is None:
         return None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the view `routes`: the prefixes by which the switch forwards, in slices and pages.
 
-`views` uses this module. The prefixes are in order. Each route is looked up when its slice is made.
-A route that exists then is shown once, with its state at that time. Depends on controller.
+The module `views` uses this module. The prefixes are in order. Each route is looked up when its
+slice is made. A route that exists at that time appears exactly once, with its state at that time.
+Depends on controller.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ class RouteView:
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns at most `limit` routes after `after`. Raises BadRequestError.
+        """Returns at most `limit` routes: those behind the prefix `after`, if it is given.
 
-        If the request names a VRF or a protocol, returns only its routes.
+        If the request names a VRF or a protocol, returns only the routes of this VRF or protocol.
+        Raises BadRequestError.
         """
         wanted, after = _prefix(request, "prefix"), _prefix(request, "after")
         limit, vrf = _number(request, "limit"), _number(request, "after_vrf")
@@ -74,7 +76,7 @@ class RouteView:
         return Rows(self._slices(slots, limit or None, more, only), more)
 
     def _vrf(self, name: Any) -> int | None:
-        """Returns the number of the VRF with this name, or None without a name."""
+        """Returns the number of the VRF with this name, or None if `name` is None."""
         if name is None:
             return None
         for number, known in self._vrf_names.items():
@@ -101,7 +103,8 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                # next hops by target, since the routes of a slice share few targets
+                # Next hops by target: most routes of a slice share a few targets, so the next hops
+                # of each target are computed once.
                 legs: dict[EntityValue | None, list[dict[str, Any]]] = {}
                 for slot in part:
                     if only.vrf not in (None, slot.vrf):
@@ -125,13 +128,16 @@ class RouteView:
                 await self._turn()
 
     def _entry(self, slot: RouteSlot) -> RibEntry | None:
-        """Returns the routing daemon's route."""
+        """Returns the route that the routing daemon sent, or None if it sent none."""
         entry: RibEntry | None = self._controller.fib.routes.entry(slot)
         return entry
 
     def _target(self, slot: RouteSlot, entry: RibEntry | None) -> EntityValue | None:
-        """Returns the desired target. For a prefix that is never installed, returns the target that
-        its route would have."""
+        """Returns the target that the route should have in the switch.
+
+        For a prefix that the controller does not install, returns the target of the routing
+        daemon's route.
+        """
         desired = self._controller.reconciler.desired[EntityKind.ROUTE].get(slot)
         if desired is not None or slot not in self._controller.fib.unrouted:
             return desired
@@ -163,7 +169,7 @@ class RouteView:
         }
 
     def legs(self, target: RouteTarget) -> list[dict[str, Any]]:
-        """Returns the next hops of a target, with their weights."""
+        """Returns a route target's next hops, with their weights."""
         nexthops = self._controller.fib.nexthops
         if target.kind is RouteTargetKind.NEXTHOP:
             path = nexthops.path_of(target.id)
@@ -176,7 +182,7 @@ class RouteView:
         return []
 
     def path(self, path: Path) -> dict[str, Any]:
-        """Returns one next hop with its state."""
+        """Returns one next hop: interface, gateway and MAC address, and whether it works."""
         interface = self._controller.fib.interfaces.by_l3_if.get(path.l3_if)
         mac = self._controller.fib.neighbors.mac_of(path)
         return {

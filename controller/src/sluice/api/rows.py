@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes, encodes and sends long answers in slices of bounded size.
 
-`Rows` is an answer whose length grows with the network. The slices of `Rows` are made while the
+`Rows` is an answer whose length grows with the network. Its slices are made one by one while the
 answer is sent. `pieces` splits the JSON text of any other answer. Code that makes a long answer
-awaits `turn` between two slices, to yield to the loop. The module has no other side effects, and
-imports only the standard library.
+awaits `turn` between two slices, so that the event loop can serve other work. The module has no
+other side effects, and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WaitForTurn: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Rows:
-    """Holds a list that is made slice by slice, and can be read once.
+    """Holds a list that is made slice by slice while it is read. It can be read only once.
 
-    `more` has the answer's other fields, and is complete after the last slice.
+    `more` has the answer's other fields. It is complete only after the last slice.
     """
 
     def __init__(self, slices: AsyncGenerator[list[Any], None], more: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ def sliced(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
 
 
 async def made(items: Iterable[T], make: Callable[[T], U], turn: WaitForTurn) -> list[U]:
-    """Applies `make` to each item and returns the results. Yields to the loop after each slice."""
+    """Applies `make` to each item and returns the results. Awaits `turn` after each slice."""
     result: list[U] = []
     for part in sliced(items):
         result += map(make, part)
@@ -57,7 +57,7 @@ async def made(items: Iterable[T], make: Callable[[T], U], turn: WaitForTurn) ->
 
 
 def pieces(data: Any) -> Iterator[str]:
-    """Yields the JSON text of `data` in pieces, each of bounded encoding time."""
+    """Yields the JSON text of `data` in pieces. Encoding one piece takes a bounded time."""
     if isinstance(data, dict) and any(map(_is_long, data.values())):
         before = "{"
         for key, value in data.items():
@@ -87,7 +87,7 @@ def pieces(data: Any) -> Iterator[str]:
 
 
 def _is_long(data: Any) -> bool:
-    """Returns whether the data's JSON text should be made in pieces."""
+    """Returns whether `data` is so long that `pieces` splits its JSON text."""
     if isinstance(data, str):
         return len(data) > TEXT
     if isinstance(data, dict):

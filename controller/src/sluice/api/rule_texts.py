@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the rules that a request contains or names: files, configured rules, an earlier commit.
+"""Reads the rules of a request, which contains rule files or names configured or committed rules.
 
 Depends on controller, policy.check and policy.history.
 """
@@ -19,7 +19,7 @@ from sluice.yamlreader import ConfigError
 
 
 class RuleTexts:
-    """Reads the rules of requests, and makes the checkers for them."""
+    """Reads the rules of requests, and makes checkers that validate them."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -40,25 +40,30 @@ class RuleTexts:
                 "the request needs `files`: a list of {name, text}, one for each SPD; or"
                 " `configured`: a list of SPD names; or `commit`: a number of `spd log`"
             )
-        # Parsing a long list takes long, and must not delay packets.
+        # Run in a thread: parsing a long list would block the event loop and delay packets.
         return await asyncio.to_thread(self.checker(request).read, [*map(_file, files)])
 
     def checker(self, request: dict[str, Any]) -> Checker:
-        """Returns a checker, which also uses FRR's configuration if the request contains it."""
+        """Returns a checker of rules.
+
+        If the request contains FRR's configuration, the checker also warns of rules that block
+        FRR's sessions.
+        """
         routing = None
         if isinstance(frr := request.get("frr"), list):
             routing = Routing()
             for name, text in map(_file, frr):
                 read_frr(text, name, routing)
-        # Evaluated here, on the loop's thread, since the checker runs on another thread.
+        # Evaluated here, in the event loop's thread, which changes the rules. The checker runs in
+        # another thread.
         own = self._policy.rules.named_by(self._policy.spds)
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """Returns the rules of the SPDs that a request names.
+        """Returns the configured rules of the SPDs that a request names.
 
-        Reads the files that the configuration names for these SPDs. Rules in the configuration
-        itself are not read again.
+        Reads again the rule files that the configuration names. Rules in the configuration itself
+        are not read again.
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):
@@ -90,7 +95,10 @@ class RuleTexts:
         return texts
 
     async def _committed(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """Returns the rules right after an earlier commit, of the SPDs that the request names."""
+        """Returns the rules that were in force right after an earlier commit.
+
+        Returns only the rules of the SPDs that the request names.
+        """
         number, spds = request["commit"], request.get("spds", [])
         if not isinstance(number, int) or isinstance(number, bool) or request.get("files"):
             raise BadRequestError("commit: must be a number of `spd log`, without files")

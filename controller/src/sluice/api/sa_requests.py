@@ -114,7 +114,7 @@ class SaRequests:
         }
 
     def _path_mtu(self, sa: SecurityAssociation) -> dict[str, Any] | None:
-        """Returns the path MTU of an outbound SA and its cause, or None for an inbound SA."""
+        """Returns the path MTU of an outbound SA and what limits it, or None for an inbound SA."""
         found = self._associations.path_mtu_of(sa)
         if found is None:
             return None

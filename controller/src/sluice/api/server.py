@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the local API's server: reads requests and sends the handler's answers.
 
-Long answers are encoded and sent in slices. After each slice the server yields to the loop by
-`turn`, and waits until the client has received the slice.
+Long answers are encoded and sent in slices. After each slice, the server awaits `turn`, so that
+the event loop can serve other work, and waits until the client has received the slice.
 
-`ApiServer` listens within its context (``async with``). The server replaces the socket file of a
-dead daemon. If another daemon answers there, the start fails with an explanation. `limits` bounds
-connections, concurrent requests and their bytes. A refused client gets the reason.
+`ApiServer` listens while its context (``async with``) is active. If the socket file of a dead
+daemon exists, the server replaces the file. If another daemon answers on the socket, the start
+fails with an explanation. `limits` bounds the connections, the concurrent requests and their bytes.
+A refused client receives the reason.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ async def _yield() -> None:
 
 
 class BadRequestError(Exception):
-    """Tells that a request cannot be answered. The text has the reason and the alternatives."""
+    """Raised for a request that cannot be answered. The text has the reason and alternatives."""
 
 
 class _TooLongError(Exception):
-    """Tells that a request exceeds the size limit, so that the connection must be closed."""
+    """Raised when a request exceeds the size limit. The server then closes the connection."""
 
 
 class ApiServer:
@@ -127,8 +128,10 @@ class ApiServer:
                     await self._measured("API", self._answer(line, writer))
 
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
-        """Sends an answer. Returns when the client has received nearly all of it. Raises
-        TimeoutError."""
+        """Sends an answer. Returns when the client has received nearly the whole answer.
+
+        Raises TimeoutError.
+        """
         text: list[str] = []
         size = 0
         for piece in pieces(answer):
@@ -185,7 +188,7 @@ class ApiServer:
 async def _with_failure(
     rows: Rows, line: bytes
 ) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
-    """Yields the slices. If a slice cannot be made, the last item is the answer for the error."""
+    """Yields the slices. If making a slice fails, yields the answer for the error and ends."""
     async with aclosing(rows.slices) as slices:
         try:
             async for part in slices:
@@ -218,8 +221,8 @@ class _Lines:
     async def next(self, permits: AsyncExitStack) -> bytes:
         """Returns the next request, or b"" if the client has closed the connection.
 
-        Raises _TooLongError, TimeoutError. A large request takes a permit, which `permits` then
-        holds.
+        A large request first waits for a permit of the semaphore `large`. The permit is released
+        when `permits` closes. Raises _TooLongError, TimeoutError.
         """
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:
@@ -244,7 +247,10 @@ class _Lines:
         return line
 
     async def discard(self) -> None:
-        """Reads and drops further input, so that the client can read the refusal."""
+        """Reads and drops further input before the connection is closed.
+
+        Closing with unread input could make the client lose the refusal.
+        """
         self._buffer.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.patience):
@@ -257,7 +263,7 @@ def _refusal(error: str) -> dict[str, Any]:
 
 
 def _requester(writer: asyncio.StreamWriter) -> Requester:
-    """Returns the process that connected (SO_PEERCRED)."""
+    """Returns the user and process that connected (SO_PEERCRED)."""
     connection = writer.get_extra_info("socket")
     size = _CREDENTIALS.size
     pid, uid, _ = _CREDENTIALS.unpack(
@@ -267,7 +273,7 @@ def _requester(writer: asyncio.StreamWriter) -> Requester:
 
 
 def listen(path: Path) -> socket.socket:
-    """Returns a listening socket of mode 0660. Raises OSError with a sentence."""
+    """Returns a listening socket of mode 0660. Raises OSError with a message for the user."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_socket() and _answers(path):
         raise OSError(f"{path}: another controller answers here; stop it or set api.socket")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the view `status` of a standby controller: a primary's keys, mostly with empty values.
+"""Makes the view `status` of a standby controller.
+
+The view has the same keys as that of a primary controller, mostly with empty values.
 
 Depends on config, primacy and reload.
 """
@@ -21,7 +23,10 @@ PRIMARY, STANDBY, WAITING = "primary", "standby", "waiting for the switch"
 def standby_status(
     config: Config, primacy: Primacy, reloads: ReloadReport, uptime: float
 ) -> dict[str, Any]:
-    """Returns the status. A missing connection to the switch is a problem; being standby is not."""
+    """Returns the view `status`.
+
+    The view reports a missing connection to the switch as a problem, but not the standby role.
+    """
     session = primacy.session
     problems = []
     if not primacy.is_standby:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the views of the API: the controller's state as plain data or `Rows`.
 
-`Views(controller).answer(request)` answers `show`. Data that grows with the network is made in
-slices, with a yield to the loop after each. Counters are read from the switch on request, and are
-null while the switch is not connected. Depends on controller and its parts.
+`Views(controller).answer(request)` answers `show`. Views that grow with the network are made in
+slices, and after each slice the event loop serves other work. Each request reads the counters from
+the switch. Counters are null while the switch is not connected. Depends on controller and its
+parts.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Views:
         }
 
     async def clear_counters(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Resets the views' counts to 0, but not the metrics."""
+        """Sets the counters that the views show to 0. The metrics keep their values."""
         self._cleared.clear(
             asyncio.get_running_loop().time(),
             counters=await self._counters({}),
@@ -180,13 +181,13 @@ class Views:
         return STANDBY if session is not None and session.is_standby else WAITING
 
     def _notices(self) -> dict[str, int]:
-        """Returns counts of events without effect, and of repairs, by description."""
+        """Returns the number of events that had no effect and of repairs, by description."""
         fib, devices = self._controller.fib, self._controller.sources.vrf_devices
         repairs = {} if devices is None else dict(devices.repairs)
         return {**fib.problems, **fib.path_sets.problems(), **repairs}
 
     def _progress(self) -> dict[str, Any]:
-        """Returns the progress of reading and writing the switch's tables."""
+        """Returns the controller's phase, the number of routes read back, and the route rate."""
         controller = self._controller
         reading = controller.reconciler.reading
         now = asyncio.get_running_loop().time()
@@ -208,7 +209,7 @@ class Views:
         return phase_of(facts)
 
     def _auditor(self) -> dict[str, Any]:
-        """Returns the auditor's results by the audited part of the switch."""
+        """Returns the auditor's results for each part of the switch state: policy and routes."""
         now = asyncio.get_running_loop().time()
         reports = self._controller.auditor.reports
         return {
@@ -230,7 +231,7 @@ class Views:
         schema = self._controller.counter_schema
         states = self._selected(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
-        # A target refuses the whole read if one of the entries does not exist.
+        # Only existing entries are read: a target refuses the whole read if one does not exist.
         admitted = self._controller.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
         wanted = {Attachment(one.spec.port, one.spec.vlan) for one in states.values()}
         attachments = [key for key in admitted if isinstance(key, Attachment) and key in wanted]
@@ -247,9 +248,9 @@ class Views:
         ]
 
     def _selected(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
-        """Returns the interfaces that the request's `name` or `vrf` selects, by number.
+        """Returns the interfaces with the request's `name` or `vrf`, by interface number.
 
-        Without `name` and `vrf`, returns all interfaces.
+        If the request has neither `name` nor `vrf`, returns all interfaces.
         """
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
@@ -333,9 +334,9 @@ class Views:
         return Rows(self._neighbor_slices(), {})
 
     async def _neighbor_slices(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yields neighbours in order of interface and address.
+        """Yields slices of the neighbours, in order of interface and address.
 
-        Each neighbour has its state at the time its slice is made.
+        The state of a neighbour is read when the neighbour's slice is made.
         """
         controller = self._controller
         runs = []
@@ -429,8 +430,8 @@ class Views:
         return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        """Returns the metrics text. Makes the lines in slices, since each rule has several
-        lines."""
+        """Returns the metrics text. Makes the text in slices, since it has several lines for each
+        rule."""
         text: list[str] = []
         made_of = lines(
             router=self._controller.config.router,

@@ -14,11 +14,14 @@ from sluice.cli.route_table import nexthop
 
 _WIDTH = 11  # of the first column
 LINE = 80
-"""Length of a line after the first column that is not exceeded without need."""
+"""Length of a packet's description, in characters, above which it is printed in two lines."""
 
 
 def explanation(console: Console, data: dict[str, Any]) -> None:
-    """Prints one section for each stage, then the outcome, then the switch's account."""
+    """Prints one section for each processing stage of the packet, then its outcome.
+
+    Then prints the result of the switch's dry runs, and each difference from the model.
+    """
     for title, lines in _sections(data):
         for number, line in enumerate(lines):
             head = title if number == 0 else ""
@@ -47,7 +50,7 @@ def _sections(data: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _packet(packet: dict[str, Any]) -> list[str]:
-    """Returns one line, or two for long addresses."""
+    """Describes the packet in one line, or in two lines if the addresses are long."""
     ends = [packet_end(packet[end], packet[f"{end}_port"]) for end in ("source", "destination")]
     protocol = "?" if packet["protocol"] is None else protocol_name(packet["protocol"])
     first, second = f"{protocol} {ends[0]}", f"-> {ends[1]}"

@@ -190,7 +190,7 @@ def show_route(
 def _flow(
     source: str | None, protocol: str | None, ports: str | None, label: int | None
 ) -> dict[str, Any] | None:
-    """Returns the flow that these options describe, or None without any of them."""
+    """Returns the flow that these options describe, or None if no option is given."""
     if source is None and protocol is None and ports is None and label is None:
         return None
     if source is None or protocol is None:

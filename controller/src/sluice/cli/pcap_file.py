@@ -19,7 +19,7 @@ _LINK_TYPE = 0x0FFFFFFF  # the upper bits tell of a frame check sequence
 
 
 class PcapError(Exception):
-    """Tells why a frame cannot be read from a file."""
+    """Raised when a frame cannot be read from a file. The text has the reason."""
 
 
 def read_frame(path: Path, number: int) -> bytes:

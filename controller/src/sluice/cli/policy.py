@@ -38,7 +38,7 @@ def spd() -> None:
 
 
 def _rules(files: tuple[Path, ...], configured: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the part of a request that selects its rules. Raises CommandFailedError."""
+    """Returns the request fields that contain or name the rules. Raises CommandFailedError."""
     if bool(files) == bool(configured):
         raise click.UsageError("give either FILE... or --configured SPD")
     if configured:
@@ -190,7 +190,7 @@ def commit(
 def _change(
     change: str, socket: Path | None, as_json: bool, message: str | None, **fields: Any
 ) -> None:
-    """Requests a change of rules and prints the answer, which is the same for all changes."""
+    """Requests a change of rules and prints the answer, which has one form for all changes."""
     reason = {} if message is None else {"message": message}
     body = {"command": f"spd {change}"} | fields | reason
     _print("spd commit", request(socket, body), as_json)
@@ -202,7 +202,10 @@ _RULE_NAME = click.argument("rule", metavar="RULE")
 
 
 def _insertion_point(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that name a place in a list; the function gets them as `at`."""
+    """Decorates a command with the options that name an insertion point in a list of rules.
+
+    The command receives the insertion point as `point`.
+    """
 
     @click.option("--first", is_flag=True, help="Put the rule in front of all others.")
     @click.option("--last", is_flag=True, help="Put the rule behind all others (default).")

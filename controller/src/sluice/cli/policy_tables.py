@@ -46,7 +46,7 @@ def _all_rules(console: Console, data: list[dict[str, Any]]) -> None:
 
 
 def _folded(generated: list[dict[str, Any]]) -> list[Row]:
-    """Returns one row for all generated rules, or no row if there are none."""
+    """Returns one row that sums up all generated rules, or no row if there are none."""
     if not generated:
         return []
     hits = [rule["hits"] for rule in generated]
@@ -121,7 +121,7 @@ _SERVED_BY = {
 
 
 def _fragments(group: dict[str, Any]) -> str:
-    """Returns one line about the fragments of some rules."""
+    """Returns one line that says where fragments matching these rules get their verdict."""
     served_by = _SERVED_BY[group["served_by"]].format(
         quoted_names(group["because"] or ["(no rule)"])
     )
@@ -172,7 +172,7 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
 
 
 def _treatment(flow: dict[str, Any]) -> str:
-    """Returns the action on a flow and its rule: `protect(branch) by site`."""
+    """Returns a flow's action, bundle and rule as text, for example `protect(branch) by site`."""
     bundle = f"({flow['bundle']})" if flow["bundle"] else ""
     return f"{flow['action']}{bundle} by {flow['rule']}"
 
@@ -226,7 +226,7 @@ def _author(author: dict[str, Any] | None) -> str:
 
 
 def _counts(changed: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """Returns the differences of all lists: `corp outbound +1 -2 ~1, reordered`."""
+    """Returns the counts of changed rules by list, for example `corp outbound +1 ~2 reordered`."""
     lists = []
     for spd, directions in changed.items():
         for direction, counts in directions.items():

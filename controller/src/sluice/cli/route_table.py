@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints routes for people as they arrive.
 
-A column is as wide as the widest cell printed so far. So a table of any length needs the memory of
-one page. On a terminal, a row that is too wide is folded: a long prefix gets its own line, and text
-that does not fit its column continues below. Depends on click.
+A column is as wide as the widest cell printed until then. So the memory for a table of any length
+is that of one page. On a terminal, a row that is too wide is folded: a long prefix gets its own
+line, and text that does not fit into its column continues in the next line. Depends on click.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def nexthop(leg: dict[str, Any]) -> str:
 
 
 def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """Returns the cells of a route's rows, one row for each next hop, and the state's colour."""
+    """Yields a route's rows, one for each next hop: the cells, and the colour of the state."""
     legs = [*map(nexthop, route["nexthops"] + route["dead_nexthops"])] or [route["action"] or "-"]
     state, colour = ("installed", "") if route["installed"] else ("pending", "yellow")
     if route["unrouted"]:
@@ -81,7 +81,10 @@ def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
 
 
 def _fitting(widths: list[int], columns: int | None) -> list[int]:
-    """Returns the widths, reduced to fit the terminal's columns."""
+    """Returns the column widths, reduced to fit a terminal of `columns` characters.
+
+    Returns them unchanged if `columns` is None.
+    """
     gaps = len(GAP) * (len(widths) - 1)
     if columns is None or sum(widths) + gaps <= columns:
         return widths
@@ -98,7 +101,7 @@ def _head(widths: list[int]) -> Iterator[str]:
 
 
 def _lines(cells: list[str], colour: str, widths: list[int]) -> Iterator[str]:
-    """Yields the lines of one row."""
+    """Yields the printed lines of one row: more than one if a cell is folded."""
     prefix, *others = cells
     if len(prefix) > widths[0]:
         yield prefix

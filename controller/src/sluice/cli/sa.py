@@ -24,7 +24,7 @@ class SpiType(click.ParamType[int]):
     name = "SPI"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the number."""
+        """Returns the SPI as a number. Fails if the text is no valid SPI."""
         try:
             return int(str(value), 0)
         except ValueError:

@@ -46,7 +46,10 @@ def _notes(item: dict[str, Any]) -> str:
 
 
 def _bound_of(path_mtu: dict[str, Any] | None) -> str | None:
-    """Describes what limits a path MTU. Returns None if only the configuration limits it."""
+    """Describes a path MTU and what limits it: a link, or an ICMP error.
+
+    Returns None if only the configuration limits it.
+    """
     if path_mtu is None:
         return None
     by = path_mtu["interface"]

@@ -31,24 +31,24 @@ class CommandFailedError(click.ClickException):
     exit_code = FAILED
 
     def show(self, file: Any = None) -> None:
-        """Prints one line for people."""
+        """Prints the message as one line on standard error."""
         click.echo(f"sluice: {self.format_message()}", err=True)
 
 
 class WrongUsageError(CommandFailedError):
-    """Tells that the command line is ambiguous."""
+    """Raised when the command line is ambiguous."""
 
     exit_code = USAGE
 
 
 class NoDaemonError(CommandFailedError):
-    """Tells that no controller answers."""
+    """Raised when no controller answers."""
 
     exit_code = NO_DAEMON
 
 
 def _find_socket(socket: Path | None) -> Path:
-    """Returns the given socket, or the only one in /run/sluice."""
+    """Returns the given API socket, or the only one in /run/sluice if none is given."""
     if socket is not None:
         return socket
     found = sorted(
@@ -66,7 +66,10 @@ def _find_socket(socket: Path | None) -> Path:
 
 
 def request(socket: Path | None, body: dict[str, Any]) -> Any:
-    """Sends a request and returns the answer's data. Raises CommandFailedError."""
+    """Sends a request to the controller and returns the data of the answer.
+
+    Raises CommandFailedError.
+    """
     return _answer(socket, body).get("data")
 
 
@@ -91,10 +94,10 @@ def show_view(
 def pages(
     socket: Path | None, body: dict[str, Any], limit: int | None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yields the rows of a view, at most `limit`, in pages that are requested one by one.
+    """Yields the rows of a view in pages, at most `limit` rows in total.
 
-    The controller makes each page when it is requested. Neither the controller nor the client
-    stores all rows. Raises CommandFailedError.
+    Requests the pages one by one, and the controller makes each page on request. So neither the
+    controller nor the client stores all rows. Raises CommandFailedError.
     """
     path = _find_socket(socket)
     while True:

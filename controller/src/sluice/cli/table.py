@@ -12,7 +12,7 @@ Row = list[str | Text]
 
 
 def print_table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
-    """Prints a table, or `empty` if it has no rows."""
+    """Prints a table, or the text `empty` if there are no rows."""
     if not rows:
         if empty:
             console.print(empty)
@@ -32,7 +32,7 @@ def print_table(console: Console, columns: list[str], rows: list[Row], empty: st
 
 
 def good_or_bad(good: bool, yes: str, no: str) -> Text:
-    """Returns a word in green or in red."""
+    """Returns `yes` in green if `good` is true, else `no` in red."""
     return Text(yes if good else no, style="green" if good else "red")
 
 

@@ -87,7 +87,10 @@ def _status(console: Console, data: dict[str, Any]) -> None:
 
 
 def _role(role: str, arbitration: str) -> Text:
-    """Returns this controller's role. If another controller is primary, names that controller."""
+    """Returns this controller's role as coloured text.
+
+    If this controller is not primary, adds the state of the election: who is primary, or why none.
+    """
     if role == PRIMARY:
         return Text("primary, connected", style="green")
     return Text(f"{role}: {arbitration}", style="yellow" if role == STANDBY else "red")
@@ -118,7 +121,7 @@ def _duration(seconds: float) -> str:
 
 
 def _host_stack(vrf: dict[str, Any]) -> str | Text:
-    """Describes how the host stack isolates a VRF other than the default one."""
+    """Describes how the host's network stack isolates a VRF other than the default VRF."""
     if vrf["device"] is not None:
         return f"table {vrf['table']}, VRF device {vrf['device']} in the kernel"
     if vrf["namespace"] is not None:
@@ -129,7 +132,7 @@ def _host_stack(vrf: dict[str, Any]) -> str | Text:
 
 
 def _progress(progress: dict[str, Any], ready: bool) -> str:
-    """Returns the current phase, with its counts."""
+    """Returns the controller's phase, the number of routes read back, and the route rate."""
     text = str(progress["phase"])
     if progress["routes_read_back"] is not None:
         text += f": {progress['routes_read_back']:,} routes so far"
@@ -139,7 +142,7 @@ def _progress(progress: dict[str, Any], ready: bool) -> str:
 
 
 def _stalls(loop: dict[str, dict[str, float]]) -> str:
-    """Returns the longest stalls of the controller's loop, and the part that stalled longest."""
+    """Returns the event loop's longest stalls, and the part of the controller with the longest."""
     whole = loop["loop"]
     text = (
         f"{whole['last_minute'] * 1000:.0f} ms in the last minute,"
@@ -153,7 +156,7 @@ def _stalls(loop: dict[str, dict[str, float]]) -> str:
 
 
 def _auditor(report: dict[str, Any]) -> str | Text:
-    """Summarizes an audit: how far the switch's state differed from the desired state."""
+    """Summarizes an audit: the last round, and the repairs of differences that it found."""
     repaired = sum(report["repaired"].values())
     if report["seconds_ago"] is None:
         text = "no round complete yet"
@@ -222,7 +225,10 @@ def _traffic(count: dict[str, int] | None) -> str:
 
 
 def _route(console: Console, data: dict[str, Any]) -> None:
-    """Prints a lookup: the route, its next hops, and longer prefixes that are not installed."""
+    """Prints the result of a route lookup.
+
+    Prints the route, its next hops, and longer prefixes that are not installed.
+    """
     console.print(f"{data['address']} in VRF {data['vrf']}:", highlight=False)
     route = data["route"]
     if data["own"]:
@@ -257,7 +263,10 @@ def _route(console: Console, data: dict[str, Any]) -> None:
 
 
 def _share(leg: dict[str, Any]) -> str | Text:
-    """Returns the share of flows that use a leg, or whether the requested flow does."""
+    """Returns the share of a route's flows that use this next hop.
+
+    If the request named a flow, returns whether this flow uses the next hop.
+    """
     if leg.get("taken") is None:
         return f"{leg['share']:.0%}"
     return Text("this one", style="green") if leg["taken"] else "-"

@@ -17,8 +17,10 @@ from sluice.p4runtime.messages import UpdateType
 
 
 class Codec:
-    """Encodes and decodes entities of one pipeline. Raises SchemaError if the pipeline does not
-    fit."""
+    """Encodes and decodes entities for one pipeline.
+
+    Raises SchemaError if the pipeline lacks a table, action or field that the controller needs.
+    """
 
     def __init__(self, schema: Schema) -> None:
         tables = PipelineTables(schema)
@@ -41,7 +43,10 @@ class Codec:
         return self._decoder.read_requests()
 
     def is_route(self, request: p4r.Entity) -> bool:
-        """Returns whether one of `read_requests` reads routes. There may be a million routes."""
+        """Returns whether a request of `read_requests` reads routes.
+
+        The answer to such a request may be very long.
+        """
         return request.table_entry.table_id in self._routes
 
     def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:
@@ -50,11 +55,11 @@ class Codec:
         return request.updates[0].entity
 
     def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
-        """Stores the routes of an encoded ReadResponse in `table`; yields its other entities
-        decoded.
+        """Stores the routes of an encoded ReadResponse in `table`. Decodes and yields its other
+        entities.
 
-        A response may have very many routes. The other entities are yielded slice by slice. Raises
-        DecodeError.
+        Yields a slice from time to time even without entities, since a response may have very many
+        routes. Raises DecodeError.
         """
         return self._reader.read(part, table)
 

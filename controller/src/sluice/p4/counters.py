@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds requests for the pipeline's counters, and returns counter values by name.
 
-Some targets (BMv2) cannot read all counters at once. So every request here has a single index or
-entry.
+Some targets (BMv2) do not support wildcard reads of counters. So every request here names a single
+index or table entry.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Request: TypeAlias = p4r.Entity
 
 
 class Count(NamedTuple):
-    """Holds a number of packets and of bytes."""
+    """Holds the value of a counter, in packets and in bytes."""
 
     packets: int
     bytes: int
 
 
 class CounterSchema:
-    """Holds the counters that the controller shows. Raises SchemaError."""
+    """Holds the ids and sizes of the counters that the controller shows. Raises SchemaError."""
 
     def __init__(self, schema: Schema) -> None:
         reasons, drops = schema.enum("punt_reason_t"), schema.enum("drop_reason_t")
@@ -49,7 +49,7 @@ class CounterSchema:
         ]
 
     def by_reason(self, entities: Iterable[Request]) -> dict[str, dict[str, Count]]:
-        """Returns the results of `reason_requests`: counter name -> reason name -> count."""
+        """Decodes the answers to `reason_requests`: counter name -> reason name -> count."""
         read = {
             (entity.counter_entry.counter_id, entity.counter_entry.index.index): _count(
                 entity.counter_entry.data
@@ -71,7 +71,7 @@ class CounterSchema:
         return [_indexed(self._egress, l3_if) for l3_if in l3_ifs]
 
     def egress(self, entities: Iterable[Request]) -> dict[int, Count]:
-        """Returns the results of `egress_requests` by l3_if."""
+        """Decodes the answers to `egress_requests`: interface number (l3_if) -> count."""
         return {
             entity.counter_entry.index.index: _count(entity.counter_entry.data)
             for entity in entities
@@ -87,8 +87,8 @@ class CounterSchema:
         return _direct(self._nexthop.id, {self._nexthop.fields["nexthop_id"]: identifier})
 
     def direct(self, entities: Iterable[Request]) -> dict[tuple[int, ...], Count]:
-        """Returns the results of requests for direct counters, by the values of the match
-        fields."""
+        """Decodes the values of direct counters. The keys are the match field values of the
+        entries."""
         found = {}
         for entity in entities:
             entry = entity.direct_counter_entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the requests that read the switch's entities, and decodes the results.
 
-An entry that the controller cannot have written decodes to its key and the value `UNKNOWN`. So the
-reconciler corrects or removes the entry.
+An entry that the controller cannot have written decodes to its key and the value `UNKNOWN`. The
+reconciler then replaces or removes the entry.
 """
 
 from __future__ import annotations
@@ -207,8 +207,11 @@ class Decoder:
         return EntityKind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
 
     def _decode_group(self, group: p4r.ActionProfileGroup) -> DecodedEntity:
-        """Decodes a group. A group of another size is UNKNOWN, since P4Runtime cannot change the
-        size."""
+        """Decodes a group.
+
+        A group whose maximum size is not the controller's is UNKNOWN: P4Runtime cannot change the
+        size, so the group must be replaced.
+        """
         members = sorted((member.member_id, member.weight) for member in group.members)
         same = group.max_size == self._tables.group_size
         return EntityKind.GROUP, group.group_id, NexthopGroup(tuple(members)) if same else UNKNOWN

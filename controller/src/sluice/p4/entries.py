@@ -39,7 +39,7 @@ def entry(
 
 
 def read_fields(found: p4r.TableEntry) -> dict[int, int]:
-    """Returns an entry's exact matches by field id."""
+    """Returns the values of an entry's exact match fields, by field id."""
     return {match.field_id: int.from_bytes(match.exact.value, "big") for match in found.match}
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes flows as P4Runtime updates without protobuf.
 
-protobuf's encoder would be the largest part of a new flow's cost. Flows of a list share the list's
-number and have few different verdicts; these parts are encoded once and cached. The parts may be
-concatenated, since a protobuf message may have its fields in any order. tests/p4/test_flows.py
-compares the result with protobuf's own encoding. Depends on entries, schema and state.flow_cache.
+protobuf's encoder would take most of the time that a new flow costs. All flows of a list have the
+same list id, and their verdicts take few different values. So encoded list ids and verdicts are
+cached. The encoded parts may be concatenated, since a protobuf message may have its fields in any
+order. tests/p4/test_flows.py compares the result with protobuf's own encoding. Depends on entries,
+schema and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PARAMS = ("epoch", "rule", "verdict", "sa_bundle")
 """Parameters of the action, in the order of FlowVerdict's fields."""
 ENTITY_TABLE_ENTRY: Final = 2
 KEPT = 4096
-"""Limit of cached heads, and of cached verdicts. Lists change their numbers with every commit."""
+"""Limit of cached heads, and of cached verdicts. The limit is needed since every commit may give
+lists new version numbers, so that cached parts are no longer used."""
 
 _OPERATIONS = {
     flow_cache.FlowOperation.INSERT: UpdateType.INSERT,
@@ -42,7 +44,7 @@ class FlowEncoder:
         source, destination, protocol, source_port, destination_port = (
             table.fields[name] for name in FLOW_FIELDS
         )
-        # TableEntry.match { field_id, exact { value } }, five times. Each length fits one octet.
+        # TableEntry.match { field_id, exact { value } }, five times. Each length fits one byte.
         self._flow = b"".join(
             b"\x12%%c\x08%c\x12%%c\x0a%%c%%b" % number
             for number in (source, destination, protocol, source_port, destination_port)
@@ -51,7 +53,7 @@ class FlowEncoder:
         self._actions: dict[FlowVerdict, bytes] = {}
 
     def encode(self, list_id: int, write: FlowWrite) -> bytes:
-        """Encodes one write as a field of a write request."""
+        """Encodes the write of a flow as the field `updates` of a write request."""
         key, verdict = write.key, write.verdict
         of_list = (list_id, key.fragment, key.is_local, key.bundle)
         head = self._heads.get(of_list) or self._keep_head(of_list)
@@ -74,8 +76,10 @@ class FlowEncoder:
         return update(_OPERATIONS[write.operation], field(ENTITY_TABLE_ENTRY, flow))
 
     def _keep_head(self, of_list: tuple[int, FragmentClass, bool, int]) -> bytes:
-        """Encodes TableEntry.table_id and the matches that a list's flows share. Caches the
-        result."""
+        """Encodes TableEntry.table_id and the match fields that many flows of a list share.
+
+        Caches the result.
+        """
         head = b"\x08" + varint(self._table.id)
         for name, number in zip(LIST_FIELDS, of_list, strict=True):
             value = canonical(int(number))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes flows and rule counters as P4Runtime entities.
 
-Flows are not part of the desired state: `state.flow_cache` decides which flows are written. Flows
+The reconciler does not manage flows: `state.flow_cache` decides which flows are written. Flows
 are read back at the start of a session. The counters of flows show which flows are idle. Depends on
 counters, entries, schema, policy.model and state.flow_cache.
 """
@@ -25,7 +25,7 @@ _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
 
 
 class FlowSlot(NamedTuple):
-    """Identifies a flow: its list and its key."""
+    """Identifies a flow by its list and its key."""
 
     direction: Direction
     list_id: int
@@ -89,7 +89,7 @@ class FlowCodec:
     # -- writing
 
     def update(self, direction: Direction, list_id: int, write: FlowWrite) -> bytes:
-        """Encodes one write as a field of a write request."""
+        """Encodes the write of a flow as the field `updates` of a write request."""
         return self._tables[direction, len(write.key.source)].encoder.encode(list_id, write)
 
     def delete(self, slot: FlowSlot) -> bytes:
@@ -120,7 +120,7 @@ class FlowCodec:
         return self._entry(slot, None)
 
     def decode(self, entity: p4r.Entity) -> tuple[FlowSlot, FlowVerdict] | None:
-        """Decodes a flow; returns None for anything else, including a table's default action."""
+        """Decodes a flow. Returns None for any other entity, and for a table's default action."""
         found = entity.table_entry
         known = self._by_id.get(found.table_id)
         if known is None or found.is_default_action:
@@ -162,7 +162,7 @@ class FlowCodec:
         return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=flow))
 
     def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, Count]:
-        """Returns the results of `count_request`s by flow."""
+        """Decodes the answers to `count_request`s: flow -> packets and bytes."""
         counts = {}
         for entity in entities:
             counter = entity.direct_counter_entry
@@ -173,8 +173,11 @@ class FlowCodec:
         return counts
 
     def rule_requests(self, direction: Direction, rules: Iterable[int]) -> list[p4r.Entity]:
-        """Returns requests for the counters of rules: packets served by flows, and packets with a
-        claim."""
+        """Returns requests for the two counters of each rule.
+
+        The counter `hit` counts packets whose verdict came from a cached flow. `claim` counts
+        re-injected packets whose verdict came from the controller.
+        """
         return [
             _rule(self._rule_counters[direction, what], rule)
             for rule in rules
@@ -184,7 +187,7 @@ class FlowCodec:
     def rule_counts(
         self, direction: Direction, entities: Iterable[p4r.Entity]
     ) -> dict[int, tuple[int, int]]:
-        """Returns the results of `rule_requests`: rule -> (hits, claims), in packets."""
+        """Decodes the answers to `rule_requests`: rule -> (hits, claims), in packets."""
         hits, claims = (self._rule_counters[direction, what] for what in ("hit", "claim"))
         counts = {
             (one.counter_entry.counter_id, one.counter_entry.index.index): (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes the metadata of packet-ins and packet-outs, in P4Info's order.
 
-`PacketSchema` reads the layouts and enums once. Its methods return the metadata of the three kinds
-of packet-out (`packet_out_kind_t`). Fields that a kind does not use are 0.
+`PacketSchema` reads the layouts and enums once. Its methods return the metadata for packet-outs, of
+which there are three kinds (`packet_out_kind_t`). Fields that a kind does not use are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKET_OUT = (
 
 
 class PuntReason(Enum):
-    """Reasons of the pipeline to punt a packet. The names are those of punt_reason_t."""
+    """Reasons for which the pipeline punts a packet. The values are names of punt_reason_t."""
 
     ARP = "ARP"
     LINK_PROTOCOL = "LINK_PROTOCOL"
@@ -60,8 +60,10 @@ class PuntReason(Enum):
 
 
 class PolicyAnswer(NamedTuple):
-    """Holds a list's verdict on a packet, and the list's generation for which the verdict is
-    valid."""
+    """Holds a list's verdict on a packet, and the generation of the list that gave the verdict.
+
+    The pipeline accepts the verdict only while the list has this generation.
+    """
 
     list_id: int
     generation: int
@@ -71,7 +73,10 @@ class PolicyAnswer(NamedTuple):
 
 
 class PacketSchema:
-    """Holds layouts and numbers of packets to and from the CPU. Raises SchemaError."""
+    """Holds the metadata layouts and enum values of packet-ins and packet-outs.
+
+    Raises SchemaError.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self.packet_in = schema.metadata("packet_in", PACKET_IN)
@@ -100,11 +105,11 @@ class PacketSchema:
         return _metadata(kind=self._to_port, egress_l3_if=egress_l3_if)
 
     def local_origin(self, egress_l3_if: int, vrf: int, bundle: int = 0) -> Metadata:
-        """Returns metadata for an IP packet of this router.
+        """Returns metadata for an IP packet that this router sends.
 
         The packet leaves by the given interface with its MAC addresses unchanged. If the interface
-        is 0, the packet is routed. `bundle` is set for an ICMP error about a packet that this
-        bundle carried.
+        is 0, the pipeline routes the packet. If the packet is an ICMP error about a packet that a
+        bundle carried, `bundle` is the number of this bundle.
         """
         return _metadata(
             kind=self._local_origin,
@@ -115,23 +120,24 @@ class PacketSchema:
         )
 
     def to_bytes(self, metadata: Metadata) -> bytes:
-        """Returns the packet-out header for the CPU port: the metadata without padding."""
+        """Encodes metadata as the packet-out header in frames to the CPU port, without padding."""
         value, bits = 0, 0
         for (_, width), field in zip(self.packet_out, metadata, strict=True):
             value, bits = value << width | field, bits + width
         return value.to_bytes(bits // 8, "big")
 
     def reinject_at_routing(self, packet: PuntedPacket) -> Metadata:
-        """Returns metadata that route a punted packet as if it had not been punted."""
+        """Returns metadata that re-inject a punted packet at the routing stage."""
         return self._again(packet, self._routing, 0)
 
     def reinject_at_rewrite(self, packet: PuntedPacket, nexthop_id: int) -> Metadata:
-        """Returns metadata that rewrite a punted packet for a known next hop, and send it."""
+        """Returns metadata that re-inject a punted packet at the rewrite stage, to this next
+        hop."""
         return self._again(packet, self._rewrite, nexthop_id)
 
     def reinject_with(self, packet: PuntedPacket, answer: PolicyAnswer) -> Metadata:
-        """Returns metadata that send a punted packet, with the list's verdict, back to the stage
-        that missed."""
+        """Returns metadata that re-inject a punted packet, with a list's verdict, at the stage
+        that punted it."""
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
     def _again(
@@ -141,13 +147,14 @@ class PacketSchema:
         nexthop_id: int,
         answer: PolicyAnswer | None = None,
     ) -> Metadata:
-        """Returns metadata of a re-injection: the metadata of the punt, with a verdict.
+        """Returns the metadata for a re-injection: the metadata of the punted packet, with a
+        verdict.
 
         The pipeline looks up the route again where needed. If the packet has an egress interface
-        but no next hop, this router's host chose the interface, and it stays.
+        but no next hop, this router's host chose the interface, and the pipeline keeps it.
 
-        The tuple is built in the order of PACKET_OUT. Building it by name would take as long as the
-        policy lookup of a first packet.
+        The tuple is written out in the order of PACKET_OUT for speed. Building it by field names
+        would take as long as searching the rules for a flow's first packet.
         """
         verdict = answer or packet
         return (

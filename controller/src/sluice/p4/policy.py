@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes the entities of IPsec policy, except flows (`p4.flows`).
 
-Encoder and decoder use this module. Depends on entries and tables.
+The modules `encoder` and `decoder` use this module. Depends on entries and tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DecodedEntity = tuple[EntityKind, EntityKey, EntityValue]
 def policy_entity(
     tables: PolicyTables, kind: EntityKind, key: EntityKey, value: EntityValue | None
 ) -> p4r.Entity | None:
-    """Encodes one entity; returns None if kind and key do not belong to policy."""
+    """Encodes one entity. Returns None if kind and key are not those of a policy entity."""
     match kind, key:
         case ((EntityKind.INBOUND_LIST | EntityKind.OUTBOUND_LIST), int()):
             return _single(tables.lists[kind], {"list_id": key}, value)
@@ -66,7 +66,10 @@ def policy_entity(
 
 
 def _single(written: SingleAction, key: dict[str, int], value: EntityValue | None) -> p4r.Entity:
-    """Encodes an entry. The action's parameters are the fields of the value, by name."""
+    """Encodes an entry of a table with one action.
+
+    The fields of `value` become the action's parameters of the same names.
+    """
     table, action = written
     matches = [exact(table, name, number) for name, number in key.items()]
     if value is None:
@@ -95,7 +98,7 @@ def _binding(written: BindingTable, key: dict[str, int], value: EntityValue | No
 
 
 class PolicyDecoder:
-    """Decodes entries to entities. `tables` lists the tables to read."""
+    """Decodes table entries into entities of policy. `tables` lists the tables to read."""
 
     def __init__(self, tables: PolicyTables) -> None:
         names = {number: name for name, number in tables.drop_reasons.items()}
@@ -146,7 +149,10 @@ def _esp_source(size: int, vrf: int, bundle: int, address: int) -> EntityKey:
 
 
 def _values(table: TableSchema, found: p4r.TableEntry) -> list[int]:
-    """Returns an entry's match field values in the table's order. An omitted field is 0."""
+    """Returns the values of an entry's match fields, in the order of the table's fields.
+
+    The value of an omitted field is 0.
+    """
     fields = read_fields(found)
     return [fields.get(identifier, 0) for identifier in table.fields.values()]
 

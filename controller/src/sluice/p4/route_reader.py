@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes a full routing table that was read from the switch.
 
-A million entries differ mostly in their prefix. The entry of a route consists of a head (table,
-VRF), the LPM match, and a tail (the action). There are few different heads and tails. protobuf and
-`Decoder` decode the first entry of each combination. The native table decodes all others of the
-same form. protobuf and `Decoder` also decode all entries of an unknown form. So the result is
-always the same as without the native table.
+The entry of a route consists of a head (table, VRF), the LPM match, and a tail (the action). A
+table of a million routes has few different heads and tails. protobuf and `Decoder` decode the first
+entry of each combination of head and tail. The native table then decodes all other entries with
+this combination. protobuf and `Decoder` also decode all entries that are encoded in another form.
+So the result is always the same as without the native table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LONG = 0x80  # smallest first octet of a varint that has several octets
 class RouteReader:
     """Decodes encoded ReadResponses.
 
-    `decode` is the slow path. `families` has the address size and `fields` the id of the LPM field,
-    by the id of the route table.
+    `decode` decodes any entity (the slow path). For each route table's id, `families` has the
+    address size in bytes, and `fields` has the id of the LPM field.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class RouteReader:
     def read(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         """Stores the routes of a response in `table` as installed. Yields the other entities.
 
-        Yields them in slices, without entities that the controller does not manage. Raises
-        DecodeError.
+        The entities are yielded in slices, which may be empty. Entities that the controller does
+        not manage are left out. Raises DecodeError.
         """
         at, end = 0, len(part)
         found: list[DecodedEntity] = []
@@ -89,8 +89,10 @@ class RouteReader:
         return key, value
 
     def _learn(self, encoded: bytes, table: RouteTable, others: list[DecodedEntity]) -> None:
-        """Decodes one entity, and teaches its form to the table. The table then reads similar
-        entities."""
+        """Decodes one entity and, if it is a route, registers its head and tail in the table.
+
+        From then on, the table itself decodes routes with this head and tail.
+        """
         entity = p4r.Entity.FromString(encoded)
         route = self._decode_one(entity, table, others)
         entry = entity.table_entry

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the pipeline's P4Info by the names of the P4 source.
+"""Finds the objects of the pipeline's P4Info by the names of the P4 source.
 
-`Schema` finds tables, actions, match fields, enums and packet metadata by alias, so that no id is
-written by hand. The controller refuses a pipeline that lacks a needed name. `SchemaError` lists all
-missing names.
+`Schema` finds tables, actions, match fields, enums and packet metadata by alias. So no id is
+written in the controller's code. The controller refuses a pipeline that lacks a needed name;
+`SchemaError` lists all missing names.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ P4INFO_FILE = "router.p4info.txtpb"
 
 
 class SchemaError(Exception):
-    """Tells that the pipeline's files are missing, unreadable, or of another pipeline."""
+    """Raised if the pipeline's files are missing or unreadable, or lack needed names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionSchema:
-    """Describes an action: its id, and its parameters' ids by name."""
+    """Describes an action: its id, and the ids of its parameters by name."""
 
     id: int
     params: dict[str, int]
@@ -40,7 +40,7 @@ NO_ACTION = ActionSchema(0, {})
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Describes a table: its id, its match fields' ids by name, its actions by alias, its size."""
+    """Describes a table: id, ids of match fields by name, actions by alias, size in entries."""
 
     id: int
     fields: dict[str, int]
@@ -49,7 +49,11 @@ class TableSchema:
 
 
 class Schema:
-    """Holds the contents of P4Info by name. Methods record missing names; `check` reports them."""
+    """Holds the contents of P4Info by name.
+
+    A method that does not find a name records the name and returns a placeholder. `check` then
+    raises SchemaError with all recorded names.
+    """
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self.p4info = p4info
@@ -93,7 +97,7 @@ class Schema:
     def table(
         self, alias: str, fields: tuple[str, ...], actions: dict[str, tuple[str, ...]]
     ) -> TableSchema:
-        """Returns a table, which must have these match fields and actions with these parameters."""
+        """Returns a table. Records missing match fields, actions and parameters of actions."""
         table = self._tables.get(alias)
         if table is None:
             self._missing.append(f"table {alias}")
@@ -122,7 +126,7 @@ class Schema:
     def action_profile(self, alias: str) -> tuple[int, int, int]:
         """Returns an action profile's id, its size, and the largest sum of a group's weights.
 
-        0 means no limit.
+        The last value is 0 if the sum is not limited.
         """
         return self._need(self._profiles, alias, "action profile", (0, 0, 0))
 
@@ -131,13 +135,13 @@ class Schema:
         return self._need(self._enums, name, "enum", {})
 
     def member(self, enum: str, name: str) -> int:
-        """Returns one member's value."""
+        """Returns the value of one member of an enum."""
         return self._need(self.enum(enum), name, f"member of {enum}", 0)
 
     def metadata(self, alias: str, names: tuple[str, ...]) -> list[tuple[int, int]]:
-        """Returns (id, width in bits) of a packet header's fields.
+        """Returns (id, width in bits) of each field of packet-in or packet-out metadata.
 
-        The fields must be `names` in this order.
+        The fields must have exactly these `names`, in this order.
         """
         fields = self._metadata.get(alias, [])
         found = tuple(name for _, name, _ in fields)
@@ -148,11 +152,11 @@ class Schema:
         return [(identifier, width) for identifier, _, width in fields]
 
     def lack(self, what: str) -> None:
-        """Records that the pipeline lacks `what`."""
+        """Records `what` as missing in the pipeline."""
         self._missing.append(what)
 
     def check(self) -> None:
-        """Raises SchemaError if anything that was requested is missing."""
+        """Raises SchemaError if any requested name is missing."""
         if self._missing:
             raise SchemaError(
                 "this controller cannot drive the pipeline; the pipeline's P4Info lacks: "
@@ -179,7 +183,7 @@ class Pipeline:
 
 
 def load_pipeline(directory: Path | None) -> Pipeline:
-    """Reads a compiled pipeline; by default the one built from this project's p4src.
+    """Reads a compiled pipeline, by default the one of this package or checkout.
 
     Raises SchemaError if a file is missing or unreadable.
     """

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes a switch's settings for the auditor: meters, a default action, and replication groups.
+"""Decodes a switch's settings for the auditor: punt meters, hash seed, and replication groups.
 
-The controller sets meters and the default action without reading them first. The controller never
-creates replication groups. Depends on schema and tables.
+The controller writes the meters and the hash seed, which is a default action, without reading them
+first. The controller never creates multicast groups or clone sessions, so any that exist come from
+another client. Depends on schema and tables.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class SettingsCodec:
     def read_requests(self) -> list[p4r.Entity]:
         """Returns requests that together read all settings.
 
-        Send them one by one: a target may not support all of them.
+        Send them one by one: if the target does not support one of them, the others still succeed.
         """
         seed = p4r.TableEntry(table_id=self._seed_table, is_default_action=True)
         copies = p4r.PacketReplicationEngineEntry
@@ -50,7 +51,7 @@ class SettingsCodec:
         ]
 
     def decode(self, entity: p4r.Entity) -> SwitchSetting | None:
-        """Decodes a meter's limit or the hash seed; returns None for anything else."""
+        """Decodes a punt meter's limit or the hash seed. Returns None for any other entity."""
         if entity.HasField("meter_entry"):
             meter = entity.meter_entry
             reason = self._reasons.get(meter.index.index)
@@ -70,7 +71,8 @@ class SettingsCodec:
         return EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(params[0]) if known else UNKNOWN
 
     def copies(self, entities: Sequence[p4r.Entity]) -> list[tuple[str, bytes]]:
-        """Returns each foreign replication group's name, and the update that removes it."""
+        """Returns the name of each multicast group and clone session, and the update that deletes
+        it."""
         found = []
         for entity in entities:
             copy = entity.packet_replication_engine_entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the tables, actions and enums that the controller writes, by their P4 names.
+"""Looks up the tables, actions and enums that the controller uses, by their P4 names.
 
-No other module lists these names. `encoder` and `decoder` use the results. A pipeline that lacks
-one of the names is refused; SchemaError lists all missing names.
+Only this module contains these names. `encoder` and `decoder` use the results. A pipeline that
+lacks one of the names is refused; SchemaError lists all missing names.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class SingleAction(NamedTuple):
 
 
 class BindingTable(NamedTuple):
-    """Holds a table that binds a list by action `check`, or no list by action `none`.
+    """Holds a table that binds interfaces or bundles to lists.
 
-    `none` is None if every entry must bind a list.
+    The action `check` binds to a list. The action `none` states that no policy applies; it is None
+    if every entry must bind to a list.
     """
 
     table: TableSchema
@@ -40,7 +41,8 @@ class BindingTable(NamedTuple):
 
 
 class EngineTable(NamedTuple):
-    """Holds the table of engines and its actions: `up` if the engine's port is up, else `down`."""
+    """Holds the table of engines and its actions. An entry has action `up` if the engine can be
+    used, else `down`."""
 
     table: TableSchema
     up: ActionSchema
@@ -116,7 +118,7 @@ def _binding(
 class PipelineTables:
     """Holds all tables that the controller writes.
 
-    `fibs`, `locals` and `own_sources` are by address size in octets, 4 or 16.
+    The keys of `fibs`, `locals` and `own_sources` are address sizes in bytes, 4 or 16.
     """
 
     def __init__(self, schema: Schema) -> None:

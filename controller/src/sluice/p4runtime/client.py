@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Declares, as a protocol, the methods of `sluice._native.P4RuntimeClient` that a session uses.
 
-`_native.pyi` documents these methods. Tests substitute their own client.
+`_native.pyi` documents these methods. Tests use a client of their own with the same methods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Metadata = tuple[int, ...]
 
 
 class Client(Protocol):
-    """Describes a P4Runtime client whose events are polled."""
+    """Declares a P4Runtime client that queues events, which `poll` returns."""
 
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]: ...

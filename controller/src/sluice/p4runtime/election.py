@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses election ids that cannot be guessed and that do not displace a live primary.
 
-Some switches authorize a Write only by comparing its election id with the primary's. So the low
-half is random. The high half has these values:
+Some switches authorize a Write only by comparing its election id with the primary's. So an id's low
+half is random. The high half has one of these values:
 
-- 0: the id is a question. A question wins if there has been no primary yet, and loses to every
-  primary.
-- 1: the next id of a session whose question has won. Questions of other sessions stay below it.
-- more: one above the highest id that the switch has seen and that no session has now (`above`). So
-  a restarted controller takes over from its previous process.
+- 0: the first id of a session, called a question: it asks the switch whether there is a primary. A
+  question wins the election only if the switch has not had a primary yet.
+- 1: the second id of a session whose question has won. This id is above all questions, so another
+  session's question cannot displace the session.
+- more than 1: one above the high half of the highest id that the switch has seen, if the session
+  with this id has ended (`above`). So a restarted controller takes over from its previous process.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ LARGEST: ElectionId = (HALF, HALF)
 
 
 def question() -> ElectionId:
-    """Returns a session's first id."""
+    """Returns a question: a session's first id, which displaces no primary."""
     return (0, _random_after(0))
 
 
 def is_question(election_id: ElectionId) -> bool:
-    """Returns whether an id is a question. A session whose question wins replaces the id."""
+    """Returns whether an id is a question. A session whose question wins must take a higher id."""
     return election_id[0] == 0
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes P4Runtime requests.
 
-Write requests are assembled from encoded updates. protobuf fields can be concatenated, so a batch
-is its header followed by its updates. Updates may also be encoded by hand (those of routes, see
-`sluice.p4.encoder`).
+Write requests are assembled from encoded updates. Encoded protobuf fields can be concatenated, so a
+batch is an encoded header followed by encoded updates. An update may be encoded without protobuf
+(for routes see `sluice.p4.encoder`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def update(operation: UpdateType, entity: bytes) -> bytes:
-    """Encodes an update of a serialized Entity as a field of a write request."""
+    """Encodes an update of a serialized Entity as the field `updates` of a write request."""
     size = len(entity)
     if size < 0x7B:  # each of the two lengths fits one octet, as for every route
         return b"%b%c%b%b%c%b" % (
@@ -95,7 +95,7 @@ class RequestFactory:
         ).SerializeToString()
 
     def set_pipeline(self, config: p4r.ForwardingPipelineConfig) -> bytes:
-        """Encodes a SetForwardingPipelineConfigRequest that verifies and commits."""
+        """Encodes a SetForwardingPipelineConfigRequest with action VERIFY_AND_COMMIT."""
         return p4r.SetForwardingPipelineConfigRequest(
             device_id=self._device_id,
             election_id=self._election_id,

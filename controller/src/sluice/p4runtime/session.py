@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one P4Runtime session: becomes primary, sets the switch's pipeline, writes and reads.
 
-`Session` maps the native client's polled events to awaitable answers, and to a callback for
-packet-ins. The future `closed` tells that the session has ended. A session never reconnects; its
-owner makes a new session. Depends on messages, client and election.
+`Session` polls the native client's events. It completes the awaited requests with answers, and
+passes packet-ins to a callback. The future `closed` is done once the session has ended. A session
+never reconnects: its owner makes a new session. Depends on messages, client and election.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ CODE_NAMES = (
     "UNAUTHENTICATED",
 )
 
-# The client refuses every request once its session has ended. The event that reports the end may
-# still be queued then. That event fails all pending answers, so the refusal itself is ignored.
+# The client refuses requests after the end of its session by ConnectionError. At that time, the
+# event that reports the end may still be queued. This event fails all pending answers, so the
+# ConnectionError itself is ignored.
 ended = suppress(ConnectionError)
 
 PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]
 
 
 class Status(tuple[int, str]):
-    """(canonical gRPC code, message) of one update."""
+    """Result of one update: (canonical gRPC code, message)."""
 
     __slots__ = ()
 
@@ -72,17 +73,17 @@ class Status(tuple[int, str]):
 
 
 class SwitchPorts(NamedTuple):
-    """Holds the link state of a switch's ports by port number, and the CPU port, if any."""
+    """Holds the link state of each switch port, and the number of the CPU port or None."""
 
     links: dict[int, bool]
     cpu_port: int | None
 
 
 class TraceStep(NamedTuple):
-    """Describes one step of a packet in the switch.
+    """Describes one step of a packet's processing in the switch.
 
-    `kind` is "table", "fate", ...; `name` names the table or other object; `details` are by name.
-    Numbers of the P4 program are hexadecimal.
+    `kind` is the type of the step: "table", "fate" and others. `name` is the name of the table or
+    other object. `details` has named values of the step. Values of the P4 program are hexadecimal.
     """
 
     kind: str
@@ -91,7 +92,7 @@ class TraceStep(NamedTuple):
 
 
 class P4RuntimeError(Exception):
-    """Tells that the switch refused a request, or that the session has ended."""
+    """Raised when the switch refuses a request, or when the session has ended."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code_name(code)}: {message}" if message else code_name(code))
@@ -111,7 +112,7 @@ def code_name(code: int) -> str:
 class Session:
     """Represents a session over one connection. Call all methods from the event loop's thread.
 
-    `election_id` is the id of the client's first arbitration.
+    `election_id` is the id that the client sends in its first arbitration.
     """
 
     def __init__(
@@ -149,12 +150,12 @@ class Session:
         await self._or_closed(self._primary.wait())
 
     def close(self) -> None:
-        """Ends the session. `closed` is set soon after."""
+        """Starts to end the session. `closed` is done once it has ended."""
         self._client.close()
 
     @property
     def election_id(self) -> ElectionId:
-        """The id of the last arbitration."""
+        """The election id that this session last sent."""
         return self._election_id
 
     @property
@@ -163,7 +164,7 @@ class Session:
         return self._primary.is_set() and not self.closed.done()
 
     async def ensure_pipeline(self, p4info: p4i.P4Info, device_config: bytes) -> bool:
-        """Sets this pipeline unless the switch already runs it. Returns whether it was set.
+        """Installs this pipeline unless the switch already runs it. Returns whether it did so.
 
         Raises P4RuntimeError.
         """
@@ -196,13 +197,13 @@ class Session:
                 return True
             if response.config.cookie.cookie:
                 return False
-        # A switch that was started with its pipeline has no cookie: compare the pipeline itself.
+        # A switch that was started with a pipeline has no cookie. So the pipelines are compared.
         return (
             response.config.p4_device_config == device_config and response.config.p4info == p4info
         )
 
     async def pipeline_cookie(self) -> int | None:
-        """Returns the cookie of the switch's pipeline, or None without a pipeline.
+        """Returns the cookie of the switch's pipeline, or None if the switch has no pipeline.
 
         Raises P4RuntimeError.
         """
@@ -218,7 +219,7 @@ class Session:
         return response.config.cookie.cookie
 
     async def ports(self) -> SwitchPorts | None:
-        """Reads the switch's ports. Returns None if the switch does not support this.
+        """Reads the switch's ports. Returns None if the switch cannot report its ports.
 
         Raises P4RuntimeError.
         """
@@ -234,10 +235,10 @@ class Session:
         return SwitchPorts(links, cpu_port)
 
     async def dry_run(self, port: int, packet: bytes) -> list[TraceStep] | None:
-        """Simulates a packet that arrives on `port`. No packet is sent or counted.
+        """Makes a dry run in the switch of a packet that arrives on `port`.
 
-        Returns the packet's steps, or None if the switch does not support this. Raises
-        P4RuntimeError.
+        The switch neither sends nor counts a packet. Returns the steps of the packet's processing,
+        or None if the switch does not support dry runs. Raises P4RuntimeError.
         """
         token, answer = self._expect()
         with ended:
@@ -252,13 +253,13 @@ class Session:
     # -- requests
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Sends one batch of fields that `messages.update` made.
+        """Sends one batch of updates, encoded by `messages.update`.
 
         Returns [] if all updates were applied, else one status for each update. Raises
-        P4RuntimeError if the batch as a whole got no answer.
+        P4RuntimeError if the switch did not answer the batch.
 
-        `atomic` requests that all updates or none are applied, between two packets. Not every
-        target supports it.
+        `atomic` requests that either all updates are applied or none, and that no packet meets only
+        some of them. Not every target supports atomic batches.
         """
         token, answer = self._expect()
         with ended:
@@ -269,11 +270,11 @@ class Session:
         return outcome
 
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
-        """Sends one batch like `write`, and returns at once. The loop calls `done` with the result.
+        """Sends one batch like `write`, but returns at once and calls `done` with the later result.
 
-        Serves writes that packets trigger: a task for each would cost more than the write itself.
-        Raises P4RuntimeError if the session has ended. If the session ends later, `done` gets the
-        error.
+        For writes that packets trigger: waiting for each in a task of its own would cost more than
+        the write itself. Raises P4RuntimeError if the session has ended. If the session ends before
+        the answer, `done` is called with the error.
         """
         if self.closed.done():
             raise self.closed.result()
@@ -294,8 +295,10 @@ class Session:
         return [Status((code, message))] * number
 
     async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Yields all matching entities, in the parts that the switch sends. Raises
-        P4RuntimeError."""
+        """Yields all entities that match `entities`, in the parts that the switch sends.
+
+        Raises P4RuntimeError.
+        """
         async for part in self.read_parts(entities):
             yield _entities_of(part)
 
@@ -316,12 +319,12 @@ class Session:
     def set_packet_metadata(
         self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
     ) -> None:
-        """Sets the layout of packet metadata. Packet-ins arrive from then on."""
+        """Sets the layout of packet metadata. Before this call, packet-ins are dropped."""
         self._client.set_packet_metadata(packet_in, packet_out)
         self._takes_packets = True
 
     def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
-        """Sends packets in order. Returns how many of them the bounded queue accepted.
+        """Queues packets for sending, in order. Returns how many of them the queue accepted.
 
         Before `set_packet_metadata` and after the session's end, no packet is accepted.
         """
@@ -431,8 +434,10 @@ class Session:
             self.arbitration = f"another controller is primary (election id {highest})"
 
     def _arbitrate_above(self, seen: ElectionId) -> None:
-        """Arbitrates again on the same stream with a higher id. Without a higher id, ends the
-        session."""
+        """Arbitrates again on the same stream, with an id above `seen`.
+
+        Ends the session if there is no higher id.
+        """
         wanted = above(seen)
         if wanted is None:
             self._end(
@@ -450,7 +455,7 @@ class Session:
             self._client.arbitrate(wanted)
 
     def _end(self, error: P4RuntimeError) -> None:
-        """Ends the session from this side."""
+        """Closes the client and ends the session with this error."""
         self._client.close()
         self._closed(error)
 
@@ -471,7 +476,7 @@ class Session:
 
 
 def pipeline_cookie(p4info: p4i.P4Info, device_config: bytes) -> int:
-    """Returns a number that identifies a pipeline: the start of the digest of its two files."""
+    """Returns a number that identifies a pipeline: 64 bits of a digest of its two files."""
     digest = hashlib.sha256(p4info.SerializeToString(deterministic=True))
     digest.update(device_config)
     return int.from_bytes(digest.digest()[:8], "big") or 1

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the keys for a connection to the switch, and checks the owner of the switch's socket.
+"""Reads the TLS keys for a connection to the switch, and checks the owner of the switch's socket.
 
-The files are read for every connection, so renewed certificates need no restart. If a file is bad,
-the connection fails and is retried, as for any other error. Depends on connection_config.
+The files are read again for every connection, so renewed certificates need no restart. If a file
+cannot be used, the connection fails and is retried, as for any other error. Depends on
+connection_config.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ TlsCredentials = tuple[bytes, bytes, bytes]
 
 
 def prepare(switch: SwitchConfig) -> TlsCredentials | None:
-    """Returns the keys for the next connection, or None without TLS. Raises P4RuntimeError."""
+    """Returns the TLS keys for the next connection, or None without TLS.
+
+    For a Unix socket, also checks the socket's owner. Raises P4RuntimeError.
+    """
     if isinstance(switch.address, UnixAddress):
         _check_owner(switch.address.path)
     return None if switch.tls is None else _read_keys(switch.tls)
 
 
 def _check_owner(path: Path) -> None:
-    """Raises P4RuntimeError if the socket is another user's. The client reports a missing
-    socket."""
+    """Raises P4RuntimeError if the socket belongs to another user than root and this process's.
+
+    Ignores a missing socket: the client reports it.
+    """
     try:
         found = path.stat()
     except OSError:

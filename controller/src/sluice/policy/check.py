@@ -25,10 +25,10 @@ from sluice.yamlreader import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """Checks files of rules against a configuration, or without one.
+    """Checks files of rules, against a configuration if there is one.
 
-    `own` returns this router's addresses for an SPD. If `own` is None, the checker uses the
-    configured addresses.
+    `own` returns this router's addresses in the VRF that an SPD guards. If `own` is None, the
+    checker uses the configured addresses.
     """
 
     config: Config | None = None
@@ -38,7 +38,7 @@ class Checker:
     def read(self, files: Iterable[tuple[str, str]]) -> dict[str, SpdText]:
         """Parses files, given as (name, text), and returns the rules by SPD.
 
-        Raises ConfigError with the problems of all files; two files of one SPD are a problem too.
+        Raises ConfigError with the problems of all files. Two files for the same SPD are a problem.
         """
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
@@ -60,8 +60,10 @@ class Checker:
         return texts
 
     def report(self, texts: Mapping[str, SpdText]) -> list[dict[str, Any]]:
-        """Returns a report on each SPD for the API and for `sluice spd check`. The rules must be
-        valid."""
+        """Returns a report on each SPD, for the API and for `sluice spd check`.
+
+        Precondition: `read` has returned the rules, so they are valid.
+        """
         return [
             {
                 "spd": name,
@@ -96,7 +98,7 @@ class Checker:
         return warnings(rules, context, text.name) + unreached
 
     def _why_sessions_are_unchecked(self, spd: str) -> str | None:
-        """Returns why FRR's sessions were not checked, or None if they were."""
+        """Returns the reason why FRR's sessions were not checked, or None if they were checked."""
         if self.routing is None:
             return "give FRR's configuration with --frr"
         if not self.routing.has_sessions:
@@ -119,7 +121,7 @@ class Checker:
         ]
 
     def _fragments_per_second(self) -> int | None:
-        """Returns the largest rate of punted fragments per second, or None if it is unknown."""
+        """Returns the rate limit of punted fragments, in packets a second. None: unknown."""
         rates = DEFAULT_PUNT_RATES if self.config is None else self.config.punt_rates
         rate = rates.get("FRAGMENT")
         return None if rate is None else rate.rate

@@ -2,8 +2,9 @@
 """Carries out a planned commit: saves it on disk, writes it to the switch, puts it into force.
 
 When `apply` returns, the old rules apply to no later lookup. If a step fails, the switch applies
-the old rules or drops packets: the switch accepts no verdict whose epoch or generation differs from
-that of the list. Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
+the old rules or drops packets. The reason is that the switch accepts only cached flows of a list's
+current epoch and verdicts of a list's current generation. Depends on record, reconciler,
+flow_tables, flow_invalidation and state.spd.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 
 
 def entities_of(lists: Iterable[PolicyList]) -> list[tuple[EntityKind, int, ListEntity]]:
-    """Returns the switch's entity of each list: kind, list id and version."""
+    """Returns the switch entity for each list: kind, list id and version."""
     return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.version)) for one in lists]
 
 
 class CommitWriter:
-    """Writes commits of `table`.
+    """Saves and writes the commits that `table` plans.
 
-    `atomic`: the target applies a write of several lists atomically, between two packets.
+    `atomic`: the target applies a write of several lists atomically, so that no packet meets only a
+    part of the write.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class CommitWriter:
     def list_by_id(self, list_id: int) -> PolicyList | None:
         """Returns the list that a packet was punted for.
 
-        New lists of a write in flight are included: the switch may punt packets for such a list
+        Also finds new lists whose write is in flight: the switch may punt packets for such a list
         before the acknowledgement of the write arrives.
         """
         return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
@@ -82,10 +84,11 @@ class CommitWriter:
         *,
         together: bool = False,
     ) -> None:
-        """Saves a commit, writes it and puts it into force. Raises SpdStoreError or P4RuntimeError.
+        """Saves a commit, writes it and puts it into force.
 
-        `bindings` change in the same write. `together`: no packet meets old and new lists at the
-        same time. A target without atomic writes then drops all packets during the change.
+        `bindings` are written together with the lists. With `together`, no packet meets old and new
+        lists at the same time; a target without atomic writes drops the lists' packets during the
+        change for this. Raises SpdStoreError or P4RuntimeError.
         """
         entries = [*entities_of(commit.lists), *bindings]
         if not entries:
@@ -105,9 +108,10 @@ class CommitWriter:
                 self._unacknowledged = {}
 
     async def _reset_counters(self, session: Session, commit: Commit) -> None:
-        """Resets the counters of rule ids that belonged to other rules before.
+        """Resets the counters of rule ids that the commit gives to other rules.
 
-        Order: before the write, since packets may meet the new rules before the acknowledgement.
+        Order: before the lists are written, since packets may meet the new rules before the
+        acknowledgement arrives.
         """
         fresh = set(commit.rule_ids.fresh)
         for state in commit.lists:

@@ -9,16 +9,16 @@
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
       - {name: wan, source: kernel, path_mtu: 1500}
 
-`config` reads the rest of the file. Without these sections there is no policy, and the `spd` of
-every interface is None. The rules of an SPD are in one of three places:
+The module `sluice.config` reads the rest of the file. Without these sections there is no policy,
+and the `spd` of every interface is None. The rules of an SPD are in one of three places:
 
-- in a file, whose path is relative to the configuration's directory;
+- in a file of their own, whose path is relative to the configuration's directory;
 - in the SPD's keys `inbound` and `outbound`;
 - with `source: kernel`, in the kernel's XFRM policies. The templates of these policies are the
   SPD's bundles.
 
-The controller gives SAs to engines that have an `admin` socket (`sa_config`). In an engine without
-`admin`, an operator sets the SAs by hand. The bundles of such an engine name these SAs:
+The controller installs the SAs in engines that have an `admin` socket (`sa_config`). In an engine
+without `admin`, an operator installs the SAs by hand. The bundles of such an engine name these SAs:
 
     bundles:
       - name: branch
@@ -73,7 +73,8 @@ class SpdConfig:
     """Holds an SPD as configured.
 
     `file` is None unless the SPD's rules come from a file. `is_mirrored`: the rules come from the
-    kernel's IPsec policies. `path_mtu` then applies to the SPD's bundles, in bytes of IP packet.
+    kernel's IPsec policies. For a mirrored SPD, `path_mtu` is the path MTU of all its bundles, in
+    bytes of IP packet.
     """
 
     name: str
@@ -81,8 +82,8 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """If True, an inbound ICMP error in clear that no rule matches is judged by the packet that it
-    quotes."""
+    """If True, an inbound ICMP error that comes in clear and that no rule matches may pass. This
+    depends on the packet that the error quotes (`first_packets`)."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
     reject: bool = False
@@ -91,12 +92,12 @@ class SpdConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """An ESP engine and its switch port; `l3_if` is the port's interface number in the pipeline.
+    """An ESP engine and its switch port. `l3_if` is the port's interface number in the pipeline.
 
-    `device` names the port's network device if this host can see it. While the device is down or
+    `device` is the network device behind the port, if this host has it. While the device is down or
     absent, or the switch reports the port down, the engine's packets are dropped as NO_ENGINE.
-    `admin` is the Unix socket on which the controller gives the engine its SAs. None: an operator
-    sets the SAs by hand.
+    `admin` is the Unix socket by which the controller installs SAs in the engine. None: an operator
+    installs the SAs by hand.
     """
 
     id: int
@@ -108,10 +109,12 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class OutboundSa:
-    """The SA that encrypts for a bundle. `path_mtu` and `overhead` are in bytes of IP packet.
+    """An SA, installed by hand, that encrypts the packets of a bundle.
 
-    `local` is the source address of the SA's ESP packets. `spi` is the SPI of these packets, or
-    None if it is unknown. The SPI identifies ICMP errors about these packets.
+    `path_mtu` limits the length of the SA's ESP packets, and `overhead` is the number of bytes that
+    encryption adds, both in bytes of IP packet. `local` is the source address of the ESP packets,
+    and `spi` is their SPI, or None if it is not configured. The SPI is needed to accept ICMP errors
+    about these packets.
     """
 
     engine: int
@@ -124,7 +127,7 @@ class OutboundSa:
 
 @dataclass(frozen=True, slots=True)
 class InboundSa:
-    """An SA that decrypts packets to this router."""
+    """An SA, installed by hand, that decrypts packets to this router."""
 
     spi: int
     engine: int
@@ -135,10 +138,10 @@ class InboundSa:
 class BundleConfig:
     """A bundle of SAs that protect the same traffic of one VRF.
 
-    Rules name the bundle, which stays the same over rekeys. `outbound` and `inbound` are SAs that
-    an operator sets in the engines by hand. If both are empty, the controller gives the SAs of
-    `security_associations` to `engines` (the preferred engine first). `path_mtu` then applies to
-    the bundle, in bytes of IP packet.
+    Rules name the bundle and not SAs, since a rekey replaces the SAs. `outbound` and `inbound` are
+    SAs that an operator installs in engines by hand. If there are no such SAs, the controller
+    installs the SAs of `security_associations` in `engines` (the preferred engine first). In that
+    case `path_mtu` is the bundle's path MTU, in bytes of IP packet.
     """
 
     name: str
@@ -154,7 +157,7 @@ class BundleConfig:
 
     @property
     def is_by_hand(self) -> bool:
-        """Returns whether an operator sets the bundle's SAs in the engines by hand."""
+        """Returns whether an operator installs the bundle's SAs in the engines by hand."""
         return self.outbound is not None or bool(self.inbound)
 
 
@@ -176,7 +179,7 @@ class PolicyConfig:
         return frozenset(bundle.id for bundle in self.bundles if not bundle.later_fragments)
 
     def bundle_ids(self) -> dict[str, int]:
-        """Returns the pipeline's number of each bundle."""
+        """Returns, by bundle name, the number of each bundle in the pipeline."""
         return {bundle.name: bundle.id for bundle in self.bundles}
 
 
@@ -185,7 +188,7 @@ class PolicyConfig:
 
 @scalars.takes("`off`, `checked`")
 def _icmp_errors(value: object) -> bool:
-    """Converts `checked` or `off`; YAML 1.1 reads an unquoted `off` as false."""
+    """Returns True for `checked`, False for `off`. YAML 1.1 reads an unquoted `off` as false."""
     if value is False or value in ("off", "checked"):
         return value == "checked"
     raise ValueError(f"{value!r} is neither off nor checked")
@@ -193,7 +196,7 @@ def _icmp_errors(value: object) -> bool:
 
 @scalars.takes("`configuration`, `kernel`")
 def _source(value: object) -> bool:
-    """Returns whether the rules come from the kernel."""
+    """Converts the value of `source`. Returns whether the rules come from the kernel."""
     if value in ("configuration", "kernel"):
         return value == "kernel"
     raise ValueError(f"{value!r} is neither configuration nor kernel")
@@ -362,8 +365,9 @@ def read_policy(
 ) -> PolicyConfig:
     """Reads the sections `spds`, `bundles`, `engines` and `security_associations`.
 
-    `ports` maps each port that an interface uses to the interface's name. The engines get interface
-    numbers from `first_l3_if` on. `vrfs` maps each VRF to its number in the pipeline.
+    `ports` maps each port that an interface uses to the interface's name. The engines' ports get
+    the interface numbers from `first_l3_if` on. `vrfs` maps each VRF's name to its number in the
+    pipeline.
     """
     known = _read_engines(engines, ports, first_l3_if)
     policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), known, tuple(vrfs)))
@@ -383,7 +387,10 @@ def read_policy(
 
 
 def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, BundleOfSas]:
-    """Returns the bundles that `security_associations` may name; `vrfs` has the VRFs' numbers."""
+    """Returns the bundles that `security_associations` may name, by name.
+
+    `vrfs` maps each VRF's name to its number in the pipeline.
+    """
     return {
         bundle.name: BundleOfSas(bundle.id, vrfs[bundle.vrf], bundle.engines)
         for bundle in policy.bundles
@@ -392,7 +399,7 @@ def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, Bun
 
 
 def spd_names(spds: list[YamlValue]) -> frozenset[str]:
-    """Returns the names under `spds`, even if other keys are invalid."""
+    """Returns the names of the SPDs in the section `spds`, even if other keys are invalid."""
     names = (value.peek(SpdKeys.name.name) for value in spds)
     return frozenset(name for name in names if name is not None)
 
@@ -400,8 +407,10 @@ def spd_names(spds: list[YamlValue]) -> frozenset[str]:
 def read_interface_spd(
     section: YamlMapping, key: ScalarKey[str], spds: frozenset[str]
 ) -> str | None:
-    """Reads an interface's SPD: its name, or None for `none`. The key is required if any SPD
-    exists."""
+    """Returns the name of the SPD that guards an interface, or None if no SPD guards it.
+
+    Reports a missing key as a problem if any SPD exists.
+    """
     value = section.value(key)
     if value is None or value.is_null():
         if spds:
@@ -580,7 +589,7 @@ def _read_bundle(
 def _read_engines_of_bundle(
     section: YamlMapping, engines: tuple[EngineConfig, ...]
 ) -> tuple[int, ...]:
-    """Returns the engines that get a bundle's SAs, the preferred engine first.
+    """Returns the engines in which a bundle's SAs are installed, the preferred engine first.
 
     If the bundle has no list of engines, returns all engines that have `admin`.
     """

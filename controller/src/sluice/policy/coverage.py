@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds shadowed rules. A rule is shadowed if one earlier rule matches all of its packets.
 
-The earlier rule then covers the shadowed rule. The test whether a rule covers another is exact. A
-rule can cover only rules whose blocks of addresses and ports are inside its own blocks. So an index
-of blocks finds the earlier rules to test. If the rules are for different hosts or ports, the time
-is linear in the number of rules. Pure; depends on model.
+The earlier rule is then said to cover the shadowed rule. The test whether a rule covers another is
+exact. To avoid testing all pairs, each rule is indexed by its blocks: the smallest prefixes, of a
+few lengths, that contain the rule's addresses and ports. A rule can cover another rule only if its
+blocks contain the other rule's blocks. If the rules are for different hosts or ports, the time is
+linear in the number of rules. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ _Block = tuple[int, int, int]
 
 
 class Coverage(NamedTuple):
-    """Maps the position of a rule to the positions of the rules that it covers.
+    """Holds the result of a search for covered rules.
 
-    `is_complete` is False if the limit of tests was reached.
+    `by_rule` maps the position of a rule to the positions of the rules that it covers.
+    `is_complete` is False if the search ended at the limit of tests.
     """
 
     by_rule: dict[int, list[int]]
@@ -50,7 +52,7 @@ class Coverage(NamedTuple):
 def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[str]:
     """Yields a warning for each rule that covers others, in the order of the list.
 
-    Further warnings name the rules that match nothing, or say that the search was incomplete.
+    Then yields warnings of rules that can match no packet, and of an incomplete search.
     """
     operators = [rule for rule in rules if not rule.generated]
     coverage = find_covered(operators)
@@ -75,7 +77,7 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
 
 
 def quoted_names(names: Sequence[str]) -> str:
-    """Returns the names in quotes: all of them, or the first ones and the count of the rest."""
+    """Returns the names in quotes. Many names are cut to the first ones and a count of the rest."""
     quoted = [repr(name) for name in names[:NAMED]]
     if len(names) > NAMED:
         quoted[NAMED - 1] = f"{len(names) - NAMED + 1} more"
@@ -100,7 +102,8 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
         if by is not None:
             by_rule.setdefault(by, []).append(at)
         else:
-            # Coverage is transitive: later rules need not be tested against a covered rule.
+            # Only rules that are not covered are indexed. Coverage is transitive: whatever a
+            # covered rule covers, its covering rule covers too.
             earlier.setdefault(blocks, []).append(at)
             for known, one in zip(used, blocks, strict=True):
                 known.add(one)
@@ -143,9 +146,10 @@ def _covers_protocols(
 
 
 def _shown(rule: Rule, numbers: Numbers, protocols: frozenset[int]) -> Numbers:
-    """Returns the port or ICMP numbers that a rule's packets may have.
+    """Returns the port or ICMP numbers that packets matching a rule may have.
 
-    Returns OPAQUE if none of the rule's protocols has such numbers.
+    `numbers` is the rule's selector, `protocols` are the protocols that have such numbers. Returns
+    OPAQUE if no protocol of the rule has such numbers.
     """
     if numbers is not None or rule.protocol is None:
         return numbers
@@ -166,7 +170,10 @@ def _ranges(ranges: tuple[AddressRange, ...] | None, size: int) -> Sequence[tupl
 
 
 def merged_ranges(ranges: Iterable[AddressRange], size: int) -> list[tuple[int, int]]:
-    """Returns a family's ranges as sorted numbers; adjacent and overlapping ranges are merged."""
+    """Returns the ranges of addresses of `size` bytes as sorted pairs of numbers.
+
+    Merges adjacent and overlapping ranges.
+    """
     return _merged(
         (int.from_bytes(low, "big"), int.from_bytes(high, "big"))
         for low, high in ranges
@@ -194,8 +201,8 @@ def _covers_ranges(
 
 
 def _blocks(rule: Rule) -> tuple[_Block, _Block, _Block]:
-    """Returns the smallest blocks that contain a rule's sources, destinations and destination
-    ports."""
+    """Returns three blocks: the smallest ones that contain a rule's source addresses, its
+    destination addresses and its destination ports."""
     ports = rule.destination_port if isinstance(rule.destination_port, tuple) else ()
     return (
         _address_block(rule.source),
@@ -212,7 +219,10 @@ def _address_block(ranges: tuple[AddressRange, ...] | None) -> _Block:
 
 
 def _block(size: int, ranges: Sequence[tuple[int, int]]) -> _Block:
-    """Returns the smallest block of `_LEVELS` that contains all ranges, or _ANY."""
+    """Returns the smallest block, of the prefix lengths in `_LEVELS`, that contains all ranges.
+
+    Returns _ANY if no such block contains all ranges.
+    """
     low, high = min(one[0] for one in ranges), max(one[1] for one in ranges)
     common = size * 8 - (low ^ high).bit_length()
     level = max((one for one in _LEVELS[size] if one <= common), default=0)

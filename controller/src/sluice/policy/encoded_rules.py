@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes the rules of lists as JSON, and keeps the texts for the next encoding of the same list.
+"""Encodes the rules of lists as JSON, and caches the text of each rule.
 
-Encoding takes most of the time of a commit, and a commit changes few rules. The record on disk
-(`spdstore`) and the history (`history`) share the texts. Depends on spdtext and state.common_ends.
+Without the cache, encoding would take most of the time of a commit, although a commit changes few
+rules. The record on disk (`spdstore`) and the history (`history`) share the cached texts. Depends
+on spdtext and state.common_ends.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from sluice.state.spd import ListName
 
 
 class _List(NamedTuple):
-    """Holds the rules of a list and the text of each."""
+    """Holds the rules of a list, and the JSON text of each rule."""
 
     rules: tuple[Rule, ...]
     texts: tuple[str, ...]
 
 
 class EncodedRules:
-    """Holds the texts of the last rules of each list. No two threads may use it at once."""
+    """Caches the texts of the rules that each list had at its last encoding.
+
+    Not thread-safe: only one thread at a time may call `of`.
+    """
 
     def __init__(self) -> None:
         self._lists: dict[ListName, _List] = {}
 
     def of(self, name: ListName, rules: tuple[Rule, ...]) -> str:
-        """Returns a list's rules as a JSON array, with sorted keys, in the language of SPD
-        files."""
+        """Returns a list's rules as a JSON array. Each rule has the keys of an SPD file, sorted."""
         before = self._lists.get(name, _List((), ()))
         texts = convert_changed(_encode, rules, before.rules, before.texts)
         self._lists[name] = _List(rules, texts)

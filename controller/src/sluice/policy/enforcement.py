@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enforces the SPDs of a running router: starts them, commits rules, enables flow caches.
 
-`Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict it changes
-(`flow_invalidation`) and applies it (`commit`). `commit` saves the commit, then writes it ahead of
-all other updates. The commit is in force once the switch has acknowledged the write. If a commit
-fails, `Policy` repairs the switch. Changes queue and run one at a time.
+`Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict the commit changes
+(`flow_invalidation`) and applies the commit (module `commit`). Applying saves the commit on disk,
+then writes it to the switch ahead of all other updates. The commit is in force once the switch has
+acknowledged the write. If a commit fails, `Policy` repairs the switch. Changes wait in a queue and
+run one at a time.
 
 A session (`run`) begins once the kernel has reported this router's addresses, which the generated
-rules name. The session compares the switch with the desired state and corrects it. A restart with
-another configuration is one change. No packet meets a mix of the old and the new configuration:
+rules name. The session compares the switch with the desired state and corrects the switch. If the
+configuration has changed before a restart, no packet meets a mix of the old and the new one:
 
-- entities that differ are closed before anything is written (`plan_closing`);
+- entities that differ are closed before anything is written (`plan_closing`): the switch drops
+  their packets;
 - the lists are replaced, either all in one write or while the lists are closed;
 - only then are interfaces bound and opened (`Reconciler.open`).
 
-Numbers of lists, epochs and rules are never guessed: an unreadable record on disk ends the program.
-A restart resumes with the last committed rules and the last on/off state of each cache (`start`).
+The numbers of lists, epochs and rules are read from the record on disk. If the record is
+unreadable, the program ends: with guessed numbers, a retired flow could become valid again. A
+restart resumes with the last committed rules and the last on/off state of each cache (`start`).
 
 Depends on state.spd, commit, record, start, operator_rules, reconciler, flow_tables and entities.
 """
@@ -91,10 +94,11 @@ class MirroredSpd(NamedTuple):
 
 
 class Policy:
-    """Manages all SPDs.
+    """Manages all SPDs of a router.
 
     `own(vrf)` returns this router's addresses in a VRF. `mirrored` holds the initial rules of the
-    SPDs that mirror the kernel. Raises SpdStoreError and PolicyError.
+    mirrored SPDs, whose rules are the kernel's IPsec policies. Raises SpdStoreError and
+    PolicyError.
     """
 
     def __init__(
@@ -115,7 +119,8 @@ class Policy:
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
         encoded = EncodedRules()
         store = SpdStore(config.state_dir, encoded)
-        # An SPD that was removed and is configured again starts with its configured rules.
+        # Forgets the committed rules of SPDs that are not configured. If such an SPD is configured
+        # again later, it starts with the configured rules.
         loaded = store.forget_committed(keep=self.spds)
         self.check_capacity(config)
         mirrored = mirrored or {}
@@ -154,10 +159,10 @@ class Policy:
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
-        """Callback after each change takes effect, with the change's description, the SPDs and
-        their lists."""
+        """Called after each change has taken effect, with a description of the change, the changed
+        SPDs, and their lists before and after."""
         self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
-        """Returns the entities of the SAs that the controller gives to engines."""
+        """Returns the entities of the SAs that the controller installs in engines."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
         """Set while the policy in the switch equals the desired policy."""
@@ -172,14 +177,16 @@ class Policy:
         check_capacity(config, Capacity(self._codec.flows, self._codec.rules, self._codec.lists))
 
     def set_configured(self, config: Config) -> None:
-        """Updates the configuration of the SPDs, including the rules in files. The rules in force
-        stay."""
+        """Updates the configuration of the SPDs, including configured rules.
+
+        The rules in force do not change.
+        """
         self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
     def is_cache_on(self, spd: str) -> bool:
-        """Returns whether an SPD's flow cache is on.
+        """Returns whether an SPD's flow caches are on.
 
-        The operator's last command decides. Without a command, the configuration decides.
+        The operator's last command decides; if there was none, the configuration does.
         """
         return self.record.caches.get(spd, self.spds[spd].flow_cache.enabled)
 
@@ -188,9 +195,9 @@ class Policy:
     def closing(
         self, installed: EntitiesByKind, moved_interfaces: Container[int] = ()
     ) -> ClosingPlan:
-        """Returns the installed entities that must not coexist with the new configuration.
+        """Returns the installed entities to close before the new configuration is written.
 
-        `moved_interfaces` are interface numbers that may have stood for another interface.
+        `moved_interfaces` are interface numbers that may stand for another interface in the switch.
         """
         self._warn_of_a_lost_record(installed)
         wanted: dict[EntityKind, Mapping[EntityKey, EntityValue]] = dict(self._reconciler.desired)
@@ -203,7 +210,7 @@ class Policy:
         )
 
     def _warn_of_a_lost_record(self, installed: EntitiesByKind) -> None:
-        """Warns if the switch holds lists but no record exists: earlier commits are then lost."""
+        """Logs a warning if the switch holds lists but there is no record of commits on disk."""
         if self.spds and not self._had_lists and installed[EntityKind.INBOUND_LIST]:
             log.warning(
                 "policy: the switch holds lists of SPDs, but %s is missing: earlier commits are"
@@ -213,7 +220,7 @@ class Policy:
         self._had_lists = True
 
     async def run(self, session: Session) -> None:
-        """Serves until cancelled.
+        """Starts the SPDs in a session and maintains them until cancelled.
 
         Raises P4RuntimeError when the session ends, and SpdStoreError or PolicyError if the
         configured SPDs cannot be started.
@@ -246,7 +253,7 @@ class Policy:
             self.flows.close()
 
     async def _synchronize(self, session: Session) -> None:
-        """Brings the switch's lists, bindings and flows to the desired state after a read-back."""
+        """Writes the desired lists, bindings and flow caches to the switch after a read-back."""
         flows = await self.flows.read(session)
         lists = self._installed()
         for list_id, version in lists.items():
@@ -288,7 +295,10 @@ class Policy:
     async def _without_wrapped(
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
     ) -> list[tuple[FlowSlot, FlowVerdict]]:
-        """Deletes the flows of lists whose epoch numbers wrap around; returns the other flows."""
+        """Deletes the flows of lists whose epoch number wraps around with this commit.
+
+        A flow with an old epoch number would become valid again. Returns the other flows.
+        """
         wrapped = wrapped_lists(commit, highest_epochs(flows))
         await self.flows.delete_found(
             session, [slot for slot, _ in flows if slot.list_id in wrapped]
@@ -298,8 +308,8 @@ class Policy:
     def _changed_bindings(self, commit: Commit) -> list[EntityEntry]:
         """Returns the interface bindings to change in the same write as the lists.
 
-        With an atomic write, an interface that gets another SPD need not be closed. For a target
-        without atomic writes, the result is empty: the interface is closed during the change.
+        If the write is atomic, an interface that gets another SPD need not be closed. For a target
+        without atomic writes, returns no bindings: there the interface is closed and bound later.
         """
         if not self._atomic:
             return []
@@ -318,24 +328,30 @@ class Policy:
         ]
 
     def _name_bundles(self) -> None:
-        """Saves which bundle each number stands for, before SAs are written to the switch.
+        """Saves the name of the bundle that each bundle number stands for.
 
-        From here on, each flow's bundle number means the same as in the configuration. Raises
-        SpdStoreError.
+        Order: before SAs are written to the switch. From now on, the bundle numbers of all flows
+        mean the same as in the configuration. Raises SpdStoreError.
         """
         if self.record.bundle_names != self.numbers.names:
             self.record.bundle_names = self.numbers.names
             self.record.save()
 
     def _bindings(self) -> EntityChanges:
-        """Returns the bindings of interfaces and bundles whose lists have numbers."""
+        """Returns the bindings of interfaces and bundles, and the SAs.
+
+        Omits bindings to lists that have no number yet.
+        """
         changes = policy_entities.bindings(self._config, self.table.id_of, self.associations())
         for spd, bundles in self._mirrored.items():
             self._bind_bundles(spd, bundles, changes)
         return changes
 
     def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: EntityChanges) -> None:
-        """Binds a mirrored SPD's bundles to its inbound list, which checks their packets."""
+        """Binds a mirrored SPD's bundles to the SPD's inbound list.
+
+        The list then checks the packets that SAs of these bundles have decrypted.
+        """
         list_id = self.table.id_of(spd, Direction.INBOUND)
         vrf = policy_entities.vrf_of(self._config, spd)
         if list_id is not None:
@@ -344,7 +360,10 @@ class Policy:
                 changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
 
     def _installed(self) -> dict[int, ListVersion]:
-        """Returns the lists in the switch, without entries of unknown form."""
+        """Returns the versions of the lists in the switch by list id.
+
+        Omits entries that the controller cannot have written.
+        """
         return {
             key: ListVersion(*value)
             for kind in policy_entities.LIST_KINDS.values()
@@ -355,8 +374,10 @@ class Policy:
     def _with_lost(
         self, commit: Commit, spds: Iterable[str], installed: Mapping[int, ListVersion]
     ) -> Commit:
-        """Adds to a commit the lists of these SPDs that differ in the switch, with new version
-        numbers."""
+        """Adds to a commit the lists of these SPDs whose version in the switch is wrong.
+
+        The added lists get new version numbers.
+        """
         known = {state.list_id for state in commit.lists}
         lost = [
             list_id
@@ -368,11 +389,11 @@ class Policy:
         return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
 
     def _retiring(self, epochs: Mapping[int, int]) -> Commit:
-        """Plans new version numbers for lists whose cache is off although the switch has current
-        flows.
+        """Plans new version numbers for lists whose cache is off but whose flows are still valid.
 
-        `epochs` has the highest epoch of each list's flows. Such flows remain if the cache was
-        turned off in the configuration, or if the program ended before it retired the flows.
+        The new numbers retire these flows. `epochs` has the highest epoch of each list's flows in
+        the switch. Flows remain valid if the cache was turned off in the configuration, or if the
+        program ended before it retired the flows.
         """
         return self.table.plan_bump(
             [
@@ -397,8 +418,8 @@ class Policy:
     ) -> list[PolicyList]:
         """Commits new rules for SPDs.
 
-        `change` names the kind of change in logs; `message` is the operator's reason. Returns the
-        changed lists once the switch holds them. Raises PolicyError.
+        `change` names the change in logs, and `message` is the operator's reason for it. Returns
+        the changed lists once they are in force in the switch. Raises PolicyError.
         """
         for spd in changes:
             self._check_committable(spd)
@@ -416,10 +437,10 @@ class Policy:
         change: str,
         message: str | None = None,
     ) -> list[PolicyList]:
-        """Commits what `edit` makes of the operator's rules of one list.
+        """Applies `edit` to the operator's rules of one list, and commits the result.
 
-        No other commit comes between reading the rules and committing them. `change` and `message`
-        are as in `commit`. Raises PolicyError, also for an EditError of `edit`.
+        No other commit runs between reading the rules and committing them. `change` and `message`
+        mean the same as in `commit`. Raises PolicyError, also if `edit` raises EditError.
         """
         spd, direction = name
         self._check_committable(spd)
@@ -434,7 +455,7 @@ class Policy:
         return await self._exclusively(edited)
 
     def _check_committable(self, spd: str) -> None:
-        """Raises PolicyError if an SPD does not exist or has the kernel's rules."""
+        """Raises PolicyError if there is no such SPD, or if its rules come from the kernel."""
         if self.checked_spd_name(spd).is_mirrored:
             raise PolicyError(
                 f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
@@ -442,7 +463,7 @@ class Policy:
             )
 
     def _committed_spds(self) -> list[str]:
-        """Returns the SPDs whose rules change by commits, not with the kernel's policies."""
+        """Returns the SPDs whose rules are committed, that is, all SPDs except mirrored ones."""
         return [name for name, spd in self.spds.items() if not spd.is_mirrored]
 
     def _rules_by_spd(self, spds: Iterable[str]) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
@@ -455,7 +476,7 @@ class Policy:
     async def _commit_recorded(
         self, rules: Mapping[ListName, tuple[Rule, ...]], change: str, message: str | None
     ) -> list[PolicyList]:
-        """Commits rules and adds the commit to the history if it changed operator's rules."""
+        """Commits rules. If this changes rules of the operator, adds the commit to the history."""
         spds = sorted({spd for spd, _ in rules})
         before = self._rules_by_spd(spds)
         changed = await self._commit(rules, change)
@@ -471,17 +492,18 @@ class Policy:
                 message=message,
                 author=None if by is None else author_of(by.uid, by.pid),
             )
-            # Order: after the switch's acknowledgement. Writing a long list takes long.
+            # Order: after the switch's acknowledgement, so that writing a long list to disk does
+            # not delay the commit.
             await asyncio.to_thread(append)
         return changed
 
     async def rules_after(
         self, number: int, spds: Iterable[str]
     ) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
-        """Returns the rules of these SPDs right after a commit in the history.
+        """Returns the rules of these SPDs that were in force right after a commit in the history.
 
-        Without `spds`, returns those of all SPDs that the commit has and the router still commits.
-        Raises PolicyError.
+        If `spds` is empty, returns the rules of all SPDs of that commit, without SPDs that are no
+        longer configured or are mirrored now. Raises PolicyError.
         """
         try:
             chosen = list(spds) or [
@@ -496,7 +518,7 @@ class Policy:
     async def _commit(
         self, rules: Mapping[ListName, tuple[Rule, ...]], change: str
     ) -> list[PolicyList]:
-        """Commits rules; `change` is the commit's name in messages. Returns the changed lists."""
+        """Commits rules. Returns the changed lists. `change` names the change in messages."""
         session = self._connected()
         spds = {spd for spd, _ in rules}
         with self.rules.proposed(rules):
@@ -510,9 +532,9 @@ class Policy:
         return list(commit.lists)
 
     def _plan(self, spds: set[str]) -> Commit:
-        """Plans a commit of the proposed rules: the lists that change, and their new numbers.
+        """Plans a commit of the proposed rules: the changed lists with their new version numbers.
 
-        Raises PolicyError if the target cannot change all these SPDs in one write.
+        Raises PolicyError if several SPDs change and the target has no atomic writes.
         """
         wanted = self.rules.wanted(spds)
         commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
@@ -524,9 +546,9 @@ class Policy:
         return commit
 
     async def _delete_changed_flows(self, commit: Commit) -> Commit:
-        """Deletes the flows whose verdict a commit changes, for lists that keep their epoch.
+        """Deletes the flows whose verdict a commit changes, in lists that keep their epoch.
 
-        Returns the commit, with a new epoch for each list whose flows could not be deleted.
+        Returns the commit. Lists whose flows could not be deleted have a new epoch in it.
         """
         before = self.table.lists
         retired = {
@@ -553,10 +575,11 @@ class Policy:
             self.on_changed(change, commit.spds, lists)
 
     async def repair(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Repairs lists that differ from the desired state, while no other change runs.
+        """Repairs lists in the switch that differ from the desired state.
 
-        `read` reads the switch's lists. Wrong lists get new version numbers, so that verdicts from
-        the time of the error do not apply. Raises PolicyError.
+        No other change runs during the repair. `read` reads the lists in the switch. Wrong lists
+        get new version numbers, so that verdicts from before the repair do not apply. Raises
+        PolicyError.
         """
 
         async def change() -> None:
@@ -568,11 +591,11 @@ class Policy:
         await self._exclusively(change)
 
     async def _repair(self, session: Session) -> None:
-        """Rewrites the lists that differ in the switch. The rules stay; their version numbers are
-        new.
+        """Writes lists that differ in the switch again, with the same rules and new version
+        numbers.
 
-        If the switch refuses the repair of an SPD, the SPD's packets are dropped until its next
-        commit.
+        If the switch refuses the repair of an SPD, the SPD's packets are dropped until the next
+        commit for the SPD.
         """
         for spd in self.spds:
             lost = self._with_lost(Commit(()), [spd], self._installed())
@@ -584,7 +607,7 @@ class Policy:
                 )
 
     async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
-        """Sets the rules and bundles of a mirrored SPD.
+        """Sets the rules and bundles of a mirrored SPD to those of the kernel.
 
         While no switch is connected, the change takes effect in the next session. Raises
         PolicyError.
@@ -619,7 +642,8 @@ class Policy:
     async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
         """Turns the flow caches of these SPDs on or off.
 
-        Without a cache, the controller searches the rules for every packet. Raises PolicyError.
+        While a cache is off, the controller searches the rules for every packet. Raises
+        PolicyError.
         """
         for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._set_cache, spd.name, enabled))
@@ -647,7 +671,7 @@ class Policy:
                 known.cache.enabled = self.is_cache_on(spd)
 
     async def clear_cache(self, spds: Iterable[str]) -> None:
-        """Retires all flows of these SPDs. Raises PolicyError."""
+        """Makes all cached flows of these SPDs invalid, by new epochs. Raises PolicyError."""
         for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._clear, spd.name, "flow cache cleared"))
 
@@ -667,10 +691,9 @@ class Policy:
         return self._session
 
     async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Runs a change while no other change runs. The change is completed even if the caller is
-        cancelled.
+        """Waits until no other change runs, then runs this change.
 
-        Raises PolicyError.
+        Completes the change even if the caller is cancelled. Raises PolicyError.
         """
 
         async def locked() -> T:
@@ -715,7 +738,7 @@ class Policy:
         return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
 
     def checked_spd_name(self, spd: str) -> SpdConfig:
-        """Returns the SPD of that name. Raises PolicyError if there is none."""
+        """Returns the configuration of the SPD with this name. Raises PolicyError if unknown."""
         if spd not in self.spds:
             names = ", ".join(self.spds) or "none"
             raise PolicyError(f"there is no SPD {spd!r}; this router has: {names}")
@@ -724,12 +747,13 @@ class Policy:
     # -- this router's addresses
 
     def addresses_changed(self) -> None:
-        """Handles the kernel's first complete report of addresses, or a later change."""
+        """Called once the kernel has reported all addresses of this router, and at each change."""
         self._addresses_known.set()
         self._addresses_changed.set()
 
     async def _follow_addresses(self) -> None:
-        """Commits the generated rules of each SPD for which this router's addresses change."""
+        """Commits new generated rules for an SPD whenever this router's addresses in its VRFs
+        change."""
         while True:
             await self._addresses_changed.wait()
             self._addresses_changed.clear()
@@ -748,7 +772,9 @@ class Policy:
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:
-    """Retrieves a task's exception, which asyncio would otherwise log if the caller was
-    cancelled."""
+    """Retrieves a task's exception.
+
+    If the caller was cancelled, nothing else does so, and asyncio would log the exception as lost.
+    """
     if not task.cancelled():
         task.exception()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates the policy configuration into entities of the switch.
 
-Every layer-3 interface has a binding in both directions, since packets of an unbound interface are
-dropped. The binding is "none" for an interface that no SPD guards. An interface that an SPD guards
-is bound only once the SPD's lists are in the switch (`bindings`). Pure; depends on config and
-entities.
+The switch drops packets of an interface without a binding. So every layer-3 interface has a binding
+in both directions. An interface that no SPD guards has a binding to no list. An interface that an
+SPD guards is bound only once the SPD's lists are in the switch (`bindings`). Pure; depends on
+config and entities.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ LIST_KINDS = {
 
 
 def without_lists(config: Config) -> EntityChanges:
-    """Returns the entities that need no list: the engine ports. Without any SPD, also the
-    bindings."""
+    """Returns the entities of the engines' ports, which need no list in the switch.
+
+    If there is no SPD, also returns the bindings of all interfaces to no list.
+    """
     changes = EntityChanges()
     for engine in config.policy.engines:
-        # The engine's port belongs to no VRF: each decrypted packet names its own ingress
-        # interface.
+        # The engine's port belongs to no VRF: the header of each decrypted packet names the
+        # packet's ingress interface.
         interface = L3Interface(engine.l3_if, 0, PortRole.ENGINE)
         changes.set(EntityKind.L3_INTERFACE, Attachment(engine.port, 0), interface)
     if not config.policy.spds:
@@ -71,15 +73,15 @@ def bindings(
     list_id: Callable[[str, Direction], int | None],
     associations: Mapping[EntityKind, Mapping[EntityKey, EntityValue]],
 ) -> EntityChanges:
-    """Returns the entities that are valid only once the lists are in the switch.
+    """Returns the entities to install only after the lists are in the switch.
 
-    - Bindings of interfaces. Bindings to no list are included, since a packet passes the policies
-      of its ingress and its egress interface.
-    - Bindings of bundles, and SAs. Outbound SAs are included, since flows name bundles by number:
-      earlier, a flow's number could still stand for another bundle.
+    - Bindings of interfaces, including bindings to no list. A packet passes the policies of its
+      ingress and its egress interface, so such a binding could let it pass too early.
+    - Bindings of bundles, and SAs. This includes outbound SAs: flows name bundles by number, and
+      before the lists are written, a flow's number could stand for another bundle.
 
-    Omits entities of a list without a number (`list_id` returns None). `associations` holds the
-    entities of the SAs that the controller gives to engines.
+    Omits bindings to a list that has no number yet (`list_id` returns None). `associations` holds
+    the entities of the SAs that the controller installs in engines.
     """
     changes = EntityChanges()
     _bind_interfaces(config, list_id, changes)
@@ -115,19 +117,23 @@ def _bind_bundle(
         changes.set(
             EntityKind.INBOUND_SA, InboundSpi(vrf, sa.spi), Decrypt(bundle.id, sa.engine, sa.sa)
         )
-        # All fragments of a VRF go to one engine: the first configured one.
+        # All ESP fragments of a VRF go to one engine: that of the first configured inbound SA.
         if changes.of(EntityKind.REASSEMBLY_ENGINE).get(vrf) is None:
             changes.set(EntityKind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
 
 def vrf_of(config: Config, spd: str) -> int:
-    """Returns the VRF of the interfaces that an SPD guards. All of them must be in one VRF."""
+    """Returns the VRF of the interfaces that an SPD guards.
+
+    Precondition: all these interfaces are in the same VRF.
+    """
     return next(one.vrf.id for one in config.interfaces if one.spd == spd)
 
 
 def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
-    """Returns the bundle numbers that stand for another bundle in the switch.
+    """Returns the bundle numbers whose meaning in the switch differs from the configuration.
 
-    `bundle_names` maps the numbers in the switch to names of bundles.
+    `numbers` has the configured number of each bundle. `bundle_names` has, for each number in the
+    switch, the name of the bundle for which it stands.
     """
     return frozenset(number for name, number in numbers.items() if bundle_names.get(number) != name)

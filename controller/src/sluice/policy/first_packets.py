@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles flow cache misses: searches the list and re-injects the packet with the verdict.
 
-The order is search, insert, re-inject. Insertion and re-injection do not wait for each other: the
-packet carries its own verdict, and the flow serves later packets only. A discarded packet ends
-here, but its flow is installed too.
+For each packet, the list is searched, the flow is inserted into the cache, and the packet is
+re-injected. Re-injection does not wait until the switch has the flow: the packet carries its own
+verdict, and the flow serves later packets only. A packet with verdict DISCARD is dropped here, but
+its flow is installed too.
 
 Fragments (RFC 4301, section 7) get the verdict of their datagram. This verdict is cached as usual
 if all rules that could match a later fragment have the same verdict. Otherwise each fragment is
 punted, and `state.fragments` tracks the datagrams.
 
-An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
-an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
-or dropped. Only an inbound error can be bypassed, if the SPD has `icmp_errors: checked`.
+An ICMP error (section 6) that no rule matches is treated like a packet of the reverse flow of the
+packet that it quotes. But the sender of an error can forge the quote. So an outbound error passes
+only if the rule for that flow is PROTECT, and then through the rule's bundle. An inbound error
+passes only if it came through that bundle, or in clear if the SPD has `icmp_errors: checked`. All
+other errors are dropped.
 
 A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
 quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
@@ -20,8 +23,8 @@ another message with a quote that no router forwards.
 
 Two kinds of verdict are not cached:
 
-- the verdict on an ICMP error that was judged by the packet that it quotes;
-- the verdict on a packet whose headers the pipeline could not parse to the end.
+- a verdict on an ICMP error that depends on the packet that the error quotes;
+- the verdict on a packet whose headers the pipeline could not parse completely.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 rejections, state.fragments and wire.selectors.
@@ -94,7 +97,7 @@ class _Found(NamedTuple):
 
 
 class FirstPackets:
-    """Answers the punts INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS of a list.
+    """Answers packets that were punted because they need a list's verdict.
 
     `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
     `without_later` has the bundles that carry no later fragments.
@@ -122,14 +125,14 @@ class FirstPackets:
         self.counters: Counter[str] = Counter()
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
-        """Returns whether the packet needs a verdict of a list."""
+        """Returns whether the packet was punted because it needs a list's verdict."""
         return packet.stage in (self._packets.stage_inbound, self._packets.stage_outbound)
 
     def answer(self, packet: PuntedPacket, now: float) -> list[Reinjection]:
-        """Returns the packets to re-inject.
+        """Searches the list and returns the packets to re-inject.
 
-        These are `packet`, unless it is discarded or held, and the packets that were held until
-        `packet` arrived.
+        These are `packet`, unless it is discarded or held, and the later fragments that were held
+        until `packet`, the first fragment of their datagram, arrived.
         """
         state = self._policy.list_by_id(packet.list_id)
         if state is None:
@@ -140,7 +143,8 @@ class FirstPackets:
             if seen.fragment is not None:
                 return self._answer_fragment(state, packet, seen, seen.fragment, now)
             if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
-                # The pipeline could neither recognize the packet as ND nor check its hop limit.
+                # The extension headers were too many for the pipeline. So it did not recognize the
+                # packet as ND and did not check that the hop limit is 255.
                 raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
             found = self._search(state, packet, seen, now)
         except WireError as error:
@@ -154,7 +158,7 @@ class FirstPackets:
         return rejected
 
     def expire(self, now: float) -> None:
-        """Drops the fragments that were held too long."""
+        """Drops fragments whose first fragment has not arrived in time."""
         self.fragments.expire(now)
         self._log_dropped_fragments(now)
 
@@ -253,12 +257,12 @@ class FirstPackets:
         return verdict if is_accepted else state.final()
 
     def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """Returns the verdict on an ICMP error that came in clear, so that its quote may be forged.
+        """Returns the verdict on an inbound ICMP error that came in clear. Its quote may be forged.
 
         The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
 
-        - The quoted packet belongs to a flow that is bypassed in both directions.
-        - The error is for this router and about ESP that an SA of this SPD sent.
+        - The list bypasses the reverse flow of the quoted packet.
+        - The error is for this router and quotes an ESP packet that an SA of this SPD sent.
         """
         if self._policy.spds[state.spd].icmp_errors_checked:
             if verdict.action is Action.BYPASS:

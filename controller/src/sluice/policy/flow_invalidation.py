@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invalidates cached flows for a commit: the flows whose verdict changes, or a list's whole cache.
 
-A list that keeps its epoch keeps its flows. Invariant: the switch then holds no flow whose verdict
-the commit changes. So these flows are deleted first (`FlowInvalidation.withdraw`), while nothing
-else writes flows of the list (`FlowTables.held`). For a packet of a deleted flow, the controller
-searches the old rules until the commit is in force, and the new rules after that. A verdict that is
-in flight at the change carries the old generation, so the switch rejects it.
+If a list keeps its epoch, its flows stay valid. Invariant: when the commit takes effect, the switch
+holds no valid flow whose verdict the commit changes. So these flows are deleted before the commit
+(`FlowInvalidation.withdraw`), and meanwhile nothing else writes flows of the list
+(`FlowTables.held`). For packets of a deleted flow, the controller searches the old rules until the
+commit is in force, and then the new rules. A verdict of the old rules that is in flight when the
+commit takes effect carries the old generation, so the switch rejects the verdict.
 
-If too many flows would have to be tested or deleted, the list gets a new epoch instead. The new
-epoch retires all flows of the list in one write. The list also gets a new epoch if the switch does
-not delete a flow.
+If too many flows would have to be tested or deleted, the list gets a new epoch instead, which makes
+all its flows invalid in one write. The list also gets a new epoch if the switch fails to delete a
+flow.
 
 Depends on flow_tables, state.invalidation and task_slices.
 """
@@ -44,8 +45,8 @@ a new epoch costs no more than the deletions, although the rules are then search
 class FlowChange(NamedTuple):
     """A cached flow whose verdict changes with the rules.
 
-    `after` is None for a fragment: its verdict depends on more than its key, so the rules must be
-    searched again for its packets.
+    `after` is None if the key does not determine the new verdict, as for fragments. The rules must
+    then be searched again with the flow's next packet.
     """
 
     key: FlowKey
@@ -54,16 +55,16 @@ class FlowChange(NamedTuple):
 
 
 class FlowInvalidation:
-    """Deletes or retires the flows of lists that change."""
+    """Finds and deletes the flows whose verdict a commit changes."""
 
     def __init__(self, flows: FlowTables) -> None:
         self._flows = flows
         self.counters: Counter[str] = Counter()
 
     def may_keep_epoch(self, list_id: int) -> bool:
-        """Returns whether a commit may keep a list's epoch.
+        """Returns whether a commit may keep a list's epoch, so that its flows stay valid.
 
-        A commit may keep it if the list has live flows, and all flows of the list are known.
+        It may if the list has live flows, and if the controller knows all flows of the list.
         """
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
@@ -71,8 +72,8 @@ class FlowInvalidation:
     async def changes(self, before: PolicyList, after: PolicyList) -> list[FlowChange] | None:
         """Returns the flows whose verdicts differ between the lists `before` and `after`.
 
-        Returns None if the comparison needs too many tests. The rules of `after` must already have
-        the ids that a commit would assign.
+        Returns None if the comparison needs too many tests. Precondition: the rules of `after` have
+        the ids that the commit assigns.
         """
         known = self._flows.caches.get(before.list_id)
         if known is None:
@@ -95,9 +96,10 @@ class FlowInvalidation:
         return list(found.values())
 
     async def withdraw(self, before: PolicyList, after: PolicyList) -> bool:
-        """Deletes the flows of a held list whose verdict `after` changes.
+        """Deletes the flows of the list `before` whose verdict differs in the list `after`.
 
-        Returns False if the list must get a new epoch instead.
+        Precondition: the list is held (`FlowTables.held`). Returns False if the list must get a new
+        epoch instead.
         """
         kept = self.may_keep_epoch(before.list_id) and await self._delete_changed(before, after)
         what = "lists whose flows a commit kept" if kept else "lists whose flows a commit retired"
@@ -114,7 +116,7 @@ class FlowInvalidation:
         return True
 
     async def empty(self, list_ids: Iterable[int]) -> None:
-        """Deletes all flows of held lists.
+        """Deletes all flows of these lists, which must be held (`FlowTables.held`).
 
         Raises P4RuntimeError if the switch may still hold one of these flows.
         """

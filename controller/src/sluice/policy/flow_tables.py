@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the flow caches of all lists, and is the only writer of flows to the switch.
 
-`offer` takes the flow of a packet whose verdict was searched. Writes of flows are queued and sent
-in order, one batch at a time. So a full cache never exceeds its bound. `flush` sends at once if no
-batch is in flight. A session begins with `rebuild`, which adopts the flows found in the switch. The
-session ends with `close`. After that, no flow is installed until the next session.
+After the rules were searched for a packet, `offer` adds the packet's flow to the cache. Writes of
+flows are queued and sent in order, one batch at a time. So a cache in the switch never exceeds its
+size. `flush` sends a batch at once if none is in flight. A session begins with `rebuild`, which
+adopts the flows found in the switch. The session ends with `close`. After that, no flow is
+installed until the next session.
 
-Ageing: only the counters in the switch tell whether a flow is in use. Each round reads the counters
-of the flows that are idle according to the record, and deletes a flow if its packet count has not
-increased. While a cache is nearly full, each round also reads the counters of the next eviction
-candidates. A busy candidate moves to the end of the eviction order (second chance). After
-`EVICTIONS` evictions the next round starts early. A wrongly evicted flow costs a search, never a
-wrong verdict.
+Ageing: only the switch's packet counters show whether a flow is in use. Each round reads the
+counters of the flows that were not seen in use for the idle timeout, and deletes a flow if its
+packet count has not increased. While a cache is nearly full, each round also reads the counters of
+the next eviction candidates. A candidate whose count has increased moves to the end of the eviction
+order (second chance). After `EVICTIONS` evictions the next round starts early. If a flow in use is
+evicted, its next packet costs a search, but never gets a wrong verdict.
 
-A commit that keeps a list's epoch first holds the list (`held`). Invariant: only `withdraw` changes
-the flows of a held list. Otherwise a verdict of the old rules could be written after the commit.
+A commit that keeps a list's epoch first holds the list (`held`), that is, blocks writes of its
+flows. Invariant: only `withdraw` changes the flows of a held list. Otherwise a flow with a verdict
+of the old rules could be written after the commit.
 
 Depends on state.flow_cache, flow_counts, p4.flows and p4runtime.
 """
@@ -65,7 +67,8 @@ counter has increased is not evicted."""
 EVICTIONS = NEXT_TO_GO // 4
 """Evictions after which the next ageing round starts early."""
 LOOKS_APART = 1.0
-"""Minimum time until an early ageing round, in seconds. A round costs as much as many new flows."""
+"""Minimum time between two ageing rounds, in seconds. It is limited because a round costs as much
+as installing many new flows."""
 
 _RESULTS = {
     OK: FlowWriteResult.DONE,
@@ -80,24 +83,24 @@ _COUNTED_AS = {
 
 
 class FlowWriter(Protocol):
-    """The part of `Session` that the writer uses."""
+    """Declares the methods of `Session` that write and age flows."""
 
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
-        """Sends a write without waiting; calls `done` with the outcome."""
+        """Sends a batch of updates and returns at once. Calls `done` with the later outcome."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Yields entities in parts."""
+        """Yields the requested entities, in the parts that the switch sends."""
 
 
 class FlowDeleter(Protocol):
-    """The part of `Session` that is used during a read-back."""
+    """Declares the method of `Session` that deletes flows before the policy starts."""
 
     async def write(self, updates: list[bytes]) -> list[Status]:
-        """Sends a write; returns [] if all updates were applied, else a status for each."""
+        """Sends a batch. Returns [] if all updates were applied, else a status for each update."""
 
 
 class ListCache(NamedTuple):
-    """Holds the cache of one list. `idle_timeout` is in seconds."""
+    """Holds the flow cache of one list. `idle_timeout` is in seconds."""
 
     direction: Direction
     cache: FlowCache
@@ -105,7 +108,7 @@ class ListCache(NamedTuple):
 
 
 class FlowTables:
-    """Holds the caches by list id, and writes their flows to the switch."""
+    """Holds the flow caches by list id, and writes their flows to the switch."""
 
     def __init__(self, codec: FlowCodec, clock: Callable[[], float]) -> None:
         self._codec = codec
@@ -158,7 +161,10 @@ class FlowTables:
                 self._strays.append(slot)
 
     def close(self) -> None:
-        """Ends the session and forgets all flows, since the switch's content is now unknown."""
+        """Ends the use of the session and forgets all flows.
+
+        From now on, the controller does not know which flows the switch holds.
+        """
         self._session = None
         self._forget()
 
@@ -183,7 +189,7 @@ class FlowTables:
         return known.cache.agrees(slot.key, found)
 
     def correct(self, slot: FlowSlot, found: FlowVerdict | None) -> None:
-        """Corrects a flow that differs between switch and record."""
+        """Corrects a flow whose switch entry, `found`, differs from the record."""
         if self._held[slot.list_id]:
             return  # the next audit round finds the flow too
         known = self._cache_of(slot)
@@ -199,10 +205,10 @@ class FlowTables:
         return None if known is None else known.cache.verdict_of(slot.key)
 
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
-        """Checks a found flow against the rules' verdict. Returns False if the flow was wrong.
+        """Checks a flow that was found in the switch against `verdict`, which the rules give.
 
-        Deletes a wrong flow. Also deletes a flow whose verdict the rules alone do not determine
-        (`verdict` is None).
+        Deletes the flow if its verdict is wrong, and returns False. Also deletes the flow if
+        `verdict` is None, since the flow's key alone does not determine the verdict.
         """
         if self._held[slot.list_id]:
             return True  # the next round checks the flow again
@@ -222,7 +228,10 @@ class FlowTables:
     # -- packets and commits
 
     def offer(self, list_id: int, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
-        """Offers a flow to the cache, after the rules were searched for one of its packets."""
+        """Adds a flow to a list's cache, if possible. The verdict is that of the rules.
+
+        Counts the reason if the flow is not installed.
+        """
         known = self.caches.get(list_id)
         if known is None:
             self.counters["flow not installed: the switch is being read"] += 1
@@ -238,24 +247,24 @@ class FlowTables:
         self._enqueue(list_id, writes)
 
     def _evicted(self, number: int) -> None:
-        """Counts evictions; may start an early ageing round."""
+        """Counts evictions. After `EVICTIONS` of them, starts the next ageing round early."""
         self.counters["flows evicted"] += number
         self._evictions += number
         if self._evictions >= EVICTIONS:
             self._pressed.set()
 
     def retire(self, list_id: int, epoch: int) -> None:
-        """Sets a list's epoch. If the epoch is new, all flows of the list become stale."""
+        """Sets a list's epoch. If the epoch is new, all recorded flows of the list become stale."""
         known = self.caches.get(list_id)
         if known is not None and known.cache.epoch != epoch:
             known.cache.retire(epoch)
 
     @contextlib.asynccontextmanager
     async def held(self, list_ids: Iterable[int]) -> AsyncIterator[None]:
-        """Prevents changes to the flows of these lists in a `with` block, except by `withdraw`.
+        """Blocks changes to the flows of these lists during an `async with` block.
 
-        The block is entered once the switch has answered all writes of these lists, or the session
-        is over.
+        Only `withdraw` may then change the flows. The block starts once the switch has answered all
+        earlier writes of these lists, or once the session is over.
         """
         lists = frozenset(list_ids)
         self._held.update(lists)
@@ -268,8 +277,8 @@ class FlowTables:
     async def withdraw(self, list_id: int, keys: Sequence[FlowKey]) -> bool:
         """Deletes flows of a held list.
 
-        Returns False if the switch may still hold a flow, since it refused a delete or the session
-        is over.
+        Returns False if the switch may still hold one of them, because the switch refused a delete
+        or the session is over.
         """
         known = self.caches.get(list_id)
         if known is None:
@@ -286,7 +295,7 @@ class FlowTables:
         return all(known.cache.verdict_of(key) is None for key in keys)
 
     async def delete_found(self, session: FlowDeleter, slots: Sequence[FlowSlot]) -> None:
-        """Deletes flows during a read-back.
+        """Deletes flows that `read` has found, before `rebuild`.
 
         Raises P4RuntimeError if the session ends or the switch refuses a deletion.
         """
@@ -303,10 +312,12 @@ class FlowTables:
             await self._answered.wait()
 
     def flush(self) -> None:
-        """Sends a batch of queued writes. If a batch is in flight, the next one is sent after
-        it."""
+        """Sends a batch of queued writes, unless a batch is in flight.
+
+        The next batch is sent as soon as the batch in flight is answered.
+        """
         if not self._under_way and self._session is not None and (self._queue or self._strays):
-            # An error here means that the session has ended. The session's owner handles that.
+            # An error here means that the session has ended, which the session's owner handles.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
 
@@ -318,7 +329,7 @@ class FlowTables:
     # -- the writer
 
     async def run(self, session: FlowWriter) -> None:
-        """Writes and ages until cancelled. Raises P4RuntimeError when the session ends."""
+        """Writes and ages flows until cancelled. Raises P4RuntimeError when the session ends."""
         self._session = session
         self._under_way = False
         failed = self._failed = asyncio.get_running_loop().create_future()
@@ -358,13 +369,13 @@ class FlowTables:
         self._under_way = False
         try:
             if isinstance(outcome, P4RuntimeError):
-                # It is unknown which updates the switch applied. `run` ends, and a read-back
-                # follows.
+                # It is unknown which updates the switch has applied. So `run` ends, and the next
+                # session reads all flows.
                 raise outcome
             self._take(batch, outcome)
             self.flush()
         except Exception as error:
-            # The event loop would only log an exception of this callback. `run` raises it instead.
+            # The event loop would only log an exception of this callback. So `run` raises it.
             if not self._failed.done():
                 self._failed.set_exception(error)
 

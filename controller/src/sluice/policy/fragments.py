@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where fragments of each rule get their verdict: in the flow cache or from the controller.
+"""Finds where fragments matching a rule get their verdict: the flow cache or the controller.
 
-A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. So a later
-fragment gets the verdict of its datagram's first fragment. For given addresses and protocol, let D
-be the first rule that certainly matches the later fragment: in D, all selectors that the fragment
-does not show are any or opaque. Without such a rule, D is the final discard. If all earlier rules
-that could match have the verdict of D, the flow cache serves the later fragment. Otherwise all
-fragments of the datagram go to the controller.
+A later fragment has no ports, no ICMP type and, in IPv6, no trustworthy protocol. So a later
+fragment gets the verdict of its datagram's first fragment. Consider fragments with given addresses
+and protocol. Let D be the first rule that certainly matches the later fragments: in D, all
+selectors that a later fragment lacks are `any` or `opaque`. If there is no such rule, D is the
+final discard. If all rules before D that could match have the same verdict as D, the flow cache
+serves the later fragments. Otherwise all fragments of such datagrams go to the controller.
 
-The result is exact. All rules' ranges cut the source and destination addresses into intervals, and
-each combination of intervals is tested once. Rules that never apply to transit packets, such as
-generated rules, are left out. Pure; depends on model, coverage and state.spd.
+The result is exact. The bounds of all rules' address ranges divide the source and destination
+addresses into intervals, and each combination of intervals is tested once. Rules that never apply
+to transit packets, such as generated rules, are left out. Pure; depends on model, coverage and
+state.spd.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ALL_PROTOCOLS = (1 << 256) - 1
 
 
 class ServedBy(Enum):
-    """The source of the verdicts for a rule's fragments."""
+    """Where fragments that match a rule get their verdict. EITHER: this depends on the fragment."""
 
     CACHE = "cache"
     EITHER = "either"
@@ -42,10 +43,11 @@ class ServedBy(Enum):
 
 
 class Expectation(NamedTuple):
-    """A group of a list's rules, and the source of the verdicts for their fragments.
+    """A group of a list's rules whose fragments get their verdict in the same place.
 
-    `because` names the rules that could match later fragments and whose verdict differs from that
-    of the certain match. `rules` may hold FINAL_DISCARD, for packets that no rule matches.
+    `because` names the rules that prevent caching: they could match later fragments, and their
+    verdict differs from that of the certain match. `rules` may hold FINAL_DISCARD, for packets that
+    no rule matches.
     """
 
     direction: Direction
@@ -62,7 +64,7 @@ class _TooManyError(Exception):
 def expectations(
     rules: Mapping[Direction, Sequence[Rule]], tests: int = TESTS
 ) -> list[Expectation]:
-    """Groups the rules of each list and family by the source of their fragments' verdicts."""
+    """Groups the rules of each list and address family by where their fragments get a verdict."""
     found: dict[tuple[Direction, ServedBy, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for direction, listed in rules.items():
         for size, family in FAMILIES.items():
@@ -78,10 +80,10 @@ def expectations(
 
 
 class _ListEntry(NamedTuple):
-    """A rule, reduced to the selectors that later fragments of a family show.
+    """A rule, reduced to the selectors that later fragments of an address family have.
 
-    Ranges are sorted, disjoint numbers. `protocols` has a bit for each protocol; for IPv6 one bit
-    stands for all, since a later fragment's protocol is not trusted.
+    Ranges are pairs of numbers, sorted and disjoint. `protocols` has one bit for each protocol. For
+    IPv6, a single bit stands for all protocols, since a later fragment's protocol is not trusted.
     """
 
     name: str
@@ -93,7 +95,7 @@ class _ListEntry(NamedTuple):
 
 
 def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
-    """Yields the rules that fragments of a family can match, and the final discard."""
+    """Yields the rules that fragments of an address family can match, then the final discard."""
     every = [(0, (1 << size * 8) - 1)]
     for rule in rules:
         entry = _ListEntry(
@@ -116,7 +118,10 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
 
 
 def _protocols(rule: Rule) -> int:
-    """Returns a rule's IPv4 protocols as bits. In IPv4 the protocol is never opaque."""
+    """Returns a rule's protocols as bits, for IPv4.
+
+    A rule with an opaque protocol has no bits: an IPv4 packet always has a visible protocol.
+    """
     if rule.protocol is None:
         return _ALL_PROTOCOLS
     if rule.protocol is OPAQUE:
@@ -147,7 +152,7 @@ def _groups(entries: Sequence[_ListEntry], tests: int) -> Iterator[FragmentGroup
 
 
 class _Search:
-    """Searches one list for one family."""
+    """Tests the rules of one list for one address family."""
 
     def __init__(self, entries: Sequence[_ListEntry], tests: int) -> None:
         self._entries = entries
@@ -157,10 +162,10 @@ class _Search:
         self._tried: set[tuple[int, ...]] = set()
 
     def served_by(self) -> dict[int, tuple[ServedBy, set[int]]]:
-        """Returns, by each rule's position, the source of the verdicts for the rule's fragments.
+        """Returns, by rule position, where fragments that match the rule get their verdict.
 
-        The set has the positions of the rules that are the reason. Omits rules that no fragment
-        reaches. Raises _TooManyError.
+        The set has the positions of the rules that prevent caching. Rules that no fragment reaches
+        are omitted. Raises _TooManyError.
         """
         everything = range(len(self._entries))
         for same_source in self._cells(everything, [one.sources for one in self._entries]):
@@ -177,9 +182,11 @@ class _Search:
     def _cells(
         self, positions: Sequence[int], ranges: Sequence[Sequence[_Range]]
     ) -> Iterator[tuple[int, ...]]:
-        """Yields, for each interval of addresses between range ends, the rules that contain it.
+        """Divides the addresses into intervals at all bounds of `ranges`.
 
-        `positions` are sorted, and so is each result.
+        Yields, for each interval, the positions of the rules whose ranges contain the interval.
+        `ranges` has the ranges of each rule in `positions`. Positions are sorted, also in the
+        results.
         """
         changes: dict[int, list[int]] = {}
         for at, listed in zip(positions, ranges, strict=True):
@@ -200,7 +207,7 @@ class _Search:
                 yield tuple(active)
 
     def _try(self, active: Sequence[int]) -> None:
-        """Tests all protocols for the addresses that these rules contain."""
+        """Tests all protocols, for the addresses that the rules at these positions match."""
         left = _ALL_PROTOCOLS
         uncertain: list[int] = []
         for at in active:
@@ -212,9 +219,10 @@ class _Search:
                 left &= ~entry.protocols
 
     def _record_match(self, at: int, decided: int, uncertain: Sequence[int]) -> None:
-        """Records the source of verdicts for one certain match and the uncertain rules before it.
+        """Records where fragments get their verdict, for a certain match and uncertain rules.
 
-        `decided` are the protocols for which the rule at `at` is the first certain match.
+        The rule at `at` is the first certain match for the protocols `decided`. `uncertain` are the
+        rules before it that could match.
         """
         self._tests -= len(uncertain)
         entries = self._entries

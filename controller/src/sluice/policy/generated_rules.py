@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates the first rules of every list: bypass for ND and IKE.
 
-Without these rules, an SPD would isolate its own router: the router could not find IPv6 neighbours
-or negotiate SAs. RFC 4301, 4.4.1 requires an explicit BYPASS for IKE. The rules name only this
-router's own addresses, link-local addresses and the groups of neighbour discovery. Generated rules
-match this router's own packets only, never transit packets. `sluice show spd` marks them. The names
-of generated rules have a colon, which is not allowed in operators' rules. Pure; depends on model.
+Without these rules, an SPD would isolate its own router: the router could neither find IPv6
+neighbours nor negotiate SAs. RFC 4301, 4.4.1 requires an explicit BYPASS for IKE. The rules name
+only this router's own addresses, link-local addresses and the multicast groups of neighbour
+discovery. Generated rules match this router's own packets only, never transit packets. `sluice show
+spd --generated` shows them. Their names have a colon, which names of operators' rules must not
+have. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sluice.policy.model import (
     prefix_range,
 )
 
-# Router and neighbour solicitation and advertisement, redirect (RFC 4861), with any code.
+# The ICMPv6 types 133 to 137 of neighbour discovery (RFC 4861), with any code.
 ND_TYPES = NumberRange(133 << 8, 137 << 8 | 0xFF)
 IKE_PORTS = (NumberRange(500, 500), NumberRange(4500, 4500))
 LINK_LOCAL = prefix_range(Prefix.parse("fe80::/10"))
@@ -39,8 +40,9 @@ ND_GROUPS = (
 def generated_rules(direction: Direction, own: Iterable[Address]) -> tuple[Rule, ...]:
     """Returns the generated rules of a list, for a router with these addresses.
 
-    The peer of ND and of IKE may have any address. The pipeline accepts ND with hop limit 255 only
-    and never routes it. The order of the addresses does not matter.
+    The rules do not restrict the peer's address. For ND this is safe: the pipeline accepts ND only
+    with hop limit 255, which no packet from another link has, and never routes ND. The order of
+    `own` does not matter.
     """
     addresses = sorted(set(own))
     ipv4, ipv6 = (

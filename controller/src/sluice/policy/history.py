@@ -8,10 +8,10 @@ The directory `commits` in the state directory has two kinds of files:
 - `rules/DIGEST.json.gz` holds the rules of one SPD in the language of SPD files. Commits with equal
   rules share a file.
 
-The history does not decide which rules are in force: the record does (`record`, `spdstore`). A
-commit whose history cannot be written is in force all the same. The router logs the error. The next
-start adds the rules in force to the history if its last commit has others. Depends on spdtext,
-encoded_rules and durable.
+The history does not decide which rules are in force after a restart: the record does (`record`,
+`spdstore`). If a commit cannot be added to the history, the commit stays in force, and the router
+logs the error. The next start adds the rules in force to the history if they differ from those of
+the history's last commit. Depends on spdtext, encoded_rules and durable.
 """
 
 from __future__ import annotations
@@ -46,11 +46,14 @@ RuleLists: TypeAlias = Mapping[Direction, tuple[Rule, ...]]
 
 
 class HistoryError(Exception):
-    """Tells that the history lacks a commit, or that the commit's rules cannot be read."""
+    """Raised when the history lacks a commit, or when a commit's rules cannot be read."""
 
 
 class Author(NamedTuple):
-    """Identifies the process that requested a commit. `user` is the user's name at that time."""
+    """Identifies the process that requested a commit.
+
+    `user` is the name that the user had at the time of the commit, or None.
+    """
 
     uid: int
     pid: int
@@ -58,9 +61,9 @@ class Author(NamedTuple):
 
 
 class ListCounts(NamedTuple):
-    """Counts the differences of a list from the list before, by rule name.
+    """Counts the rules of a list that a commit added, removed and changed. Names identify rules.
 
-    `reordered`: rules of both lists stand in another order.
+    `reordered`: the rules that were in the list before and after have changed their order.
     """
 
     added: int
@@ -70,10 +73,10 @@ class ListCounts(NamedTuple):
 
 
 class CommitEntry(NamedTuple):
-    """Describes a commit. `author` is None for a change by the router itself.
+    """Describes a commit. `author` is None if the router itself made the change.
 
-    `time` is in seconds since 1970. `changed` has the lists that differ from the commit before, by
-    SPD. `digests` has the digest of each SPD's rules.
+    `time` is in seconds since 1970. `changed` has, by SPD, the lists that the commit changed.
+    `digests` has the digest of each SPD's rules after the commit.
     """
 
     number: int
@@ -86,7 +89,7 @@ class CommitEntry(NamedTuple):
 
 
 def author_of(uid: int, pid: int) -> Author:
-    """Returns the author with this user id and process id. Looks up the user's name."""
+    """Returns the author with this user id and process id, and with the user's name."""
     try:
         return Author(uid, pid, pwd.getpwuid(uid).pw_name)
     except KeyError:
@@ -111,8 +114,8 @@ def count_changes(before: Sequence[Rule], after: Sequence[Rule]) -> ListCounts |
 class CommitHistory:
     """Reads and extends the history in a state directory, which must exist.
 
-    `entries` is sorted by number. No two methods may run at the same time. `wall` returns seconds
-    since 1970.
+    `entries` is sorted by commit number. Not thread-safe: only one method may run at a time. `wall`
+    returns the time in seconds since 1970.
     """
 
     def __init__(
@@ -133,7 +136,10 @@ class CommitHistory:
     def rules_after(
         self, number: int, spds: Iterable[str]
     ) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
-        """Returns the rules of these SPDs right after a commit. Raises HistoryError."""
+        """Returns the rules of these SPDs that were in force right after a commit.
+
+        Raises HistoryError.
+        """
         entry = self._entry(number)
         rules = {}
         for spd in spds:
@@ -144,7 +150,7 @@ class CommitHistory:
         return rules
 
     def spds_after(self, number: int) -> list[str]:
-        """Returns the SPDs whose rules a commit has. Raises HistoryError."""
+        """Returns the SPDs whose rules are recorded for a commit. Raises HistoryError."""
         return [*self._entry(number).digests]
 
     def _entry(self, number: int) -> CommitEntry:
@@ -185,10 +191,10 @@ class CommitHistory:
         message: str | None = None,
         author: Author | None = None,
     ) -> None:
-        """Adds a commit and removes the oldest beyond `KEPT`. Logs an error if the disk fails.
+        """Adds a commit, and removes the oldest commits beyond `KEPT`.
 
-        `rules` are the rules of the SPDs that the commit changed, and `before` those that it
-        replaced.
+        `rules` are the new rules of the SPDs that the commit changed, and `before` are the rules
+        before the commit. Logs an error if the disk cannot be written.
         """
         changed = {
             spd: {
@@ -201,10 +207,10 @@ class CommitHistory:
         self._append(change, rules, changed, message, author)
 
     def begin(self, rules: Mapping[str, RuleLists]) -> None:
-        """Adds the rules that the router starts with, unless the last commit has the same rules.
+        """Adds an entry with the rules that the router starts with, if the last entry has others.
 
-        The rules differ after a change of the configuration, and after a commit whose history was
-        not written.
+        They differ if the configuration has changed, or if the last commit could not be added to
+        the history.
         """
         digests = {spd: self._encode(spd, lists)[0] for spd, lists in rules.items()}
         if not self.entries or self.entries[-1].digests != digests:
@@ -241,7 +247,7 @@ class CommitHistory:
         self._remove_unused()
 
     def _encode(self, spd: str, lists: RuleLists) -> tuple[str, bytes]:
-        """Returns the digest and the text of an SPD's rules."""
+        """Returns the digest of an SPD's rules, and their JSON text."""
         rules = [
             f'"{direction.value}": {self._encoded.of((spd, direction), lists[direction])}'
             for direction in Direction

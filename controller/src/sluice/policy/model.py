@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the types of IPsec policy: rules, packet selectors and verdicts (RFC 4301, 4.4.1).
 
-All are immutable. Addresses are bytes in network order. Depends on sluice.model only.
+All types are immutable. Addresses are bytes in network order. Depends on sluice.model only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
 
 
 class Action(IntEnum):
-    """Actions of a rule; the numbers are the pipeline's verdicts."""
+    """Actions of a rule. The values are those of the pipeline's verdicts (verdict_t)."""
 
     BYPASS = 1
     DISCARD = 2
@@ -36,7 +36,7 @@ class Direction(Enum):
 
 
 class Scope(Enum):
-    """Packets that a rule applies to: this router's own, transit packets, or both."""
+    """Packets to which a rule applies: this router's own packets, transit packets, or both."""
 
     ANY = "any"
     OWN = "own"
@@ -44,7 +44,7 @@ class Scope(Enum):
 
 
 class AddressRange(NamedTuple):
-    """All addresses from `low` to `high`, both included, of one family."""
+    """All addresses of one family from `low` to `high`, both included."""
 
     low: Address
     high: Address
@@ -84,7 +84,7 @@ def icmp_text(numbers: NumberRange) -> str:
 
 
 class NumberRange(NamedTuple):
-    """Ports, or ICMP types and codes as type << 8 | code; both ends included."""
+    """Range of ports, or of ICMP types and codes as type << 8 | code. Both ends are included."""
 
     low: int
     high: int
@@ -94,7 +94,7 @@ class NumberRange(NamedTuple):
 
 
 class Opaque(Enum):
-    """Value of a selector that a packet does not show. Ports of later fragments are an example."""
+    """Value of a selector for packets without a visible value, such as later fragments' ports."""
 
     OPAQUE = "opaque"
 
@@ -113,10 +113,11 @@ class Selectors(NamedTuple):
 
     - `source_port` and `destination_port` are None for a later fragment, and for a protocol without
       ports.
-    - `icmp` is type << 8 | code, or None for a later fragment and for other protocols than ICMP.
-    - `protocol` is the protocol after the extension headers that RFC 4301 skips. `protocol` is None
-      for a later fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
-    - `is_own`: the packet is for this router (inbound), or this router made it (outbound).
+    - `icmp` is type << 8 | code, or None for a later fragment and for protocols other than ICMP.
+    - `protocol` is the protocol after the extension headers that RFC 4301 skips. For a later
+      fragment of IPv6 it is None, since only the first fragment's headers count (RFC 8200, 4.5).
+    - `is_own`: an inbound packet is addressed to this router, or this router sends an outbound
+      packet.
     """
 
     source: Address
@@ -129,7 +130,8 @@ class Selectors(NamedTuple):
 
 
 class FragmentClass(IntEnum):
-    """Whole packets, first and later fragments; the values are the pipeline's (fragment_t)."""
+    """Whole packets, first fragments, later fragments. The pipeline defines the values
+    (fragment_t)."""
 
     WHOLE = 0
     FIRST = 1
@@ -137,13 +139,13 @@ class FragmentClass(IntEnum):
 
 
 class FlowKey(NamedTuple):
-    """The pipeline's key of a flow, without the list id.
+    """The key of a flow in the pipeline's flow tables, without the list id.
 
-    The key holds all fields that any rule tests, so the result of an ordered search may be cached
+    The key holds all fields that a rule may test, so the result of an ordered search may be cached
     under the key. Ports are zero where `Selectors` has None; for ICMP the destination port is type
     << 8 | code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local`
-    is `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, or zero for outbound
-    packets.
+    is `Selectors.is_own`. `bundle` is the number of the bundle whose SA decrypted an inbound
+    packet, or zero.
     """
 
     source: Address
@@ -199,16 +201,18 @@ class Rule(NamedTuple):
     reject: bool = False
 
     def looks_at(self, *, is_own: bool) -> bool:
-        """Returns whether the rule applies to this router's own packets, or to transit packets."""
+        """Returns whether the rule applies to this router's own packets if `is_own`, else to
+        transit packets."""
         if is_own:
             return self.scope is not Scope.TRANSIT
         return not self.generated and self.scope is not Scope.OWN
 
 
 class Verdict(NamedTuple):
-    """Result of a search: the rule's id (the list's `final_id` if none matched) and its action.
+    """Result of a search: id and action of the matching rule.
 
-    `bundle` is the pipeline's number of the bundle of a PROTECT, else 0.
+    If no rule matches, the id is the list's `final_id`. `bundle` is the number of the bundle that
+    protects the packet if the action is PROTECT, else 0.
     """
 
     rule_id: int

@@ -40,8 +40,7 @@ class OperatorRules:
 
     @contextmanager
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
-        """Sets proposed rules for a `with` block. If the block raises, restores the earlier
-        rules."""
+        """Replaces the rules of these lists. If the `with` block raises, restores the old rules."""
         before = {name: self.by_list[name] for name in rules}
         self.by_list.update(rules)
         try:
@@ -51,7 +50,10 @@ class OperatorRules:
             raise
 
     def own_addresses(self, spd: str) -> list[Address]:
-        """Returns this router's addresses in the VRFs that an SPD guards, without loopback."""
+        """Returns this router's addresses in the VRFs whose interfaces an SPD guards.
+
+        Omits loopback addresses.
+        """
         own = {address for vrf in self._vrfs[spd] for address in self._own(vrf)}
         return sorted(one for one in own if one[0] != 127 and one != LOOPBACK6)
 
@@ -74,5 +76,5 @@ class OperatorRules:
     def with_generated(
         self, spd: str, direction: Direction, rules: Iterable[Rule]
     ) -> tuple[Rule, ...]:
-        """Returns the complete list for these operator's rules, generated rules included."""
+        """Returns the complete list: the generated rules, then these rules of the operator."""
         return (*generated_rules(direction, self.own_addresses(spd)), *rules)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves the record that a restart loads.
+"""Saves the record of policy on disk, which a restart loads.
 
-The record holds four things:
+The record holds:
 
-- the rules;
-- the numbers of the lists;
-- the flow caches that an operator turned on or off;
+- the committed rules;
+- the numbers of the lists: ids, epochs, generations and rule ids;
+- the flow caches that an operator has turned on or off;
 - the bundle that each bundle number stands for.
 
-The record is saved before the switch receives a change, and again after a failed change. Depends on
-spdstore and state.spd.
+The record is saved before the switch receives a change. If the change fails, the record is saved
+again with the state in force. Depends on spdstore and state.spd.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ NO_CHANGE = Commit(())
 class PolicyRecord:
     """Holds and saves the record.
 
-    `is_changing` returns whether a change is running. A running change saves the record itself.
+    `is_changing` returns whether a change of policy is running. A running change itself saves the
+    record, so a retry then waits.
     """
 
     def __init__(
@@ -53,14 +54,14 @@ class PolicyRecord:
         """The bundle that each number stands for in the switch, as far as it is known."""
 
     def save(self, commit: Commit = NO_CHANGE) -> None:
-        """Saves the state that follows a commit. Raises SpdStoreError."""
+        """Saves the state that applies after a commit. Raises SpdStoreError."""
         self._store.save(self._after(commit))
 
     def save_again(self) -> None:
-        """Saves the state in force after a failed change, so that a restart does not make the
-        change.
+        """Saves the state in force after a failed change.
 
-        If the disk is full, retries every `DISK_RETRY` seconds.
+        Otherwise a restart would load the failed change. If the disk cannot be written, retries
+        every `DISK_RETRY` seconds.
         """
         try:
             self.save()
@@ -70,7 +71,7 @@ class PolicyRecord:
                 asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
 
     def rules_after_restart(self) -> str:
-        """Returns a sentence on the rules that a restart would load."""
+        """Returns a sentence that says which rules a restart would load."""
         return after_a_restart(self._store.on_disk, self._after(NO_CHANGE))
 
     def _after(self, commit: Commit) -> SpdRecord:

@@ -62,7 +62,7 @@ def _ranges(ranges: tuple[AddressRange, ...] | None) -> str:
 
 
 class RuleChangeKind(Enum):
-    """Kinds of differences between two lists, per rule name."""
+    """Ways in which a rule can differ between two lists. Names identify rules."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -72,10 +72,10 @@ class RuleChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """One difference. Positions count from 1.
+    """Describes the change of one rule between two lists. Positions count from 1.
 
-    Position and rule are None for a list without the rule. A rule that moved and changed is
-    CHANGED.
+    If one of the lists lacks the rule, its position and rule are None. A rule that was both moved
+    and changed is CHANGED.
     """
 
     change: RuleChangeKind
@@ -87,11 +87,11 @@ class RuleChange:
 
 
 def diff(before: Sequence[Rule], after: Sequence[Rule]) -> list[RuleChange]:
-    """Returns the differences between two lists: removed rules first, then the rest in the new
-    order.
+    """Returns the differences between two lists of rules.
 
-    A rule is identified by its name. difflib finds the rules that kept their relative order. All
-    other rules are reported as moved.
+    Removed rules come first, then all other differences in the order of `after`. A rule is
+    identified by its name. difflib finds the rules that kept their relative order. Other unchanged
+    rules are reported as moved.
     """
     old = {rule.name: (at, rule) for at, rule in enumerate(before, 1)}
     new = {rule.name: (at, rule) for at, rule in enumerate(after, 1)}

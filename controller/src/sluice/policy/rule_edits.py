@@ -11,11 +11,11 @@ from sluice.policy.model import Rule
 
 
 class EditError(Exception):
-    """Tells why a list cannot be edited as requested: a missing rule, or a name used twice."""
+    """Raised when a list cannot be edited as requested. The text has the reason."""
 
 
 class InsertAt(Enum):
-    """Names an end of the list, or a side of another rule."""
+    """Selects where to insert a rule: at an end of the list, or before or after another rule."""
 
     FIRST = "first"
     LAST = "last"
@@ -25,13 +25,14 @@ class InsertAt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InsertionPoint:
-    """Tells where a rule is inserted. BEFORE and AFTER need the `name` of the rule next to it."""
+    """Describes where to insert a rule. For BEFORE and AFTER, `name` is the name of the other
+    rule."""
 
     at: InsertAt = InsertAt.LAST
     name: str = ""
 
     def index(self, rules: Sequence[Rule]) -> int:
-        """Returns the index in the list. Raises EditError if the named rule is missing."""
+        """Returns the list index at which to insert. Raises EditError if rule `name` is missing."""
         if self.at is InsertAt.FIRST:
             return 0
         if self.at is InsertAt.LAST:
@@ -56,13 +57,13 @@ def add(rules: Sequence[Rule], rule: Rule, to: InsertionPoint) -> tuple[Rule, ..
 
 
 def delete(rules: Sequence[Rule], name: str) -> tuple[Rule, ...]:
-    """Returns the list without a rule. Raises EditError."""
+    """Returns the list without the rule `name`. Raises EditError if there is no such rule."""
     at = find(rules, name)
     return (*rules[:at], *rules[at + 1 :])
 
 
 def move(rules: Sequence[Rule], name: str, to: InsertionPoint) -> tuple[Rule, ...]:
-    """Returns the list with a rule moved. Raises EditError."""
+    """Returns the list with the rule `name` moved. Raises EditError if a named rule is missing."""
     if to.name == name:
         raise EditError(f"rule {name!r} cannot go next to itself; name another rule")
     rule = rules[find(rules, name)]

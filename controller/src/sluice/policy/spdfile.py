@@ -15,9 +15,9 @@
     inbound: [...]
 
 A rule has an action (bypass, discard, protect) and selectors. A selector that is absent or `any`
-matches everything; `opaque`, for protocol, ports and icmp, matches only packets that do not show
-the value. A protect rule names a bundle. A discard rule may request an audit log record.
-docs/how-to/rules.md has examples.
+matches everything. The value `opaque` of protocol, ports and icmp matches only packets without a
+visible value, such as later fragments. A protect rule names a bundle. A discard rule may request
+audit log records. docs/how-to/rules.md has examples.
 
 The first rule that matches decides; a packet that no rule matches is discarded (RFC 4301, 4.4.1).
 All problems are reported at once, each with file, line, list, and the rule's number and name.
@@ -117,14 +117,14 @@ _LISTS = {Direction.INBOUND: SpdFileKeys.inbound, Direction.OUTBOUND: SpdFileKey
 
 @dataclass(frozen=True, slots=True)
 class SpdText:
-    """Content of an SPD's file."""
+    """Holds the content of an SPD's file: the SPD's name and its rules."""
 
     name: str
     rules: dict[Direction, tuple[Rule, ...]]
 
 
 def load_spd(path: Path, bundles: Bundles) -> SpdText:
-    """Reads an SPD from a file. Raises ConfigError with every problem in it."""
+    """Reads an SPD from a file. Raises ConfigError with every problem in the file."""
     return _read_spd(YamlReader.from_file(path), lambda _: bundles)
 
 
@@ -140,7 +140,7 @@ def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdTex
 def parse_rule(text: str, name: str, direction: Direction, bundles: Bundles) -> Rule:
     """Reads one rule, a YAML mapping like those in a file's lists. `name` names the text in errors.
 
-    Raises ConfigError with every problem in the text.
+    `name` names the text in error messages. Raises ConfigError with every problem in the text.
     """
     reader = YamlReader(text, name)
     rule = _read_rule(reader.root(), direction, bundles)
@@ -248,7 +248,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
             text.problem(key, f"numbers need a `protocol:` of {names}, and no other protocol")
 
 
-# -- values: a scalar or a list of scalars. `any` and a missing key become None.
+# -- values: each is a scalar or a list of scalars. `any` and a missing key are read as None.
 
 
 def _addresses(text: YamlMapping, key: ConfigKey) -> tuple[AddressRange, ...] | None:
@@ -284,9 +284,10 @@ def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple
 
 
 def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object], T]:
-    """Wraps a converter so that it refuses numbers that YAML does not read as decimal.
+    """Wraps a converter so that it refuses a number that is not written in plain decimal.
 
-    YAML 1.1 has octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000.
+    YAML 1.1 also reads octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000. `written` is the
+    text in the file.
     """
 
     def convert(value: object) -> T:
@@ -300,7 +301,7 @@ def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object
 
 
 def to_address_range(value: object) -> AddressRange:
-    """Converts an address, a prefix, or two addresses with a dash."""
+    """Converts an address, a prefix, or two addresses separated by a dash."""
     text = value if isinstance(value, str) else f"{value!r} (put it in quotes)"
     if "-" in text:
         low, _, high = text.partition("-")
@@ -327,7 +328,7 @@ def to_protocol(value: object) -> int:
 
 
 def to_ports(value: object) -> NumberRange:
-    """Converts a port, or two ports with a dash."""
+    """Converts a port, or two ports separated by a dash."""
     ports = _range(str(value), 0xFFFF)
     if ports is None:
         raise ValueError(
@@ -340,8 +341,8 @@ def to_ports(value: object) -> NumberRange:
 def to_icmp(value: object) -> NumberRange:
     """Converts ICMP types and codes.
 
-    `8` is every code of type 8, `5-7` every code of three types; `3/4` and `3/0-4` are codes of
-    type 3.
+    `8` means all codes of type 8, and `5-7` all codes of three types. `3/4` and `3/0-4` mean codes
+    of type 3.
     """
     kind, slash, code = str(value).partition("/")
     types, codes = _range(kind, 0xFF), _range(code if slash else "0-255", 0xFF)
@@ -354,7 +355,7 @@ def to_icmp(value: object) -> NumberRange:
 
 
 def _range(text: str, most: int) -> NumberRange | None:
-    """Parses a number, or two numbers with a dash; None for anything else."""
+    """Parses a number, or two numbers separated by a dash, up to `most`. Else returns None."""
     low, dash, high = text.partition("-")
     first = _number(low.strip(), most)
     last = _number(high.strip(), most) if dash else first
@@ -364,7 +365,7 @@ def _range(text: str, most: int) -> NumberRange | None:
 
 
 def _number(text: str, most: int) -> int | None:
-    """Parses a decimal number without leading zeros; None for anything else."""
+    """Parses a decimal number up to `most` without leading zeros. Else returns None."""
     is_decimal = text.isascii() and text.isdigit() and len(text) <= 5
     if not is_decimal or (text[0] == "0" and text != "0") or int(text) > most:
         return None

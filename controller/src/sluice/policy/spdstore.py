@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores the state of the SPDs' lists on disk, before it is written to the switch.
+"""Stores the state of the SPDs' lists (the record) on disk, before it is written to the switch.
 
-The state is one JSON file, replaced as a whole (`durable`): a failed write leaves the old file.
+The record is one JSON file, replaced as a whole (`durable`): a failed write leaves the old file.
 
-- Only the owner may read or write the file, since its rules tell which traffic is protected.
-- A checksum detects damage, which raises SpdStoreError. Numbers are never guessed: with wrong
-  numbers, a retired flow could become valid again.
+- Only the owner may read or write the file, since the rules reveal which traffic is protected.
+- A checksum detects damage. A damaged file raises SpdStoreError, since the numbers in it must not
+  be guessed: with wrong numbers, a retired flow could become valid again.
 - The file also holds the last committed rules, in the language of SPD files. A restart loads them.
 
-Depends on state.spd for the record and on spdtext for the text of rules.
+Depends on state.spd, which defines the record, and on spdtext for the text of rules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIRECTORY_MODE = 0o700
 
 
 class SpdStoreError(Exception):
-    """Tells that the file cannot be read or written, or that its content is damaged."""
+    """Raised when the file cannot be read or written, or when its content is damaged."""
 
 
 def prepare(directory: Path) -> None:
@@ -63,9 +63,10 @@ def _restrict_mode(path: Path, mode: int) -> None:
 
 
 class SpdStore:
-    """Reads and writes the file in a state directory, which must exist.
+    """Reads and writes the record in a state directory, which must exist.
 
-    `on_disk` is the record that a restart would load, None while it is unknown.
+    `on_disk` is the record that a restart would load. It is None while the content of the file is
+    unknown.
     """
 
     def __init__(self, directory: Path, encoded: EncodedRules | None = None) -> None:
@@ -105,10 +106,11 @@ class SpdStore:
             ) from None
 
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
-        """Forgets the rules and cache states of all SPDs except `keep`.
+        """Removes the rules and cache states of all SPDs except `keep` from the record.
 
-        These SPDs start from the configuration. Their numbers stay, so that entities in the switch
-        keep their meaning. Returns the record now on disk. Raises SpdStoreError.
+        The other SPDs will start with the configured rules. The numbers of their lists stay in the
+        record, so that entities in the switch keep their meaning. Returns the record now on disk.
+        Raises SpdStoreError.
         """
         record = self.load()
         lists = tuple(one if one.spd in keep else one._replace(rules=None) for one in record.lists)
@@ -119,7 +121,7 @@ class SpdStore:
         return kept
 
     def save(self, record: SpdRecord) -> None:
-        """Saves a record; returns once it would survive a crash. Raises SpdStoreError."""
+        """Saves a record. On return, the record is durable. Raises SpdStoreError."""
         body = self._encode(record)
         digest = hashlib.sha256(body.encode()).hexdigest()
         text = f'{{"body": {body}, "sha256": "{digest}", "version": {VERSION}}}'
@@ -130,7 +132,7 @@ class SpdStore:
         self.on_disk = record
 
     def _encode(self, record: SpdRecord) -> str:
-        """Encodes a record as JSON with sorted keys, as `_checksum` does."""
+        """Encodes a record as JSON with sorted keys, byte for byte as `_checksum` encodes it."""
         lists = ", ".join(map(self._encode_list, record.lists))
         others = {
             "bundles": {str(number): name for number, name in record.bundles.items()},
@@ -154,13 +156,15 @@ class SpdStore:
         return f'{json.dumps(numbers, sort_keys=True)[:-1]}, "rules": {rules}, "spd": {spd}}}'
 
     def _reset_on_disk(self) -> None:
-        """Resets `on_disk`. Until the directory is synced, a restart may find the old or the new
-        record."""
+        """Sets `on_disk` to None while the file is replaced.
+
+        Until the directory is synced, a restart may find the old or the new record.
+        """
         self.on_disk = None
 
 
 def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
-    """Returns a sentence on the rules that a restart would load."""
+    """Returns a sentence that says which rules a restart would load."""
     if on_disk is None:
         return "it is not known whether a restart loads the rules in force or the change"
     if would_resume(on_disk, in_force):
@@ -172,7 +176,7 @@ def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
 
 
 def would_resume(on_disk: SpdRecord | None, in_force: SpdRecord) -> bool:
-    """Returns whether a restart would resume with the rules and caches in force."""
+    """Returns whether a restart would load the rules and cache states that are in force."""
     return on_disk is not None and _meaning(on_disk) == _meaning(in_force)
 
 
@@ -186,9 +190,9 @@ def _checksum(body: Any) -> str:
 
 
 def _decode(body: Any) -> SpdRecord:
-    """Decodes the body of a file.
+    """Decodes the body of the file.
 
-    Raises ValueError, KeyError, TypeError or AttributeError for anything else.
+    Raises ValueError, KeyError, TypeError or AttributeError if the body has another form.
     """
     lists = tuple(
         ListRecord(
@@ -211,7 +215,8 @@ def _decode(body: Any) -> SpdRecord:
         for list_id, version in body["issued"].items()
     }
     caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
-    # Older files lack "bundles". Then no bundle's number is known, which is safe.
+    # Older files lack "bundles". Then the meaning of no bundle number is known. This is safe: all
+    # numbers count as reassigned, and the entities that name them are closed.
     bundles = {
         _number(int(number), MAXIMUM_COUNT): str(name)
         for number, name in body.get("bundles", {}).items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts rules into the language of SPD files, for the record on disk and `sluice spd export`.
 
-`from_document(to_document(rule)) == rule` for every rule that a file can hold; generated rules are
-never written to a file. Depends on spdfile, which defines the language.
+Invariant: `from_document(to_document(rule)) == rule` for every rule that a file can hold. Generated
+rules are never written to a file. Depends on spdfile, which defines the language.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
 def spd_document(spd: str, rules: Mapping[Direction, Iterable[Rule]]) -> dict[str, Any]:
-    """Converts an SPD; as YAML or JSON the result is a file for `sluice spd commit`."""
+    """Converts an SPD's rules into the content of a file for `sluice spd commit`.
+
+    Write the result as YAML or JSON. Omits generated rules.
+    """
     lists = {
         direction.value: [to_document(rule) for rule in listed if not rule.generated]
         for direction, listed in rules.items()
@@ -36,7 +39,7 @@ def spd_document(spd: str, rules: Mapping[Direction, Iterable[Rule]]) -> dict[st
 
 
 def to_document(rule: Rule) -> dict[str, Any]:
-    """Converts a rule into scalars and lists; selectors that are ANY are left out."""
+    """Converts a rule into a mapping of scalars and lists. Omits selectors that match anything."""
     written: dict[str, Any] = {"name": rule.name, "action": rule.action.name.lower()}
     if rule.bundle is not None:
         written["bundle"] = rule.bundle
@@ -66,7 +69,7 @@ def to_document(rule: Rule) -> dict[str, Any]:
 def from_document(written: Mapping[str, Any]) -> Rule:
     """Converts the output of `to_document` back into a rule.
 
-    Raises ValueError, KeyError or TypeError for anything else.
+    Raises ValueError, KeyError or TypeError if `written` has another form.
     """
     return Rule(
         name=str(written["name"]),

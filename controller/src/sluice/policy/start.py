@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the rules that an SPD starts with, and checks that they fit the pipeline's tables.
 
-Rules change only by a commit. A start, also after a crash, uses the last committed rules (from
-`spdstore`), even if the files have changed since. The configured rules apply only to an SPD that
-was never in force, or if the operator requests them (`sluice run --configured-policy`). A
-difference between committed and configured rules is logged; `sluice spd diff --configured SPD`
-shows it.
+Rules change only by a commit. At each start, also after a crash, an SPD has the last committed
+rules (from `spdstore`), even if its file has changed since that commit. The configured rules are
+used only for an SPD that was never in force, or if the operator requests them (`sluice run
+--configured-policy`). A difference between committed and configured rules is logged; `sluice spd
+diff --configured SPD` shows it.
 
 Pure; depends on config, state.spd and model.
 """
@@ -25,12 +25,14 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """Reports an impossible policy or a failed change of policy. The text is a complete
-    sentence."""
+    """Raised for a policy that cannot be put into force, or for a failed change of policy.
+
+    The text is a complete sentence.
+    """
 
 
 class Capacity(NamedTuple):
-    """Capacity of the pipeline: flows per direction (over all lists), rules, and list ids."""
+    """Capacity of the pipeline: flows per direction (all lists together), rules, and list ids."""
 
     flows: Mapping[Direction, int]
     rules: int
@@ -38,7 +40,7 @@ class Capacity(NamedTuple):
 
 
 def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Rule, ...]]:
-    """Returns the operator's rules of every list; logs differences to the configured rules.
+    """Returns the operator's rules of every list. Logs differences from the configured rules.
 
     Raises PolicyError if committed rules name a bundle that is no longer configured.
     """
@@ -90,10 +92,10 @@ def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) 
 
 
 def check_capacity(config: Config, capacity: Capacity) -> None:
-    """Checks that the flow caches together fit the pipeline's tables, even with all flows of one
-    family.
+    """Checks that the flow caches of all SPDs together fit into the pipeline's flow tables.
 
-    Raises PolicyError.
+    They must fit even if all flows are of the same address family, since each family has its own
+    table. Raises PolicyError.
     """
     spds = config.policy.spds
     wanted = sum(spd.flow_cache.size for spd in spds)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the warnings of `sluice spd check`: effects of an SPD that its author may not intend.
+"""Finds effects of an SPD that its author may not intend, for the warnings of `sluice spd check`.
 
-The policy of an interface applies to the router's own packets too. Only the rules for ND and IKE
-are generated, so sessions of routing daemons need rules of the operator. A discard rule that also
-matches the ICMP errors of path MTU discovery makes black holes. If FRR's configuration is known,
-its sessions are tested one by one; otherwise there are no warnings about sessions.
+The policy of an interface also applies to the router's own packets. Only the rules for ND and IKE
+are generated, so the operator must write rules for the sessions of routing daemons. If FRR's
+configuration is known, each configured session is tested; otherwise there are no warnings about
+sessions. A discard rule that also matches the ICMP errors of path MTU discovery makes TCP
+connections hang, so it causes a warning too.
 
 Pure; depends on policy.model, frr, sluice.model and state.rule_search.
 """
@@ -55,9 +56,9 @@ class GuardedInterface(NamedTuple):
 
 
 class RuleContext(NamedTuple):
-    """Holds the inputs of the warnings other than the rules.
+    """Holds what the warnings depend on in addition to the rules.
 
-    - `own`: this router's addresses in the guarded VRFs.
+    - `own`: this router's addresses in the VRFs that the SPD guards.
     - `routing`: None if FRR's configuration is unknown.
     - `elsewhere`: the networks on interfaces that this SPD does not guard.
     - `are_errors_checked`: the SPD has `icmp_errors: checked`.
@@ -71,7 +72,7 @@ class RuleContext(NamedTuple):
 
 
 def warnings(rules: RuleLists, context: RuleContext, spd: str) -> list[str]:
-    """Returns the warnings as sentences."""
+    """Returns the warnings about an SPD's rules, each as a sentence."""
     found = [*_configured_bgp(rules, context), *_configured_ospf(rules, context)]
     found += _path_mtu(rules, are_errors_checked=context.are_errors_checked)
     found += _traceroute(rules)
@@ -85,7 +86,7 @@ def warnings(rules: RuleLists, context: RuleContext, spd: str) -> list[str]:
 
 
 def _obstacle(rules: RuleLists, packet: Selectors) -> str | None:
-    """Returns why an outgoing packet or its answer is discarded; None if both pass."""
+    """Returns why an outgoing packet or the answer to it is discarded, or None if both pass."""
     answer = packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -131,8 +132,8 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
             or any(_is_in(peer.address, net) for net in context.elsewhere)
         ):
             continue
-        # A multihop peer may be reached by any interface, so it is enough that one source address
-        # passes.
+        # A multihop peer may be reached by any interface and source address. So there is no
+        # warning if the session can come up from one of the source addresses.
         tried = [
             (own, _bgp_obstacle(rules, own, peer.address, peer.port))
             for own in _sources(peer, context)
@@ -145,9 +146,9 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
 
 
 def _bgp_obstacle(rules: RuleLists, own: Address, far: Address, far_port: int) -> str | None:
-    """Returns why neither end can open the session, or None if an end can.
+    """Returns why the TCP connection of a BGP session cannot be opened.
 
-    `far_port` is the peer's port.
+    Returns None if at least one end can open it. `far_port` is the peer's listening port.
     """
     passive = _obstacle(rules, _tcp(own, far, (BGP, AN_EPHEMERAL_PORT)))
     active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, far_port)))
@@ -162,7 +163,7 @@ def _no_bgp(own: Address, far: Address, peer: BgpPeer, obstacle: str) -> str:
 
 
 def _on_link(peer: BgpPeer, context: RuleContext) -> Iterator[tuple[Address, Address]]:
-    """Yields (own address, peer address) if the peer is on the link of a guarded interface."""
+    """Yields (own address, peer address) for each guarded interface whose link the peer is on."""
     if peer.interface is not None:
         if any(one.name == peer.interface for one in context.guarded):
             yield LINK_LOCAL, LINK_LOCAL_PEER
@@ -219,7 +220,8 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    # Another address on the link. On a link with two addresses (RFC 3021), the other address.
+    # An address that a neighbour could have. On a link with only two addresses (RFC 3021), the
+    # address that is not this router's.
     has_two = address.length == 8 * len(own) - 1
     peer = own[:-1] + bytes([own[-1] ^ 1 if has_two else own[-1] ^ 3 or 1])
     group = ALL_OSPF_ROUTERS[len(own)]
@@ -245,11 +247,12 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
 
 
 def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
-    """Warns of lists that discard all errors of path MTU discovery, by a rule or because no rule
-    matches.
+    """Warns of lists that discard all ICMP errors of path MTU discovery.
 
-    An error about a bypassed packet needs a rule of its own, or inbound `icmp_errors: checked`. An
-    error about a protected packet is sent through the bundle (RFC 4301, section 6).
+    A rule may discard them, or no rule may match them. An error about a bypassed packet needs a
+    bypass rule for the error itself; for inbound errors, `icmp_errors: checked` also suffices. An
+    error about a protected packet needs no rule: it is sent through the packet's bundle (RFC 4301,
+    section 6).
     """
     for direction, listed in rules.items():
         for protocol, icmp, name in TOO_BIG_ERRORS:
@@ -275,8 +278,8 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
 def _traceroute(rules: RuleLists) -> Iterator[str]:
     """Warns if this router's answers to traceroute are discarded.
 
-    The answers leave by the interface on which the probe arrived. A list that discards everything
-    has a warning of its own.
+    The answers leave by the interface on which the probe arrived. Does not warn of a list that
+    discards everything, since `warnings` already reports it.
     """
     outbound = rules.get(Direction.OUTBOUND, ())
     lost = [
@@ -296,7 +299,7 @@ def _traceroute(rules: RuleLists) -> Iterator[str]:
 def _bypasses_large(rule: Rule, icmp_protocol: int) -> bool:
     """Returns whether a rule bypasses packets that may exceed the path MTU.
 
-    Rules only for BGP do not count: BGP packets stay on a link.
+    Ignores rules for BGP only, since BGP packets usually stay on one link.
     """
     if rule.generated or rule.action is not Action.BYPASS or not _has_family(rule, icmp_protocol):
         return False
@@ -317,14 +320,14 @@ def _has_family(rule: Rule, icmp_protocol: int) -> bool:
 
 
 def _lets_pass(rule: Rule, protocol: int, icmp: int) -> bool:
-    """Returns whether a rule lets some of these errors about bypassed packets pass."""
+    """Returns whether a rule lets some ICMP errors of this type, about bypassed packets, pass."""
     everywhere = rule.source is None and rule.destination is None
     passes = rule.action is Action.BYPASS or (rule.action is Action.PROTECT and everywhere)
     return passes and _touches(rule, protocol, icmp)
 
 
 def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
-    """Returns whether an operator's rule matches some of these errors."""
+    """Returns whether a rule is an operator's and matches some ICMP errors of this type."""
     accepts = rule.icmp is None or (
         rule.icmp is not OPAQUE and any(low <= icmp <= high for low, high in rule.icmp)
     )
@@ -342,9 +345,10 @@ def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
 
 
 def _discarding(rules: Iterable[Rule], protocol: int, icmp: int) -> Rule | None:
-    """Returns the rule that discards all of these errors, for any addresses."""
+    """Returns the rule that discards all ICMP errors of this type, or None if some may pass."""
     for rule in rules:
-        # Any router on the path may send such an error, so a rule for some sources does not decide.
+        # Any router on a path may send such an error. So a rule for certain source addresses
+        # discards or passes only some of the errors, and is skipped.
         if not _touches(rule, protocol, icmp) or rule.source is not None:
             continue
         if rule.action is not Action.DISCARD:
