@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that docker/ installs only pinned packages, and that its configurations are valid.
+"""Tests that docker/ installs only packages with a pinned version, and that its configurations are
+valid.
 
 These tests need no image. `make test-images` builds the images and runs them.
 """
@@ -24,7 +25,7 @@ def words(path: Path) -> set[str]:
 
 
 def pinned(*parts: str) -> set[str]:
-    """Returns the packages that the lock files of `parts` name."""
+    """Returns the packages in the lock files of `parts`, without their versions."""
     locked = set().union(*(words(DOCKER / part / "packages.lock") for part in parts))
     assert all(re.fullmatch(r"[a-z0-9.+-]+=[A-Za-z0-9.:~+-]+", one) for one in locked)
     return {one.partition("=")[0] for one in locked}

@@ -25,7 +25,9 @@ DETAILS = ("grpc-status-details-bin", b"one error for each update")
 
 
 class Switch:
-    """A switch that accepts writes unless `refuses` is set, answers reads and echoes packets."""
+    """Acts as a switch that accepts writes unless `refuses` is set, answers reads and echoes
+    packets.
+    """
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []

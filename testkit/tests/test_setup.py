@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what `make setup` checks before it fetches anything, and what it prints before long
-builds.
+"""Tests the checks that `make setup` makes before it downloads anything, and the notices that it
+prints before long builds.
 """
 
 import os

@@ -43,9 +43,9 @@ def owner_is_gone(name: str) -> bool:
 
 
 def temporary_root() -> Path:
-    """Returns the parent of run directories.
+    """Returns the directory that contains the run directories.
 
-    The path is short, because a Unix socket's path is limited to 107 bytes.
+    The path must be short, because a Unix socket's path is limited to 107 bytes.
     """
     return Path(tempfile.gettempdir())
 

@@ -98,13 +98,13 @@ class Process:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """Returns the last lines of the log under a headline, for error messages."""
+        """Returns a headline and the last lines of the log, for error messages."""
         state = "running" if self.running() else f"ended with {self.exit_status()}"
         end = "\n".join("    " + line for line in self.log().splitlines()[-lines:])
         return f"--- {self.name} ({state}; {' '.join(self.argv)})\n{end}"
 
     def check(self) -> None:
-        """Raises `ProcessDied` with the end of the log unless the process is running."""
+        """Raises `ProcessDied` with the end of the log if the process has ended."""
         if not self.running():
             raise ProcessDied(f"{self.name} has ended\n{self.tail()}")
 
@@ -138,7 +138,7 @@ class Process:
         signal_group(self.pid, self._start, signal_number)
 
     def stop(self, grace: float = 5.0, signal_number: int = signal.SIGTERM) -> int:
-        """Ends the process group by `signal_number`, after `grace` seconds by SIGKILL.
+        """Ends the process group by `signal_number`; after `grace` seconds, by SIGKILL.
 
         Returns the exit status.
         """
@@ -157,13 +157,15 @@ class Process:
         self.stop(signal_number=signal.SIGKILL)
 
     def _forget(self) -> None:
-        """Tells the janitor that the group is gone, unless children are left in it."""
+        """Tells the janitor that the group has ended, unless it still contains children."""
         if not signal_group(self.pid, self._start, 0):
             janitor().remove("group", self._group)
 
 
 class Supervisor:
-    """Starts processes, keeps their logs in `directory`, ends them in reverse order."""
+    """Starts processes, keeps their logs in `directory`, and ends the processes in reverse
+    order.
+    """
 
     def __init__(self, directory: Path):
         self.directory = directory

@@ -33,7 +33,7 @@ NETLINK_LISTEN_GROUPS = {
 
 
 def read_recording(path: Path) -> Iterator[tuple[float, bytes]]:
-    """Yields each record of a recording: seconds since the start, and bytes."""
+    """Yields each record of a recording: seconds since the start of the recording, and bytes."""
     data = path.read_bytes()
     offset = 0
     while offset < len(data):
@@ -95,7 +95,9 @@ class _Recorder:
 
 
 class FpmRecorder(_Recorder):
-    """Acts as zebra's FPM server and records the bytes that zebra sends, also after reconnects."""
+    """Acts as zebra's FPM server. Records the bytes that zebra sends, also after zebra
+    reconnects.
+    """
 
     def __init__(self, namespace: Namespace, path: Path, port: int = 2620):
         listener = namespace.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -46,9 +46,9 @@ def is_installed() -> bool:
 
 
 def kernel_has_esp(namespace: Namespace) -> bool:
-    """Returns whether the kernel accepts an ESP state.
+    """Returns whether the kernel accepts an ESP SA.
 
-    Adds a state, which may load a module, and deletes it again.
+    Adds an SA, which may load a kernel module, and deletes it again.
     """
     ends = ("src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "spi", "0x1000")
     aead = ("aead", "rfc4106(gcm(aes))", f"0x{'11' * 20}", "128")
@@ -66,9 +66,9 @@ def has_userspace_esp() -> bool:
 class StrongSwan:
     """Runs one IKE daemon.
 
-    `kernel` lists the plugins that install SAs: kernel-netlink alone, or kernel-libipsec before it.
-    If several of `plugins` offer the same algorithm, the first is used. With `keys_in_log`, the log
-    has the keys of the SAs (see `charon_keys`).
+    `kernel` lists the plugins that install SAs: kernel-netlink alone, or kernel-libipsec before
+    kernel-netlink. If several of `plugins` offer the same algorithm, the first one is used. With
+    `keys_in_log`, the log contains the keys of the SAs (see `charon_keys`).
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class StrongSwan:
         self.load(connections)
 
     def load(self, connections: str) -> None:
-        """Replaces charon's connections and secrets by these."""
+        """Loads these connections and secrets into charon, in place of the earlier ones."""
         path = self._directory / "swanctl.conf"
         path.write_text(connections, encoding="utf-8")
         self.ctl("--load-all", "--clear", "--file", str(path))
@@ -127,7 +127,9 @@ class StrongSwan:
         return str(self._namespace.run("env", *command).stdout)
 
     def established(self, child: str) -> list[str]:
-        """Returns the lines of `swanctl --list-sas` about a child SA that is installed."""
+        """Returns the lines of `swanctl --list-sas` for the child SA `child`, if it is
+        installed.
+        """
         lines = self.ctl("--list-sas").splitlines()
         return [line for line in lines if child in line and "INSTALLED" in line]
 

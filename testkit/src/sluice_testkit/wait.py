@@ -63,5 +63,5 @@ class Stopwatch:
         self._start = time.monotonic()
 
     def seconds(self) -> float:
-        """Returns the seconds that have passed so far."""
+        """Returns the seconds since its creation."""
         return time.monotonic() - self._start

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the programs under test. If one is missing, the error says how to build it.
 
-An environment variable can name each program. The default is the program that `make setup` has
-built in this checkout.
+Each program has an environment variable that may name its path. The default is the program that
+`make setup` has built in this checkout.
 """
 
 import os
@@ -66,7 +66,7 @@ def controller_python() -> Path:
 
 
 def p4runtime_shell_python() -> Path:
-    """Returns the Python interpreter of the environment with p4runtime-shell."""
+    """Returns the Python interpreter of the environment in which p4runtime-shell is installed."""
     default = repository() / ".venv" / "shell" / "bin" / "python"
     return _find("SLUICE_SHELL_PYTHON", default, "run `make setup`")
 
