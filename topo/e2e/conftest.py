@@ -31,7 +31,9 @@ def started(module_lab: Lab) -> Network:
 
 @pytest.fixture
 def network(started: Network) -> Iterator[Network]:
-    """Yields the two-site network. Each test must leave it intact."""
+    """Yields the two-site network. After each test, BGP and the equal-cost routes must be up
+    again.
+    """
     yield started
     started.wait_for_bgp()
     wait_for_legs(started, 2)

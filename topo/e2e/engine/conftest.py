@@ -16,8 +16,8 @@ from .network import LinkCaptures, Protected, running
 
 @pytest.fixture(scope="package", params=["beside", "inside"])
 def protected(request: pytest.FixtureRequest) -> Iterator[Protected]:
-    """Yields two networks in turn: with `sluice-esp` on an interface, and with the engine in the
-    switch.
+    """Yields one network after the other: the first with `sluice-esp` on an interface, the second
+    with the engine inside the switch.
     """
     inside = request.param == "inside"
     if inside and target_name() != "sluice-switch":
