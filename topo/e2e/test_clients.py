@@ -25,7 +25,7 @@ exit
 
 
 def start(lab: Lab, address: str | None = None) -> Target:
-    """Starts a switch without a pipeline."""
+    """Starts a switch to which no pipeline has been loaded."""
     place = lab.namespace("switch")
     veth(place, "port1", place, "test1")
     target = Target(place, {1: "port1"}, lab.supervisor, address=address)

@@ -22,9 +22,9 @@ ROUTER = {100: "02:00:00:00:10:64", 200: "02:00:00:00:10:c8"}
 
 @pytest.fixture(scope="module")
 def place(module_lab: Lab) -> Namespace:
-    """Returns the namespace of a P4 router whose port 1 has VLANs 100 and 200.
+    """Returns the namespace of a P4 router with VLANs 100 and 200 on port 1.
 
-    The far end of the port's link is the interface `host`.
+    The far end of port 1's link is the interface `host` in the same namespace.
     """
     place = module_lab.namespace("router")
     veth(place, "port1", place, "host")
@@ -58,7 +58,7 @@ def place(module_lab: Lab) -> Namespace:
 
 @pytest.fixture
 def seen(place: Namespace) -> Iterator[Capture]:
-    """Captures the router's frames at the host's end."""
+    """Captures the frames that the router sends to the host."""
     with Capture(place, "host", lambda frame: not frame.outgoing) as capture:
         yield capture
 

@@ -128,7 +128,7 @@ def test_a_strangers_fpm_connection_neither_displaces_zebra_nor_injects(network:
     assert after["refused"] == before["refused"] + 1
     assert after["peer"] == before["peer"]
     assert INJECTED not in prefixes(network)
-    # Root may send the frame. This control shows that the frame has an effect.
+    # Control experiment: root may send the same frame, and it takes effect.
     attempt(network, INJECT_AND_WAIT, fpm_frame().hex(), user=())
     wait_until(lambda: INJECTED in prefixes(network), 20, "root's route")
     wait_until(lambda: str(status(network)["fpm"]["peer"]).endswith("(user frr)"), 30, "zebra back")
