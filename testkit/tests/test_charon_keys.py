@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that keys in charon's log are assigned to the right SA and direction."""
+"""Tests that the keys in charon's log are assigned to the right SA and the right direction."""
 
 from sluice_testkit.charon_keys import ChildSa, EspKeys, child_sas
 

@@ -19,7 +19,7 @@ HOSTS = {"deb.debian.org", "snapshot.debian.org", "static.rust-lang.org", "crate
 
 
 def words(path: Path) -> set[str]:
-    """Returns the first word of each line, without comments."""
+    """Returns the first word of each line of a file, without comments."""
     lines = (line.partition("#")[0].split() for line in path.read_text().splitlines())
     return {line[0] for line in lines if line}
 

@@ -16,7 +16,7 @@ TIMED = repository() / "switch/timed"
 
 
 def rust(directory: Path, version: str) -> dict[str, str]:
-    """Returns an environment in which rustc reports this version."""
+    """Returns an environment in which rustc and cargo report this version."""
     for name in ("rustc", "cargo"):
         program = directory / name
         program.write_text(f"#!/bin/sh\necho {name} {version} '(a commit)'\n")

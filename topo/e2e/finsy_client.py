@@ -19,7 +19,7 @@ FRAME = bytes.fromhex(
 
 
 async def main(address: str, p4info: str, program: str) -> None:
-    """Makes all calls in one session. Raises an exception if one fails."""
+    """Makes all calls in one session. Any failure raises an exception."""
     options = fy.SwitchOptions(p4info=Path(p4info), p4blob=Path(program), fail_fast=True)
     async with fy.Switch("sluice", address, options) as switch:
         await switch.write(

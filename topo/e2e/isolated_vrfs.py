@@ -39,9 +39,9 @@ Isolation = Literal["device", "namespace"]
 BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
 SITES = (*BGP_SITE.values(), OSPF_SITE, "2001:db8:8::1", "10.7.0.1", "2001:db8:7::1")
-"""An address in each site, which is reached by each protocol."""
+"""One address in each of the sites that BGP, OSPF and IS-IS announce."""
 ELSEWHERE = "203.0.113.1"
-"""An address that only b of the default VRF reaches."""
+"""An address that only exists behind b of the default VRF."""
 ZEBRA = (
     "no zebra nexthop kernel enable\nno fpm use-next-hop-groups\nfpm address 127.0.0.1 port 2620\n"
 )
@@ -185,7 +185,7 @@ class IsolatedVrfs(ThreeVrfs):
         return [leg["interface"] for leg in routes[0]["nexthops"]] if routes else None
 
     def sessions(self, vrf: str) -> dict[str, str]:
-        """Returns the state of each BGP session of a VRF, by peer."""
+        """Returns the state of each BGP session of a VRF, by peer address."""
         of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
         return {peer: found["bgpState"] for peer, found in peers.items() if isinstance(found, dict)}

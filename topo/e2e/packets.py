@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds IP packets: options, fragments, ICMP errors. Depends on frames."""
+"""Builds IP packets with options, in fragments, and with ICMP errors. Depends on frames."""
 
 import ipaddress
 import struct

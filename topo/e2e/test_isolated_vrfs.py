@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests three VRFs with the same addresses, each with its own host stack and routing protocols.
 
-The tests run with network namespaces, and also with VRF devices if the kernel has them. Debian's
-kernel has them: `make prove-vrfs`.
+The tests run with network namespaces, and once more with VRF devices if the kernel supports them.
+`make prove-vrfs` runs them on Debian's kernel, which does.
 """
 
 import sys

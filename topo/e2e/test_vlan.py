@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests host stack and routing with two VLANs on one port. The host sends hand-made frames."""
+"""Tests a router with two VLANs on one port: host stack and routing. The test itself builds the
+host's frames.
+"""
 
 from collections.abc import Iterator
 

@@ -7,7 +7,7 @@
                    \\ /
                     s  Linux, priority 100        x answers by s
 
-The host's default routes use the virtual addresses. Both routers have these addresses on macvlan
+The host's default routes use the virtual addresses. Each router has these addresses on macvlan
 devices, created as an operator would. The source MAC address of frames at x shows which router has
 forwarded them.
 """

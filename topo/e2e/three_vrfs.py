@@ -50,7 +50,9 @@ def router_address(host: str, version: int = 4) -> str:
 
 
 class ThreeVrfs:
-    """Holds the links, the hosts' namespaces and the captures. `start_router` starts the router."""
+    """Holds the links, the hosts' namespaces and the captures. The router is started by
+    `start_router`.
+    """
 
     router: P4Router
 
@@ -134,7 +136,7 @@ class ThreeVrfs:
             sender.sendto(data, (to, port))
 
     def links_with(self, mark: bytes) -> set[tuple[str, str]]:
-        """Returns the links on which a packet with these bytes was captured, in either
+        """Returns the links on which a packet that contains these bytes was captured, in either
         direction.
         """
         has_mark = partial(_has, mark)

@@ -38,7 +38,7 @@ from sluice_topo.routers import HostNode, P4Router
 
 ENGINE_PORT = 9
 R, P = "10.0.1.1", "10.0.2.1"
-"""The ends of the tunnel."""
+"""The tunnel's end points: the addresses of r and p."""
 H1, H2 = "10.1.0.2", "10.2.0.2"
 SITE1, SITE2 = "10.1.0.0/24", "10.2.0.0/24"
 NATTED = "10.0.2.2"
@@ -47,7 +47,7 @@ PATTERN = bytes.fromhex("c1ea47e875")
 """Part of the payload of each ping."""
 ESP, UDP = 50, 17
 MIRRORED = {"spds": [{"name": "wan", "source": "kernel"}]}
-"""A policy that r mirrors from its kernel."""
+"""Configuration of r in which the SPD `wan` mirrors the kernel's policies."""
 FRR = f"""
 frr defaults traditional
 hostname r
@@ -177,7 +177,7 @@ class Interop:
     def lossless(self) -> Iterator[None]:
         """Pings in both directions, ten times per second, while the context is open.
 
-        Checks that all pings are answered.
+        Checks that every ping is answered.
         """
         streams = [
             self.lab.supervisor.start(
@@ -351,7 +351,7 @@ def _answered(stream: Process) -> set[int]:
 
 
 def _goes_on(stream: Process) -> None:
-    """Waits until a ping has received ten more answers."""
+    """Waits until a running ping has received ten more answers."""
     enough = len(_answered(stream)) + 10
     wait_until(lambda: len(_answered(stream)) >= enough, 10, f"{stream.name} to go on")
 

@@ -94,7 +94,9 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """Behind a NAT, both ends use ESP in UDP."""
+    """With a NAT between r and p, IKE negotiates ESP in UDP, and packets pass in both
+    directions.
+    """
     with network.nat():
         peers.p.start(connections(of_peer=True, remote=NATTED))
         peers.r.start(ours("add"), SECRETS)

@@ -28,7 +28,7 @@ class Peers:
         self.p = network.charon(of_peer=True)
 
     def start(self, r: str, p: str) -> None:
-        """Starts both daemons with these connections."""
+        """Starts both daemons. `r` and `p` are their connections."""
         self.p.start(p)
         self.r.start(r)
 
@@ -187,7 +187,9 @@ def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> Non
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """Behind a NAT, both ends use ESP in UDP."""
+    """With a NAT between r and p, IKE negotiates ESP in UDP, and packets pass in both
+    directions.
+    """
     with network.nat():
         mine = connections(of_peer=False)
         peers.start(mine, connections(of_peer=True, remote=NATTED))

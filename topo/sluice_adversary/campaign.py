@@ -27,9 +27,9 @@ from .reference import Reference
 from .shapes import Shapes
 
 ROUND = 1500
-"""Datagrams per policy."""
+"""Number of datagrams for each policy."""
 EDITED = 0.6
-"""Fraction of policies that are an edit of the previous one."""
+"""Fraction of the policies that are an edit of the previous policy."""
 PATIENCE = 6.0
 """Seconds after which a missing packet counts as lost."""
 SENTINELS = 1 << 31
@@ -65,7 +65,9 @@ class Campaign:
         self._shapes: Shapes | None = None
 
     def run(self, packets: int, progress: Callable[["Campaign"], None] = lambda _: None) -> None:
-        """Attacks with at least `packets` packets."""
+        """Runs rounds until at least `packets` packets were sent. Calls `progress` after each
+        batch.
+        """
         began = time.monotonic()
         while self.totals.packets < packets:
             self.begin(self._next_policy())

@@ -27,7 +27,7 @@ from .wire import (
 )
 
 REMEMBERED = 60_000
-"""Number of datagrams that are remembered. Frames of older datagrams count as leaks."""
+"""Number of datagrams that the checker keeps. A frame of an older datagram counts as a leak."""
 HOST_SOCKETS = "sockets"
 
 
@@ -51,7 +51,7 @@ class SentDatagram:
 
 @dataclass(frozen=True)
 class Finding:
-    """Holds a leak or a lost datagram, with the round in which it was found."""
+    """Describes a leak or a lost datagram, with the round in which it was found."""
 
     kind: str
     shape: str
@@ -102,7 +102,7 @@ class OutcomeChecker:
         return self._references[-1]
 
     def sent(self, datagram: Datagram) -> SentDatagram:
-        """Registers a datagram that is about to be sent."""
+        """Registers a datagram that will be sent next. Computes its permitted outcomes."""
         case = SentDatagram(datagram, self.reference.expect(datagram), self._round)
         self.cases[datagram.number] = case
         for piece in datagram.pieces:
@@ -322,7 +322,7 @@ def _same_place(sent: Piece | None, seen: Piece) -> bool:
 
 
 def _covers(sent: Piece, seen: Piece) -> bool:
-    """Returns whether the captured packet is the sent one, or a fragment of it."""
+    """Returns whether the captured packet is the sent packet, or a fragment of it."""
     if (sent.version, sent.source, sent.destination) != (
         seen.version,
         seen.source,

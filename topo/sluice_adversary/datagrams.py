@@ -88,7 +88,9 @@ class Datagram:
         return [self._frame(packet) for packet in self.packets]
 
     def _link(self) -> plan.Link:
-        """Returns the ingress link; for a decrypted packet, the link in the shim."""
+        """Returns the link by which the packet entered the router. For a decrypted packet, the shim
+        names the link.
+        """
         if self.entry.port != plan.ENGINE:
             return plan.LINKS[self.entry.port]
         number = 0 if self.entry.shim is None else self.entry.shim.ingress_l3_if

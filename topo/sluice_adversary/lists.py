@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a packet's outcomes in the inbound and the outbound list (RFC 4301, 5.1, 5.2, 6)."""
+"""Finds the permitted outcomes of a packet by the inbound and the outbound list (RFC 4301, 5.1,
+5.2, 6).
+"""
 
 from typing import NamedTuple
 

@@ -152,7 +152,9 @@ def _too_big(shapes: Shapes) -> Datagram:
 
 
 def _crossed_icmp(shapes: Shapes) -> Datagram:
-    """Makes a packet with ICMP over IPv6, or with ICMPv6 over IPv4."""
+    """Makes a packet with the wrong ICMP for its IP version: ICMP over IPv6, or ICMPv6 over
+    IPv4.
+    """
     entry = shapes.entry()
     version = shapes.random.choice((4, 6))
     draft = _version(shapes, entry, version, (ICMPV6 if version == 4 else ICMP,))

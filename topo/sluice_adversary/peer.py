@@ -34,13 +34,13 @@ from .reference import Expectation, Reference
 from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, read_piece
 
 FROM_ROUTER = 0x5100
-"""Base of the SPIs of SAs that the router encrypts with. The bundle's number is added."""
+"""SPI of the router's outbound SA for bundle n, minus n."""
 INBOUND = 100
-"""Base of the numbers of the router's inbound SAs. The bundle's number is added."""
+"""Number of the router's inbound SA for bundle n, minus n."""
 NEEDS_A_DOUBLE = frozenset({"engine's ESP", "engine lies", "engine confused"})
-"""Shapes that only a double of the engine can send."""
+"""Shapes whose frames come from the engine, so that only a double of it can send them."""
 HOSTILE = {"altered": "integrity_failed", "replayed": "replayed"}
-"""Kinds of ESP that the router must not accept, with the engine's drop reason."""
+"""Kinds of ESP that the router's engine must drop, with the reason that it must count."""
 REPLAY_WINDOW = 4096
 KEY_LENGTH, SALT_LENGTH = 16, 4
 HEADER, IV, ICV = 8, 8, 16
@@ -176,7 +176,7 @@ class EspPeer:
         self.hostile = dict.fromkeys(HOSTILE, 0)
         """Number of hostile packets sent, by kind."""
         self.opened = 0
-        """Number of the router's packets that were decrypted."""
+        """Number of the router's packets that the peer has decrypted."""
 
     @property
     def sealed(self) -> int:

@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
     @property
     def port_mac(self) -> str:
-        """The MAC address of the port's own device. No station on the link has it."""
+        """The MAC address of the router's port device. No station on the link has it."""
         return f"02:00:00:00:03:{self.number:02x}"
 
     def own(self, version: int) -> str:
@@ -130,7 +130,7 @@ _LOCAL = [
 def is_link_local(address: bytes) -> bool:
     """Returns whether an address is link-local.
 
-    No router forwards packets from or to such an address (RFC 3927, RFC 4291).
+    Routers forward no packets from or to such an address (RFC 3927, RFC 4291).
     """
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"

@@ -55,7 +55,9 @@ class Seen(NamedTuple):
     icmp: int | _Unknown | None = None
 
     def reversed(self) -> "Seen":
-        """Returns the selectors of a packet that answers this one."""
+        """Returns the selectors of an answer to this packet: source and destination are
+        exchanged.
+        """
         return Seen(
             self.destination,
             self.source,
@@ -273,7 +275,9 @@ def random_policy(random: Random) -> Policy:
 
 
 def random_spd(random: Random, name: str) -> Spd:
-    """Returns two lists of up to twelve random rules, behind the rules for sentinels."""
+    """Returns an SPD with two random lists. Each has the rules for sentinels, then up to twelve
+    random rules.
+    """
     return Spd(
         name,
         (*_sentinels(name, inbound=True), *_random_list(random, name, inbound=True)),

@@ -366,7 +366,7 @@ def _kind(datagram: Datagram) -> int:
 
 
 def _can_be_whole(pieces: list[Piece]) -> bool:
-    """Returns whether some of these fragments make a whole datagram without overlapping."""
+    """Returns whether some of these fragments form a complete datagram without overlaps."""
     ranges = {(piece.offset, piece.offset + len(piece.payload), piece.more) for piece in pieces}
     reached, ends = {0}, False
     for start, end, more in sorted(ranges):
@@ -394,7 +394,8 @@ def _overlaps_tcp_header(piece: Piece) -> bool:
 def _esp_in_udp(upper: Upper, piece: Piece) -> bool:
     """Returns whether the packet is ESP in UDP (RFC 3948).
 
-    Such a packet is long enough for an ESP header and does not begin with four zero bytes.
+    It must be long enough for an ESP header, and its payload must not begin with four zero bytes,
+    which would mark IKE.
     """
     if upper.protocol != UDP or NAT_TRAVERSAL not in (upper.source_port, upper.destination_port):
         return False

@@ -20,7 +20,7 @@ from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, TCP, UDP, with_checksum
 
 
 def _esp(shapes: Shapes) -> Datagram:
-    """Makes ESP for the router or for other hosts, whole or in fragments."""
+    """Makes an ESP packet to the router or to another host, whole or in fragments."""
     entry = shapes.entry(decrypted=0.1)
     draft = _sealed_draft(shapes, entry, ESP)
     if shapes.random.random() < 0.4:

@@ -35,7 +35,7 @@ from .wire import (
 SIZES = (16, 16, 24, 64, 100, 256, 400, 800)
 AIMED = 0.75
 REPEATED = 0.35
-"""Fraction of datagrams that repeat a recent flow. The second packet of a flow hits the caches."""
+"""Fraction of datagrams that repeat a recent flow. Later packets of a flow can hit the caches."""
 RECENT = 40
 
 
@@ -191,7 +191,9 @@ class Shapes:
         protocols: tuple[int, ...] = (),
         selected: Selectors | None = None,
     ) -> Draft:
-        """Makes a whole datagram with at least `smallest` bytes behind its transport header."""
+        """Makes a draft of a datagram with random selectors and at least `smallest` bytes behind
+        the transport header.
+        """
         chosen = self.select(entry, protocols) if selected is None else selected
         addresses = chosen.source, chosen.destination
         size = smallest + self.random.choice(SIZES)
@@ -208,7 +210,7 @@ class Shapes:
         return self._idents[way]
 
     def datagram(self, entry: EntryPoint, packets: list[bytes], trailer: bytes = b"") -> Datagram:
-        """Returns the datagram that is being made."""
+        """Returns the datagram that is being made, with these packets."""
         return Datagram(self._number, "", entry, packets, trailer)
 
     def cuts(self, draft: Draft, most: int = 4) -> list[int]:
@@ -355,7 +357,7 @@ def _other_protocol_behind(shapes: Shapes) -> Datagram:
 def _six(
     shapes: Shapes, entry: EntryPoint, smallest: int, protocols: tuple[int, ...] = ()
 ) -> Draft:
-    """Makes an IPv6 draft."""
+    """Makes a draft of an IPv6 datagram."""
     while True:
         chosen = shapes.select(entry, protocols)
         if chosen.version == 6:
@@ -398,7 +400,7 @@ def _headers_before_fragment(shapes: Shapes) -> Datagram:
 
 
 def _atomic(shapes: Shapes) -> Datagram:
-    """Makes a whole packet with a fragment header (RFC 6946)."""
+    """Makes a packet that has a fragment header although it is not fragmented (RFC 6946)."""
     entry = shapes.entry()
     draft = _six(shapes, entry, 0)
     if shapes.random.random() < 0.3:

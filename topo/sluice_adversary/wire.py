@@ -2,8 +2,8 @@
 """Builds IP packets as bytes, and parses them like a receiver that reassembles datagrams.
 
 Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment. `read_upper`
-parses a reassembled payload, behind the IP headers. Neither function trusts the Next Header of a
-later IPv6 fragment (RFC 8200, 4.5).
+parses a reassembled payload, behind the IP headers. The Next Header of a later IPv6 fragment is not
+trusted, because it may differ from that of the first one (RFC 8200, 4.5).
 """
 
 import struct

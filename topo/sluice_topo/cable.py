@@ -23,7 +23,7 @@ VARIABLE = b"SLUICE_NODE="
 
 
 def nodes() -> dict[str, Namespace]:
-    """Returns the network namespace of each running node, by name."""
+    """Returns the network namespace of each node whose container runs, by the node's name."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def perform(target: str, stay: bool) -> int:
-    """Builds the network, runs the demo, removes the network."""
+    """Builds the network, runs the demo, and removes the network. Returns the exit status."""
     from mininet.cli import CLI  # not needed for the usage text
 
     from sluice_topo.mininet_net import build_in_mininet

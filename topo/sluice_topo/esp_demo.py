@@ -29,7 +29,7 @@ SOURCE_PORT, PORT = 40001, 7100
 VERSIONS = (4, 6)
 NEW = {"r1-to-r2": 0x1002, "r2-to-r1": 0x2002}
 SHORT, LAST = 0x1003, 0x1004
-"""SPIs from r1 to r2: of the SA that expires, and of the SA that replaces it."""
+"""SPIs of two SAs from r1 to r2: the one that expires, and its replacement."""
 LIFE = 100  # packets
 
 
@@ -55,7 +55,7 @@ class Transit:
     def stop(self) -> tuple[Counter[int], int]:
         """Ends the capture.
 
-        Returns r1's ESP packets by SPI, and the number of frames with SECRET.
+        Returns r1's ESP packets by SPI, and the number of frames that contain SECRET.
         """
         for capture in self._captures:
             capture.stop()

@@ -129,7 +129,7 @@ class Sites:
         controller.start()
 
     def sas(self, router: str) -> dict[int, dict[str, Any]]:
-        """Returns a router's SAs as `sluice show sas` lists them, by SPI."""
+        """Returns a router's SAs as in `sluice show sas`, by SPI."""
         return {one["spi"]: one for one in self.router(router).controller.show("sas")}
 
 

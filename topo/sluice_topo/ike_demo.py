@@ -78,7 +78,9 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def connections(router: str, start: str = "trap", limits: str = "") -> str:
-    """Returns a router's swanctl.conf, with a child SA for each IP version."""
+    """Returns a router's swanctl.conf. It contains one connection, with a child SA for each IP
+    version.
+    """
     (peer,) = BUNDLES.keys() - {router}
     children = [
         CHILD.format(

@@ -67,7 +67,9 @@ class DescribedTopo(Topo):  # type: ignore[misc]
 def build_in_mininet(
     topology: Topology, lab: Lab, target: str | None = None
 ) -> tuple[Network, Mininet]:
-    """Builds the topology in mininet. The caller starts the network and stops mininet."""
+    """Builds the topology in mininet. The caller must start the network, and stop mininet at the
+    end.
+    """
     mininet = Mininet(
         topo=DescribedTopo(topology=topology, target=target), switch=None, controller=None
     )

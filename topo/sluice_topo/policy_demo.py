@@ -368,9 +368,9 @@ def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> C
 def nothing_protected_leaves_in_clear(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Commits a rule that protects a running flow by a bundle without an SA.
+    """Commits a rule that protects a flow while it is sending, by a bundle without an SA.
 
-    Checks that no packet of the flow leaves in clear.
+    Checks that no further packet of the flow leaves in clear.
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     count = 100

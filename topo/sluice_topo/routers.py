@@ -78,7 +78,9 @@ class LinuxRouter:
         self.frr.start()
 
     def check(self) -> None:
-        """Raises `ProcessDied` with the log's end if one of the router's programs has ended."""
+        """Raises `ProcessDied` with the end of the log if one of the router's programs has
+        ended.
+        """
         check_all(self.frr.processes.values())
 
     def stop(self) -> None:
@@ -146,7 +148,9 @@ class P4Router:
         self.frr.start()
 
     def check(self) -> None:
-        """Raises `ProcessDied` with the log's end if one of the router's programs has ended."""
+        """Raises `ProcessDied` with the end of the log if one of the router's programs has
+        ended.
+        """
         check_all((self.target.process, self.controller.process, *self.frr.processes.values()))
 
     def stop(self) -> None:

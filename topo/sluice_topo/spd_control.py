@@ -15,7 +15,9 @@ from sluice_testkit.controller import Controller
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Counts the packets that matched a rule: searches by the controller, and flow cache hits."""
+    """Holds the number of packets that matched a rule: by searches of the controller, and by flow
+    cache hits.
+    """
 
     searched: int
     hits: int
@@ -90,7 +92,7 @@ class SpdControl:
         return None
 
     def fates(self) -> Fates:
-        """Returns the number of packets dropped by the outbound lists, by reason."""
+        """Returns the numbers of packets that the outbound lists have dropped, by reason."""
         counters = self._ask(command="show", what="counters")
         drops = {name: count["packets"] for name, count in counters["switch_drops"].items()}
         by_cpu = sum(

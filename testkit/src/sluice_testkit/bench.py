@@ -28,7 +28,9 @@ MINIMUM_ROUNDS = 5
 
 @dataclass
 class BenchCase:
-    """Holds the measurements of one workload, one value per round."""
+    """Holds the measured values of one workload: for Sluice and for each peer, one value per
+    round.
+    """
 
     workload: str
     ours: list[float] = field(default_factory=list)
@@ -38,7 +40,7 @@ class BenchCase:
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns medians, ratios and spread, with the keys of the results file."""
+        """Returns the case as it is written to the results file: medians, ratios and spread."""
         median = statistics.median(self.ours)
         peers = {name: statistics.median(values) for name, values in self.peers.items()}
         shown = {
@@ -69,7 +71,7 @@ def measure(
 
 
 def machine() -> dict[str, Any]:
-    """Describes the machine that the measurements were made on."""
+    """Returns the CPU model, the number of cores and the kernel of this machine."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):

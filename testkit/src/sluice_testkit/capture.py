@@ -120,7 +120,7 @@ class Capture:
         self._frames.clear()
 
     def write_pcap(self, path: Path) -> None:
-        """Saves the frames as a pcap file."""
+        """Writes the captured frames to a pcap file."""
         with path.open("wb") as file:
             file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
             for frame in self._frames:

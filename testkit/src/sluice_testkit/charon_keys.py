@@ -32,7 +32,9 @@ class EspKeys:
 
 @dataclass(frozen=True)
 class ChildSa:
-    """A child SA. `inbound` and `outbound` are as seen by the host that wrote the log."""
+    """Holds the keys of a child SA. `inbound` and `outbound` are as seen by the host that wrote the
+    log.
+    """
 
     inbound: EspKeys
     outbound: EspKeys

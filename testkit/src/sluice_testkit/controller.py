@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the controller under test: `sluice run` in a namespace, with `sluice show` as its client."""
+"""Runs the controller under test: `sluice run` in a namespace. Tests query it by `sluice show` and
+by its local API.
+"""
 
 import json
 import socket
@@ -103,7 +105,7 @@ class Controller:
         return answer["data"]
 
     def command(self, *words: str) -> str:
-        """Runs the `sluice` command and returns its output."""
+        """Runs the `sluice` command with these arguments and returns its output."""
         return run([str(where.sluice()), *words]).stdout
 
     def synced(self) -> bool:

@@ -45,7 +45,7 @@ ICV = 16
 TRAILER = 2
 ALIGNMENT = 4
 ENGINE_MTU = 2000
-"""MTU of an engine port's link: enough for the longest packet of any other link, and the shim."""
+"""MTU of an engine port's link: enough for a shim and the longest packet from any other link."""
 
 _SHIM = struct.Struct("!BBHIHHH")
 _ESP = struct.Struct("!II")
@@ -99,7 +99,9 @@ class OutboundSa:
 
 
 def seal(sa: OutboundSa, sequence: int, inner: bytes) -> bytes:
-    """Returns the outer packet in which the tunnel carries the IP packet `inner`."""
+    """Encrypts the IP packet `inner`. Returns the outer IP packet, which contains the ESP
+    packet.
+    """
     padding = -(len(inner) + TRAILER) % ALIGNMENT
     next_header = IPV4_IN_ESP if inner[0] >> 4 == 4 else IPV6_IN_ESP
     clear = inner + bytes(range(1, padding + 1)) + bytes((padding, next_header))
@@ -120,7 +122,7 @@ def open_sealed(esp: bytes) -> bytes:
 
 
 def esp_of(packet: bytes) -> bytes:
-    """Returns the ESP packet that follows the IP header, or follows UDP port 4500 (RFC 3948).
+    """Returns the ESP packet that follows the IP header or a UDP header with port 4500 (RFC 3948).
 
     Returns no bytes if the packet contains no ESP. IPv6 extension headers are not supported.
     """
@@ -142,9 +144,9 @@ class Reassembly:
 
     def whole(self, packet: bytes) -> bytes | None:
         """Adds a packet. Returns the reassembled packet if the added one was the last missing
-        fragment.
+        fragment, otherwise None.
 
-        A packet that is no fragment is returned as it is.
+        A packet that is not a fragment is returned as it is.
         """
         if packet[0] >> 4 != 4:
             return packet
@@ -204,9 +206,9 @@ class EspEngine:
         inbound: Mapping[int, int],
     ):
         self.encrypted: list[Frame] = []
-        """Inner packets received for encryption, in order."""
+        """Inner packets that the router has sent for encryption, in order."""
         self.decrypted: list[Frame] = []
-        """Inner packets after decryption, in order."""
+        """Inner packets that the double has decrypted, in order."""
         self.refused: Counter[str] = Counter()
         self._outbound = dict(outbound)
         self._inbound = dict(inbound)

@@ -29,7 +29,9 @@ PORT = 9560
 
 
 class Interposer:
-    """Runs one proxy. The controller connects to `address`, the proxy to the switch at `switch`."""
+    """Runs one proxy. The controller connects to the proxy at `address`, and the proxy to the
+    switch at `switch`.
+    """
 
     def __init__(
         self,

@@ -31,8 +31,8 @@ GRACE_SECONDS = 3.0
 
 
 class Janitor:
-    """Writes to the pipe for the owner. `add` reports a new resource, `remove` a resource that is
-    gone.
+    """Writes to the janitor's pipe. `add` reports a new resource, `remove` one that the owner has
+    removed.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ def _read_until_closed(lines: TextIO) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Waits until the owner is gone, then cleans up."""
+    """Runs the janitor's process: waits until the owner has ended, then cleans up."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     left = _read_until_closed(sys.stdin)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a separate Libreswan in a namespace: pluto, controlled by whack.
 
-Debian's package libreswan conflicts with the strongSwan packages. So it is unpacked and not
-installed (topo/interop/install). pluto starts its helper programs by absolute paths; these paths
-are mounted for pluto only. Depends on namespaces, process, wait and where.
+Debian's package libreswan conflicts with the strongSwan packages. So it is unpacked but not
+installed (topo/interop/install). pluto starts its helper programs by absolute paths. The unpacked
+files are mounted at these paths, for pluto only. Depends on namespaces, process, wait and where.
 """
 
 from pathlib import Path

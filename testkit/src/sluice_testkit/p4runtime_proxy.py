@@ -40,7 +40,7 @@ from sluice_testkit.packet import parse
 
 MessageFields = dict[str, Any]
 Forward = Callable[[bool], None]
-"""Forwards a message (True) or drops it (False)."""
+"""Function that forwards a message (True) or drops it (False)."""
 
 KINDS = ("packet_in", "packet_out", "write", "answer")
 SERVICE = "p4.v1.P4Runtime"
@@ -255,7 +255,7 @@ class Proxy:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Forwards a stream in both directions.
 
-        Each direction has a queue, so that released messages can be inserted between passing ones.
+        Each direction has a queue, into which passing messages and released ones are put.
         """
         self.streams += 1
         to_switch: asyncio.Queue[bytes | None] = asyncio.Queue()

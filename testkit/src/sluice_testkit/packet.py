@@ -18,7 +18,9 @@ _FRAGMENT = 44
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Holds one frame as it was on the wire, with its VLAN tag."""
+    """Holds the parsed headers of one frame, with the frame's bytes as on the wire, including a
+    VLAN tag.
+    """
 
     time: float
     outgoing: bool

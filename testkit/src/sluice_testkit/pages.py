@@ -26,8 +26,8 @@ WHOLE = "$"
 
 @dataclass(frozen=True)
 class Block:
-    """Holds a code block. `page` is the page's path in the repository, `line` the block's first
-    line.
+    """Holds a code block. `page` is the page's path in the repository, `line` the number of the
+    block's first line.
     """
 
     page: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records byte streams of real peers, which tests replay as goldens.
+"""Records byte streams of real peers, which tests replay as golden inputs.
 
 A recording is a file of records. A record is a big-endian u64 (nanoseconds since the start of the
 recording), a u32 length and the bytes of one read. So a replay can divide the bytes into reads as
@@ -46,7 +46,7 @@ def read_recording(path: Path) -> Iterator[tuple[float, bytes]]:
 
 
 class _Recorder:
-    """Writes the bytes that arrive on one socket to a file, in a thread of its own."""
+    """Writes the bytes that arrive on a socket to a file, in a separate thread."""
 
     def __init__(self, source: socket.socket, path: Path):
         self.path = path

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a separate strongSwan in a namespace: charon, controlled by swanctl.
 
-Two charons on one machine would share /run, so each gets a /run of its own. Depends on namespaces,
-process and wait.
+Two charons on one machine would use the same files in /run, so each gets its own /run. Depends on
+namespaces, process and wait.
 """
 
 from collections.abc import Sequence
@@ -102,7 +102,9 @@ class StrongSwan:
         )
 
     def start(self, connections: str) -> None:
-        """Starts charon and loads connections and secrets, in the format of swanctl.conf."""
+        """Starts charon and loads connections and secrets. `connections` has the format of
+        swanctl.conf.
+        """
         run = f"mount -t tmpfs tmpfs /run && exec env STRONGSWAN_CONF={self._settings} {CHARON}"
         argv = self._namespace.argv(["unshare", "--mount", "sh", "-c", run])
         self.process = self._supervisor.start(self._label, argv)

@@ -31,7 +31,7 @@ class TargetUnavailable(RuntimeError):
 
 
 def target_name(name: str | None = None) -> str:
-    """Returns the name of the target: `name`, else TARGET, else sluice-switch."""
+    """Returns the name of the target: `name`, otherwise TARGET, otherwise sluice-switch."""
     chosen = name or os.environ.get("TARGET") or NAMES[0]
     if chosen not in NAMES:
         known = ", ".join(NAMES)
@@ -40,7 +40,7 @@ def target_name(name: str | None = None) -> str:
 
 
 def bmv2_available() -> bool:
-    """Returns whether simple_switch_grpc is on this machine."""
+    """Returns whether simple_switch_grpc is installed on this machine."""
     return where.bmv2() is not None
 
 

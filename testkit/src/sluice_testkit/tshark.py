@@ -42,7 +42,9 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class EspSa:
-    """Describes an SA of a capture. Keys are in hexadecimal; an AEAD's key ends with its salt."""
+    """Describes an SA of the captured ESP. Keys are in hexadecimal; an AEAD's key ends with its
+    salt.
+    """
 
     source: str
     destination: str

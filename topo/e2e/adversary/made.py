@@ -22,7 +22,7 @@ NUMBER = 77
 
 
 def protected_port(port: int = 7000, verdict: Verdict = ONE) -> Rule:
-    """Returns a rule for one UDP port."""
+    """Returns a rule for one UDP destination port."""
     return Rule("port", verdict, protocols=(UDP,), destination_ports=((port, port),))
 
 
@@ -36,7 +36,7 @@ def policy(*outbound: Rule, inbound: tuple[Rule, ...] = (), checked: bool = Fals
 def udp(
     port: int = 7000, size: int = 64, ends: tuple[bytes, bytes] = (A, B), number: int = NUMBER
 ) -> Draft:
-    """Returns a UDP datagram from port 53."""
+    """Returns a draft of a UDP datagram with source port 53."""
     version = 4 if len(ends[0]) == 4 else 6
     data = transport(ends, UDP, (53, port), number, size)
     return Draft(version, *ends, UDP, data, 5)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the checker with hand-made frames: it reports leaking frames and accepts permitted ones."""
+"""Tests the checker with hand-made frames: it must report frames that leak, and accept permitted
+ones.
+"""
 
 import struct
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks a router whose ESP engine is inside the switch.
 
-Links may carry only permitted clear frames, and ESP that a peer can decrypt. The engine must refuse
-the peer's altered and repeated packets. The tests are a short form of the second part of `make
-prove`, with a fixed seed. They include the control experiments.
+The router may send only permitted clear frames, and ESP that a peer can decrypt. The engine must
+refuse the packets that the peer has altered or sends twice. The tests are a short form of the
+second part of `make prove`, with a fixed seed. They include the control experiments.
 """
 
 from collections.abc import Iterator

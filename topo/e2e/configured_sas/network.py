@@ -45,7 +45,7 @@ class Engines:
     all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
-    """All keys that were used. A test searches for them in logs, files and outputs."""
+    """All keys that `key_file` has written. A test searches for them in logs, files and outputs."""
 
     def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
         """Writes the key that belongs to a label to a file. Returns the file's path."""
@@ -58,7 +58,7 @@ class Engines:
 
 
 class Sites:
-    """Holds the running network."""
+    """Holds the running network, and controls its routers."""
 
     def __init__(self, network: Network, engines: dict[str, Engines], directory: Path):
         self.network = network
@@ -71,7 +71,7 @@ class Sites:
         return self.network.routers["t"].namespace
 
     def router(self, name: str) -> P4Router:
-        """Returns a router."""
+        """Returns the router of this name."""
         return self.network.p4_router(name)
 
     def sluice(self, router: str, *words: str) -> str:
@@ -85,7 +85,7 @@ class Sites:
         return {(one["name"], one["spi"]): one for one in listed}
 
     def state(self, router: str, name: str, spi: int) -> str | None:
-        """Returns the state of an SA, or None if it is not listed."""
+        """Returns the state of a router's SA, or None if the SA is not listed."""
         found = self.sas(router).get((name, spi))
         return None if found is None else str(found["state"])
 
@@ -127,7 +127,7 @@ class Sites:
         self._reload(router, config | {"security_associations": left})
 
     def restore_configured(self, router: str) -> None:
-        """Reloads a router's original configuration."""
+        """Writes a router's original configuration again, and reloads it."""
         self._reload(router, self.router(router).controller.config)
 
     def _reload(self, router: str, config: dict[str, Any]) -> None:
@@ -222,14 +222,14 @@ def running(lab: Lab) -> Iterator[Sites]:
 
 
 def _inside(lab: Lab, router: P4Router) -> EspEngineProcess:
-    """Configures the engine inside a switch. The engine starts with the switch."""
+    """Configures the engine inside a router's switch. It starts with the switch."""
     controller = router.controller
     del controller.config["engines"][0]["device"]
     return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
 
 
 def _beside(lab: Lab, router: P4Router) -> list[EspEngineProcess]:
-    """Starts engines on interfaces: two for r1, one for any other router."""
+    """Starts `sluice-esp` engines in a separate namespace: two for r1, one for any other router."""
     place, name = engine_place(lab, router), router.name
     engines = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
     if name == "r1":

@@ -81,7 +81,9 @@ def current(sites: Sites, router: str, number: int) -> int:
 def test_sites_are_protected(
     sites: Sites, wires: LinkCaptures, version: int, to: str, wire: str
 ) -> None:
-    """With SAs from the configuration, transit links carry ESP and hosts get cleartext."""
+    """If the SAs come from the configuration, the links between the routers carry the hosts'
+    packets only as ESP, and the hosts get cleartext.
+    """
     with Capture(sites.network.hosts[to].namespace, "eth0") as arriving:
         passes(sites, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -194,8 +196,8 @@ def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures
 
 @pytest.mark.executes("docs/how-to/protect.md")
 def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) -> None:
-    """The commands of docs/how-to/protect.md generate keys, list SAs and rekey an SA at both
-    ends.
+    """The commands of docs/how-to/protect.md work: they generate keys, list SAs, and rekey an SA at
+    both ends.
     """
     keys = tmp_path / "keys"
 

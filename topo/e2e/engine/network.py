@@ -59,7 +59,7 @@ def _spec(direction: str, number: int, bundle: int) -> dict[str, Any]:
 
 
 def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the specifications of the SAs in a router's configuration."""
+    """Returns the specifications of all SAs that a router's configuration refers to."""
     found = []
     for bundle in config["bundles"]:
         if "outbound" in bundle:
@@ -143,7 +143,7 @@ class LinkCaptures:
         return list(filter(is_esp, self.sent(interface)))
 
     def check(self) -> None:
-        """Checks that no frame was in clear."""
+        """Checks that the routers have sent no frame in clear."""
         for interface in self._captures:
             for frame in self.sent(interface):
                 allowed = is_esp(frame) or is_arp(frame) or is_neighbor_discovery(frame)

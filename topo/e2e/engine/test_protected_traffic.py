@@ -63,7 +63,9 @@ def numbers(frames: list[Frame]) -> list[tuple[int, int]]:
 def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
     protected: Protected, wires: LinkCaptures, version: int, to: str, wire: str, spi: int
 ) -> None:
-    """A ping is ESP between the routers and in clear at the host, in tunnels over IPv4 and IPv6."""
+    """A ping is ESP between the routers and in clear at the hosts, for tunnels over IPv4 and over
+    IPv6.
+    """
     with Capture(protected.network.hosts[to].namespace, "eth0") as arriving:
         passes(protected, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -97,7 +99,7 @@ def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: Li
 def test_replayed_and_changed_packets_come_no_further_than_the_engine(
     protected: Protected, wires: LinkCaptures
 ) -> None:
-    """The engine drops ESP that is sent again, unchanged or with one bit changed."""
+    """If ESP packets are sent again, unchanged or with one bit changed, the engine drops them."""
     passes(protected, "h2", "h1", 4)
     # ESP packets from r2 that t forwarded to r1.
     with Capture(protected.between, "eth1") as seen:

@@ -55,7 +55,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def udp(name: str, action: str, *ports: int) -> Rule:
-    """Returns a rule for UDP to these ports; without ports, for all UDP."""
+    """Returns a rule for UDP to these ports, or for all UDP if no port is given."""
     rule: Rule = {"name": name, "action": action, "protocol": "udp"}
     return rule | {"destination_ports": list(ports)} if ports else rule
 
@@ -213,7 +213,7 @@ class OneRouter:
         self.commit_together({spd: lists})
 
     def commit_together(self, spds: Mapping[str, Mapping[str, Sequence[Rule]]]) -> None:
-        """Commits several SPDs at once."""
+        """Commits several SPDs in one commit. In each, an omitted list lets everything pass."""
         files = []
         for spd, lists in spds.items():
             text = {"spd": spd, "inbound": [EVERYTHING], "outbound": [EVERYTHING], **lists}
@@ -249,7 +249,7 @@ class OneRouter:
         return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
 
     def list_of(self, spd: str, direction: str = "outbound") -> dict[str, Any]:
-        """Returns a list of an SPD, as in `sluice show spd`."""
+        """Returns one list of an SPD, as in `sluice show spd`."""
         lists = self.controller.ask(command="show", what="spd", spd=spd)
         (found,) = (one for one in lists if one["direction"] == direction)
         return dict(found)
@@ -325,7 +325,9 @@ class OneRouter:
 
 
 class RuleCounts(NamedTuple):
-    """Counts the packets that matched a rule: flow cache hits, and searches by the controller."""
+    """Holds the number of packets that matched a rule: by flow cache hits, and by searches of the
+    controller.
+    """
 
     hits: int
     searched: int

@@ -31,7 +31,7 @@ INTERFACES = tuple(f"eth{number}" for number in range(1, len(HOSTS) + 1))
 NONE = "none"
 FIRST_FLOW_PORT = 20000
 PASSED = 3
-"""Packets after which a flow counts as passing."""
+"""Number of packets that must arrive before a flow counts as passing."""
 
 
 class TrafficPath(NamedTuple):
@@ -85,7 +85,7 @@ class RestartSetting:
         return path.port not in first.inbound and path.port not in last.outbound
 
     def guard(self, interface: str) -> Discards:
-        """Returns the lists that guard an interface."""
+        """Returns the discards of the SPD that guards an interface."""
         return self.spds.get(self.guards.get(interface, NONE), Discards())
 
     def treats_equally(self, other: "RestartSetting", interface: str) -> bool:
@@ -100,7 +100,7 @@ class RestartSetting:
         )
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Writes the setting into a controller's configuration."""
+        """Changes a controller's configuration according to the setting."""
         if self.forgotten:
             (Path(config["state_dir"]) / "interfaces.json").unlink()
         known = {one["name"]: one for one in config["interfaces"]}
@@ -143,7 +143,7 @@ def _draw_ports(dice: random.Random) -> frozenset[int]:
 
 
 class Traffic:
-    """Sends all flows, each with `rate` packets per second, and captures at every host."""
+    """Sends packets of all flows, `rate` per second for each flow. Captures them at every host."""
 
     def __init__(self, network: OneRouter, rate: float = 60.0) -> None:
         self._network = network
@@ -169,7 +169,9 @@ class Traffic:
                 source.sendto(PAYLOAD.pack(MARK, self._number), (destination, path.port))
 
     def seen(self) -> dict[tuple[TrafficPath, str], list[int]]:
-        """Returns the packets seen, by flow and by the host at which they arrived."""
+        """Returns the numbers of the captured packets, by flow and by the host at which they
+        arrived.
+        """
         found: dict[tuple[TrafficPath, str], list[int]] = defaultdict(list)
         for host, capture in self._captures.items():
             for frame in capture.frames():

@@ -26,7 +26,9 @@ from .walking import ArrivalRecorder, Flow, stop
 def test_a_lost_message_costs_its_packet_and_no_other(
     network: OneRouter, version: int, kind: MessageKind
 ) -> None:
-    """After a packet-in or packet-out is lost, the next packet of the flow passes."""
+    """If a packet-in or packet-out is lost, only its packet is lost: the next packets of the flow
+    pass.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         facts = flow.miss() if kind == "packet_in" else flow.answer()
         with network.interposer.drop(kind, **facts) as lost:
@@ -89,9 +91,9 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 
 
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
-    """A commit that the switch did not get fails, and the old rules stay in force.
+    """A commit fails if its write does not reach the switch.
 
-    The old rules also stay in force in the next session. A second commit takes effect.
+    Then the old rules stay in force, also in the next session.
     """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()

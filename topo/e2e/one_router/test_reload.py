@@ -51,7 +51,9 @@ def network(started: OneRouter) -> Iterator[OneRouter]:
 
 
 def begin_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Restarts the controller with a setting, including its rules."""
+    """Restarts the controller with a setting, including the setting's rules. Returns when zebra is
+    connected.
+    """
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")

@@ -60,7 +60,9 @@ def stand_in(network: OneRouter) -> int | None:
 
 @contextmanager
 def killed(network: OneRouter) -> Iterator[int]:
-    """Kills the controller while the context is open. Yields the PID of the stand-in."""
+    """Kills the controller, and starts it again when the context ends. Yields the PID of the
+    stand-in.
+    """
     network.controller.kill()
     try:
         wait_until(partial(stand_in, network), 10, "a stand-in to run")

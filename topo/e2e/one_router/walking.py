@@ -58,7 +58,7 @@ class Flow:
         self.source_port = int(self._socket.getsockname()[1])
 
     def send(self, packets: int = 1) -> list[int]:
-        """Sends packets back to back. Returns their numbers."""
+        """Sends packets without a pause. Returns the numbers in their payloads."""
         numbers = [next(_numbers) for _ in range(packets)]
         for number in numbers:
             self.send_number(number)
@@ -101,7 +101,7 @@ def stop(*flows: Flow) -> list[Rule]:
 
 
 class Fragments:
-    """Sends fragments of incomplete UDP datagrams from a to `sink`."""
+    """Sends fragments of UDP datagrams from a to `sink`. The datagrams never become complete."""
 
     def __init__(self, network: OneRouter, version: int, port: int, sink: str = "b") -> None:
         self._place = network.host("a")

@@ -26,7 +26,7 @@ exec sleep infinity
 
 
 class Machine:
-    """Runs commands on the simulated machine. `supervisor` ends its processes."""
+    """Runs commands on the simulated machine. When `supervisor` stops, their processes end."""
 
     def __init__(self, directory: Path, supervisor: Supervisor) -> None:
         self.directory = directory

@@ -25,7 +25,7 @@ TUNNELS = {(sa.source, sa.destination) for sa in TUNNEL.values()}
 
 
 def is_esp(frame: Frame) -> bool:
-    """Returns whether the frame is ESP between the two ends of a tunnel."""
+    """Returns whether the frame is ESP between the two end points of a known tunnel."""
     return frame.protocol == ESP and (frame.source, frame.destination) in TUNNELS
 
 
@@ -35,7 +35,9 @@ def is_arp(frame: Frame) -> bool:
 
 
 def is_neighbor_discovery(frame: Frame) -> bool:
-    """Returns whether the frame is neighbour discovery that was not forwarded (hop limit 255)."""
+    """Returns whether the frame is neighbour discovery with hop limit 255, which shows that it was
+    not forwarded.
+    """
     return (
         frame.protocol == ICMPV6
         and frame.ttl == 255

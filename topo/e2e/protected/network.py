@@ -43,7 +43,7 @@ ENGINE_PORT = 9
 Engine = TypeVar("Engine")
 GATEWAYS = {"r1-2": "10.0.12.1", "r1-3": "10.0.13.1", "r2": "10.0.20.1", "r3": "10.0.30.1"}
 WIRES = {"r1-2": "eth1", "r1-3": "eth2", "r2": "eth3", "r3": "eth4"}
-"""The interface of t on each wire."""
+"""t's interface for each link to a router."""
 SITES = ("10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24")
 SITES_IPV6 = ("2001:db8:1::/64", "2001:db8:2::/64", "2001:db8:3::/64")
 TUNNEL = {
@@ -56,14 +56,14 @@ TUNNEL = {
 ROOM = {number: 1500 - sa.overhead() for number, sa in TUNNEL.items()}
 """Length of the largest packet that fits into each SA's tunnel."""
 HUB = {4: "10.1.0.1", 6: "2001:db8:1::1"}
-"""r1's addresses on its site, which rules name. No rule names its addresses towards t."""
+"""r1's addresses towards h1, which configured rules match. They match no address towards t."""
 HUB_TO_SPOKE2 = {4: "10.0.12.1", 6: "2001:db8:0:12::1"}
 R1_TO_H1, R1_TO_T, ELSEWHERE = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:ff:01"
 """MAC addresses: r1's first two ports, and a simulated neighbour."""
 SOON = ("-W", "0.5")
-"""Options for pings that are not answered: a short wait."""
+"""Options for pings that get no answer: ping waits only for a short time."""
 INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
-"""The inbound SAs of each router: SPI to bundle."""
+"""For each router: maps the SPI of an inbound SA to the SA's bundle."""
 
 
 def hub_and_spoke() -> Topology:

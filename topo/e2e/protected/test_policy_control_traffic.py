@@ -295,6 +295,6 @@ def state(walks: ProtectedNetwork, peer: str) -> str:
 
 
 def discarded_own(walks: ProtectedNetwork) -> int:
-    """Returns the number of r1's own packets that the controller and the switch have discarded."""
+    """Returns how many of r1's own packets the controller and the switch have discarded."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched + walks.drops("r1", "OUTBOUND_DISCARD")

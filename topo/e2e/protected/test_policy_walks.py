@@ -47,7 +47,7 @@ def listener(place: Namespace, port: int, address: str = "0.0.0.0") -> socket.so
 
 
 def from_h1(walks: ProtectedNetwork, *packets: bytes) -> None:
-    """Sends IP packets from h1 to r1."""
+    """Sends IP packets from h1 to r1, on an interface without an SPD."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 

@@ -35,7 +35,7 @@ class FpmCutter:
         self._cuts: list[int] = []
         self.cuts_made = 0
         self.frames = 0
-        """Number of whole messages passed on."""
+        """Number of complete messages that were passed on."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="fpm-cutter")
 

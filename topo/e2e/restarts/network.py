@@ -41,7 +41,7 @@ BLOCKS = {4: (20, 2400), 6: (48, 1000)}
 """Prefix length of a block of addresses, and the number of blocks. Each block has one route."""
 CHANGING = {4: "21.0.0.0/8", 6: "3fff:1000::/20"}
 CHANGES = 400
-"""Routes of each IP version that t1 adds and deletes. They carry no traffic."""
+"""Number of routes that t1 adds and deletes, for each IP version. They carry no traffic."""
 PORTS = {"eth1": 1, "eth2": 2, "eth3": 3}
 CUTTER_PORT, CONTROLLER_PORT = 2621, 2620
 KEPT_SECONDS = 20
@@ -230,7 +230,9 @@ class Restarts:
         return all(legs.get(one.prefix) == len(one.by) for one in expected)
 
     def start_daemon(self, daemon: str) -> None:
-        """Starts a daemon of r1's FRR with its part of the configuration."""
+        """Starts a daemon of r1's FRR with the part of the configuration that is for this
+        daemon.
+        """
         frr = self.router.frr
         head, bgp, rest = frr.config.partition("router bgp")
         frr.start_daemon(daemon, head if daemon == "zebra" else bgp + rest)

@@ -35,7 +35,7 @@ class Leg(NamedTuple):
 
 
 RouteTarget = frozenset[tuple[Leg, int]] | str
-"""Legs with their shares, in lowest terms, or the name of a drop."""
+"""Set of legs with their shares (without a common divisor), or the name of a drop."""
 
 
 def route_target(shares: Mapping[Leg, int]) -> RouteTarget:

@@ -39,7 +39,7 @@ COUNTS = dict(
 )
 SEED = 13
 MORE = 200
-"""Packets of each IP version between two events."""
+"""Number of packets of each IP version that must arrive between two events."""
 Change = Callable[[int, list[UdpFlows]], None]
 """Makes the change of a round. Its arguments are the round's number and the running flows."""
 
@@ -81,7 +81,7 @@ def restarts(part: str) -> range:
 
 
 def keep(record: Record) -> None:
-    """Prints a record, and adds it to the file in SLUICE_RESTART_RECORD."""
+    """Prints a record as JSON, and adds it to the file in SLUICE_RESTART_RECORD."""
     print(json.dumps(asdict(record)))
     path = os.environ.get("SLUICE_RESTART_RECORD")
     if path:

@@ -25,8 +25,8 @@ from .network import Restarts
 
 KILLS = 3
 SECONDS_WITHOUT = 4
-"""Shortest time without controller. BFD packets measure it: each end sends one per 100 ms or
-faster.
+"""Minimum time without a controller, in seconds. The test measures it by counting BFD packets: each
+end sends at least one every 100 ms.
 """
 SESSIONS = (
     Session("t1", "eth2", "10.0.1.1", "10.0.1.2", 100, 3),
