@@ -198,7 +198,7 @@ class IsolatedVrfs(ThreeVrfs):
         return {vrf["name"]: vrf[self.isolation] for vrf in status["vrfs"]}
 
     def fpm_peer(self, vrf: str) -> str | None:
-        """Returns the FPM peer that sends only this VRF's routes. None: the controller has none."""
+        """Returns the FPM peer that sends only this VRF's routes, or None if there is none."""
         status = self.router.controller.ask(command="show", what="status")
         peers: dict[str, str | None] = {one["name"]: one["fpm"] for one in status["vrfs"]}
         return peers[vrf]

@@ -316,8 +316,8 @@ def _two_firsts(shapes: Shapes) -> Datagram:
 
 
 def _overlapping(shapes: Shapes) -> Datagram:
-    """Makes overlapping fragments in random order. One of them has other bytes in the overlap than
-    the others.
+    """Makes overlapping fragments in random order. One fragment differs from the others in the
+    overlapping bytes.
     """
     entry = shapes.entry()
     draft = shapes.draft(entry, 64)

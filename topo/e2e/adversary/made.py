@@ -43,7 +43,7 @@ def udp(
 
 
 def datagram(*packets: bytes, entry: EntryPoint = FROM_A, number: int = NUMBER) -> Datagram:
-    """Returns a datagram whose packets on the wire are these, such as its fragments."""
+    """Returns a datagram that is sent as these packets: one whole packet, or its fragments."""
     return Datagram(number, "made", entry, list(packets))
 
 

@@ -84,7 +84,8 @@ def test_plaintext_beside_ciphertext_is_plaintext() -> None:
 def test_esp_that_nobody_can_open_is_a_leak() -> None:
     """Checks that a clear packet behind a forged ESP header with a known SPI is reported as a leak.
 
-    The policy bypasses the router's own packets, so only the check of the ESP can detect this one.
+    The policy bypasses the router's own packets, so only the check of the ESP can detect this
+    packet.
     """
     packet = udp().whole()
     checker = OutcomeChecker()
