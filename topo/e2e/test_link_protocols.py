@@ -88,7 +88,7 @@ def test_bfd_sessions(network: Network, router: str) -> None:
 
 
 def test_bfd_takes_flows_from_a_gateway_that_fell_silent(network: Network) -> None:
-    """If a gateway is silent while its link stays up, BFD moves flows off it long before BGP's hold
+    """If a gateway is silent while its link stays up, BFD moves flows off it before BGP's hold
     timer (9 s).
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]

@@ -34,9 +34,9 @@ from .reference import Expectation, Reference
 from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, read_piece
 
 FROM_ROUTER = 0x5100
-"""SPI of the router's outbound SA for bundle n, minus n."""
+"""Base of SPIs: the router's outbound SA for bundle n has the SPI FROM_ROUTER + n."""
 INBOUND = 100
-"""Number of the router's inbound SA for bundle n, minus n."""
+"""Base of SA numbers: the router's inbound SA for bundle n has the number INBOUND + n."""
 NEEDS_A_DOUBLE = frozenset({"engine's ESP", "engine lies", "engine confused"})
 """Shapes whose frames come from the engine, so that only a double of it can send them."""
 HOSTILE = {"altered": "integrity_failed", "replayed": "replayed"}

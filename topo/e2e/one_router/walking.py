@@ -124,7 +124,7 @@ class Fragments:
         """Sends a middle fragment, which contains no ports. Returns the number in its payload.
 
         `of` is the number of the datagram's first fragment. Without `of`, the fragment belongs to a
-        new datagram. The fragments of one datagram are contiguous.
+        new datagram. Each further fragment of a datagram has a higher offset.
         """
         number = next(_numbers)
         datagram = number if of is None else of

@@ -219,8 +219,8 @@ def test_a_packet_with_options_is_protected_with_them(
 def test_more_options_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The switch's parser does not walk forty bytes of options, so the controller searches the
-    rules for every such packet.
+    """The switch's parser does not walk forty IPv4 options, so the controller searches the rules
+    for every such packet.
 
     The packets are protected and never cached.
     """
