@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the benchmark results: medians, interleaved rounds, and the worst case as the ratio."""
+"""Tests the benchmark results: medians, interleaved rounds, and that a benchmark's ratio is the
+ratio of its worst case.
+"""
 
 import json
 from pathlib import Path

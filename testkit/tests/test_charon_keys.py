@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that keys in charon's log are assigned to the right SA and direction."""
+"""Tests that the keys in charon's log are assigned to the right SA and the right direction."""
 
 from sluice_testkit.charon_keys import ChildSa, EspKeys, child_sas
 
@@ -93,9 +93,9 @@ def test_a_dump_whose_last_line_is_short() -> None:
 
 
 def test_a_log_that_ends_anywhere() -> None:
-    """Reads a log that ends at any byte, as while charon writes it.
+    """Reads logs that end at an arbitrary byte, as when charon is still writing.
 
-    A child SA is returned only once it is complete.
+    Checks that a child SA is returned only when the log has all its data.
     """
     whole = [len(child_sas(LOG[:length])) for length in range(0, len(LOG), 7)]
     assert whole == sorted(whole)

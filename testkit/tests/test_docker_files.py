@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that docker/ installs only pinned packages, and that its configurations are valid.
+"""Tests that docker/ installs only packages with a pinned version, and that its configurations are
+valid.
 
 These tests need no image. `make test-images` builds the images and runs them.
 """
@@ -18,13 +19,13 @@ HOSTS = {"deb.debian.org", "snapshot.debian.org", "static.rust-lang.org", "crate
 
 
 def words(path: Path) -> set[str]:
-    """Returns the first word of each line, without comments."""
+    """Returns the first word of each line of a file, without comments."""
     lines = (line.partition("#")[0].split() for line in path.read_text().splitlines())
     return {line[0] for line in lines if line}
 
 
 def pinned(*parts: str) -> set[str]:
-    """Returns the packages that the lock files of `parts` name."""
+    """Returns the packages in the lock files of `parts`, without their versions."""
     locked = set().union(*(words(DOCKER / part / "packages.lock") for part in parts))
     assert all(re.fullmatch(r"[a-z0-9.+-]+=[A-Za-z0-9.:~+-]+", one) for one in locked)
     return {one.partition("=")[0] for one in locked}

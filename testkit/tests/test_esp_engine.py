@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the double of the ESP engine: its packets are ESP, and only such a double decrypts them."""
+"""Tests the double of the ESP engine: its packets have the format of ESP, and only a double can
+decrypt them.
+"""
 
 import os
 import socket

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests FRR daemons in namespaces, and the FPM recorder as zebra's peer. Needs root and FRR."""
+"""Tests that FRR daemons run in namespaces, and that zebra's FPM messages and netlink notifications
+are recorded. Needs root and FRR.
+"""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the interposer. The test itself plays both the client and the switch."""
+"""Tests the interposer. Both the controller and the switch are simulated by the test."""
 
 import queue
 import socket
@@ -25,7 +25,9 @@ DETAILS = ("grpc-status-details-bin", b"one error for each update")
 
 
 class Switch:
-    """A switch that accepts writes unless `refuses` is set, answers reads and echoes packets."""
+    """Acts as a switch that accepts writes unless `refuses` is set, answers reads and echoes
+    packets.
+    """
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -63,7 +65,7 @@ class Switch:
 
 
 class Client:
-    """Opens a stream and makes calls through the interposer."""
+    """Acts as a controller: opens a stream and makes calls through the interposer."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)

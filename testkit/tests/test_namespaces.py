@@ -38,9 +38,9 @@ def test_offloads_are_off(pair: tuple[Namespace, Namespace]) -> None:
 
 
 def test_the_ends_of_a_pair_have_different_indexes(pair: tuple[Namespace, Namespace]) -> None:
-    """Checks that the indexes differ.
+    """Checks that the ends of a veth pair have different interface indexes.
 
-    If they were the same, the kernel would report a lost carrier late (see `veth`).
+    With equal indexes, the kernel would report a lost carrier late (see `veth`).
     """
     one, two = pair
     left = one.inside(lambda: socket.if_nametoindex("left"))

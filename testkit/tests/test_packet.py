@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that frames are parsed as far as possible and never refused."""
+"""Tests that a frame is parsed up to the first invalid header, and never refused."""
 
 import struct
 from ipaddress import ip_address

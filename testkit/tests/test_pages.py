@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that commands are split as bash would read them, and that none is left out."""
+"""Tests that the commands of a page are split as bash would split them, and that none is
+missing.
+"""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests supervised processes: logs, readiness, and that they always end."""
+"""Tests supervised processes: that they end in every case, their logs, and the wait until ready."""
 
 import os
 import signal

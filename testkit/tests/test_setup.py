@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what `make setup` checks before it fetches anything, and what it prints before long
-builds.
+"""Tests the checks that `make setup` makes before it downloads anything, and the notices that it
+prints before long builds.
 """
 
 import os
@@ -16,7 +16,7 @@ TIMED = repository() / "switch/timed"
 
 
 def rust(directory: Path, version: str) -> dict[str, str]:
-    """Returns an environment in which rustc reports this version."""
+    """Returns an environment in which rustc and cargo report this version."""
     for name in ("rustc", "cargo"):
         program = directory / name
         program.write_text(f"#!/bin/sh\necho {name} {version} '(a commit)'\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests targets: which one is selected, its command line, and the error if it is missing."""
+"""Tests how a target is selected, its command line, and the error if its program is missing."""
 
 from pathlib import Path
 

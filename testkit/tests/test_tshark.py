@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that lines of tshark's output are parsed to ESP packets."""
+"""Tests that each line of tshark's output is parsed into one ESP packet."""
 
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,7 +10,7 @@ from sluice_testkit import tshark
 
 
 def test_the_first_esp_header_is_the_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes the first ESP header of a packet.
+    """Checks that the packet gets the SPI and sequence number of the first ESP header.
 
     A packet decrypted with a wrong key may seem to have two ESP headers.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `wait_until`: it returns the awaited value, or its error has the last value seen."""
+"""Tests `wait_until`: it returns the value of the condition, and its error names the last value."""
 
 import pytest
 

@@ -11,7 +11,7 @@ DROP = ("bpf", "da", "bytecode", "1,6 0 0 2,")  # TC_ACT_SHOT
 
 @contextmanager
 def silent(place: Namespace, interface: str) -> Iterator[None]:
-    """Makes `interface` neither receive nor send, while its link stays up.
+    """Blocks reception and sending on `interface` while the context is open. Its link stays up.
 
     A capture on the interface still sees received frames.
     """

@@ -2,8 +2,8 @@
 """Acts as a typical finsy program: loads a pipeline, writes a next hop and a route, sends a
 packet-out.
 
-Runs inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The route sends its
-packets to the CPU, so the packet must return as a packet-in.
+Runs inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The route punts its
+packets to the CPU port, so the packet-out must return as a packet-in.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ FRAME = bytes.fromhex(
 
 
 async def main(address: str, p4info: str, program: str) -> None:
-    """Makes all calls in one session. Raises an exception if one fails."""
+    """Makes all calls in one session. Any failure raises an exception."""
     options = fy.SwitchOptions(p4info=Path(p4info), p4blob=Path(program), fail_fast=True)
     async with fy.Switch("sluice", address, options) as switch:
         await switch.write(
@@ -37,10 +37,11 @@ async def main(address: str, p4info: str, program: str) -> None:
             ]
         )
         wanted = fy.P4TableEntry("nexthop", match=fy.Match(nexthop_id=7))
-        # finsy's type hints say coroutine, but `read` is an async generator.
+        # finsy's type hints call `read` a coroutine, but it is an async generator.
         async for entry in switch.read([wanted]):  # type: ignore[attr-defined]
             print("read back:", entry.match["nexthop_id"])
-        # finsy delivers packet-ins only to readers that already wait, so this one starts first.
+        # finsy delivers packet-ins only to readers that already wait. So the reader starts before
+        # the packet-out is sent.
         coming = asyncio.create_task(first_packet(switch))
         await asyncio.sleep(0)
         await switch.write([fy.P4PacketOut(FRAME, **packet_out(kind=2))])
@@ -54,7 +55,7 @@ async def first_packet(switch: fy.Switch) -> fy.P4PacketIn:
 
 
 def packet_out(**given: int) -> dict[str, int]:
-    """Returns metadata of a packet-out. Omitted fields are 0."""
+    """Returns the metadata of a packet-out. Fields that are not given are 0."""
     names = (
         "kind stage origin verdict egress_port ingress_port ingress_l3_if vrf egress_l3_if "
         "nexthop_id bundle sa_bundle rule list_id generation inbound_list_id inbound_generation"

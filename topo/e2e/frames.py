@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds frames and sends them. `packets` builds their contents."""
+"""Builds Ethernet frames and sends them. `packets` builds the IP packets inside."""
 
 import ipaddress
 import socket
@@ -34,7 +34,7 @@ def _mac(text: str) -> bytes:
 
 
 def inject(place: Namespace, interface: str, frame: bytes, count: int = 1) -> None:
-    """Sends a frame unchanged by an interface."""
+    """Sends a frame unchanged on an interface, `count` times."""
     with place.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
         place.inside(lambda: sender.bind((interface, 0)))
         for _ in range(count):

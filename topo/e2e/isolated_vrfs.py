@@ -39,9 +39,9 @@ Isolation = Literal["device", "namespace"]
 BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
 SITES = (*BGP_SITE.values(), OSPF_SITE, "2001:db8:8::1", "10.7.0.1", "2001:db8:7::1")
-"""An address in each site, which is reached by each protocol."""
+"""One address in each of the sites that BGP, OSPF and IS-IS announce."""
 ELSEWHERE = "203.0.113.1"
-"""An address that only b of the default VRF reaches."""
+"""An address that only exists behind b of the default VRF."""
 ZEBRA = (
     "no zebra nexthop kernel enable\nno fpm use-next-hop-groups\nfpm address 127.0.0.1 port 2620\n"
 )
@@ -51,7 +51,7 @@ DISCARDED = {"red": 7101, "blue": 7102}
 
 
 def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str] = ()) -> str:
-    """Returns a BGP instance that peers with b over IPv4 and over IPv6."""
+    """Returns the configuration of a BGP instance whose peer is b, over IPv4 and IPv6."""
     four, six = (one.partition("/")[0] for one in with_length("b", number))
     sets = {
         "ipv4": [one for one in networks if ":" not in one],
@@ -76,7 +76,7 @@ BFD = "bfd\n profile patient\n  detect-multiplier 20\n exit\nexit\n"
 
 
 def link_state(interface: str, vrf: str = "", *, number: int) -> str:
-    """Returns instances of OSPF, OSPFv3 and IS-IS on the link to b."""
+    """Returns the configuration of OSPF, OSPFv3 and IS-IS on the link to b."""
     return (
         f"interface {interface}{vrf}\n ip ospf area 0\n ip ospf network point-to-point\n"
         " ip ospf hello-interval 2\n ip ospf dead-interval 120\n"
@@ -92,9 +92,9 @@ def link_state(interface: str, vrf: str = "", *, number: int) -> str:
 
 
 def router_config(named: Mapping[str, str]) -> str:
-    """Returns FRR's configuration for router r, with all protocols in each of these VRFs.
+    """Returns FRR's configuration for router r, with all protocols in each VRF of `named`.
 
-    The values of `named` are FRR's names of the VRFs; "" is its default VRF.
+    `named` maps a VRF to its name in FRR; "" is FRR's default VRF.
     """
     text = f"frr defaults traditional\nhostname r\n{ZEBRA}{BFD}"
     for vrf, name in named.items():
@@ -105,7 +105,7 @@ def router_config(named: Mapping[str, str]) -> str:
 
 
 def neighbor_config(vrf: str) -> str:
-    """Returns FRR's configuration for router b of a VRF."""
+    """Returns FRR's configuration for router b in a VRF."""
     networks = ["10.9.0.0/24", "2001:db8:9::/64"]
     if vrf == "default":
         networks.append(f"{ELSEWHERE}/32")
@@ -119,7 +119,7 @@ def neighbor_config(vrf: str) -> str:
 
 
 def policy_of(vrf: str) -> dict[str, Any]:
-    """Returns an SPD that discards one port on the way to b."""
+    """Returns an SPD that discards UDP to one port on the link to b. Everything else passes."""
     everything = {"name": "everything", "action": "bypass"}
     ports = [DISCARDED[vrf]]
     secret = {"name": "no", "action": "discard", "protocol": "udp", "destination_ports": ports}
@@ -178,19 +178,21 @@ class IsolatedVrfs(ThreeVrfs):
         ).start()
 
     def legs(self, vrf: str, prefix: str) -> list[str] | None:
-        """Returns the egress interfaces of a route in a VRF, or None if there is no such route."""
+        """Returns the egress interfaces of a route in a VRF, or None if the VRF has no such
+        route.
+        """
         routes = self.routes(vrf, prefix)
         return [leg["interface"] for leg in routes[0]["nexthops"]] if routes else None
 
     def sessions(self, vrf: str) -> dict[str, str]:
-        """Returns the state of each BGP session of a VRF, by peer."""
+        """Returns the state of each BGP session of a VRF, by peer address."""
         of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
         return {peer: found["bgpState"] for peer, found in peers.items() if isinstance(found, dict)}
 
     def apart(self) -> dict[str, str | None]:
-        """Returns the VRF devices or network namespaces of the VRFs, as the controller reports
-        them.
+        """Returns what isolates each VRF, as the controller reports it: the name of its VRF device
+        or network namespace, or None.
         """
         status = self.router.controller.ask(command="show", what="status")
         return {vrf["name"]: vrf[self.isolation] for vrf in status["vrfs"]}
@@ -202,7 +204,7 @@ class IsolatedVrfs(ThreeVrfs):
         return peers[vrf]
 
     def refused(self) -> int:
-        """Returns the number of refused FPM connections."""
+        """Returns the number of FPM connections that the controller has refused."""
         status = self.router.controller.ask(command="show", what="status")
         return int(status["fpm"]["refused"])
 
@@ -215,13 +217,13 @@ class IsolatedVrfs(ThreeVrfs):
 
     @property
     def expected(self) -> dict[str, str | None]:
-        """Returns the result of `apart` that is expected without faults."""
+        """Returns the result of `apart` that a network without faults must have."""
         return {"default": None} | (self.names or {"red": "red", "blue": "blue"})
 
     def bfd_states(self, vrf: str) -> list[str]:
         """Returns the state of each BFD session of a VRF.
 
-        FRR lists all VRFs if no name is given.
+        With one FRR per VRF, FRR is asked without a VRF name.
         """
         of_vrf = "" if self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bfd{of_vrf} peers json")
@@ -232,7 +234,9 @@ class IsolatedVrfs(ThreeVrfs):
         return set(self.sessions(vrf).values()) == {"Established"}
 
     def server(self, vrf: str, version: int) -> socket.socket:
-        """Opens a server of the router in a VRF. In the default VRF, it is bound to no device."""
+        """Opens a UDP socket that serves in a VRF of the router. In the default VRF, it is bound to
+        no device.
+        """
         family = socket.AF_INET6 if version == 6 else socket.AF_INET
         opened = self.stacks[vrf].socket(family, socket.SOCK_DGRAM)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # all VRFs use the same port

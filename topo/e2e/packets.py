@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds IP packets: options, fragments, ICMP errors. Depends on frames."""
+"""Builds IP packets with options, in fragments, and with ICMP errors. Depends on frames."""
 
 import ipaddress
 import struct
@@ -25,7 +25,9 @@ def ipv4(
     identification: int = 1,
     fragment: int = 0,
 ) -> bytes:
-    """Returns an IPv4 packet. `options` fill whole words; `fragment` is flags and offset."""
+    """Returns an IPv4 packet. The length of `options` must be a multiple of 4. `fragment` is the
+    header field of flags and offset.
+    """
     words = 5 + len(options) // 4
     lengths = 0x40 | words, 0, 4 * words + len(payload)
     fixed = struct.pack("!BBHHHBBH", *lengths, identification, fragment, ttl, protocol, 0)
@@ -40,7 +42,7 @@ def udp(source_port: int, destination_port: int, payload: bytes) -> bytes:
 
 
 def icmp(kind: int, code: int, rest: int, payload: bytes) -> bytes:
-    """Returns an ICMP message. `rest` is the header's second word."""
+    """Returns an ICMP message. `rest` is the second 32-bit word of the header."""
     body = payload + bytes(len(payload) % 2)
     message = struct.pack("!BBHI", kind, code, 0, rest) + body
     return message[:2] + struct.pack("!H", checksum(message)) + message[4 : 8 + len(payload)]
@@ -60,7 +62,9 @@ def echo_request(
 
 
 def in_fragments(packet: bytes, size: int) -> list[bytes]:
-    """Splits an IPv4 packet without options. Each payload has `size` bytes, a multiple of 8."""
+    """Splits an IPv4 packet without options into fragments with `size` bytes of payload, a multiple
+    of 8. The last payload may be shorter.
+    """
     payload = packet[20:]
     source, destination = (str(ipaddress.ip_address(packet[at : at + 4])) for at in (12, 16))
     (identification,) = struct.unpack_from("!H", packet, 4)
@@ -80,8 +84,8 @@ def in_fragments(packet: bytes, size: int) -> list[bytes]:
 def ipv6_with_options(
     source: str, destination: str, options: int, protocol: int, payload: bytes
 ) -> bytes:
-    """Returns an IPv6 packet with `options` destination options headers, which contain only
-    padding.
+    """Returns an IPv6 packet with destination options headers. `options` is their number. They
+    contain only padding.
     """
     chain = b""
     for left in range(options, 0, -1):
@@ -94,7 +98,7 @@ def ipv6_with_options(
 
 
 def udp_over_ipv6(source: str, destination: str, ports: tuple[int, int], payload: bytes) -> bytes:
-    """Returns a UDP datagram with a checksum, which IPv6 requires."""
+    """Returns a UDP datagram with a checksum, because IPv6 requires one."""
     datagram = udp(*ports, payload)
     addresses = b"".join(ipaddress.ip_address(one).packed for one in (source, destination))
     pseudo = addresses + struct.pack("!II", len(datagram), UDP)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests BFD for OSPFv2, OSPFv3 and IS-IS: flows leave a gateway that is silent while its link is
-up.
+"""Tests BFD for OSPFv2, OSPFv3 and IS-IS: flows must leave a gateway that is silent although its
+link is up.
 
-Without BFD, OSPF would take 40 s and IS-IS 30 s. test_link_protocols tests BFD with BGP.
+Without BFD, the protocols would notice this only after 40 s (OSPF) or 30 s (IS-IS).
+test_link_protocols tests BFD with BGP.
 """
 
 import os
@@ -41,8 +42,8 @@ SESSIONS = {"ospf": 4, "isis": 2}
 
 
 def configurations(protocol: str) -> dict[str, str]:
-    """Returns the two-site routers' files with this protocol and BFD (300 ms x 3) instead of
-    BGP.
+    """Returns the FRR configurations of the two-site routers, with this protocol and BFD (300 ms x
+    3) instead of BGP.
     """
     interface, instance = PROTOCOLS[protocol]
     texts = {}

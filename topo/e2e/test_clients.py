@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests unmodified P4Runtime clients of other projects on a running switch.
+"""Tests that P4Runtime clients of other projects work unmodified with a running switch.
 
-PTF is another such client: all of ptf-tests uses it.
+PTF is another such client. It is tested by the tests in ptf-tests, which all use it.
 """
 
 import sys
@@ -25,7 +25,7 @@ exit
 
 
 def start(lab: Lab, address: str | None = None) -> Target:
-    """Starts a switch without a pipeline."""
+    """Starts a switch to which no pipeline has been loaded."""
     place = lab.namespace("switch")
     veth(place, "port1", place, "test1")
     target = Target(place, {1: "port1"}, lab.supervisor, address=address)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests errors of the `sluice` command: exit codes, and messages that say what to do."""
+"""Tests errors of the `sluice` command: its exit codes, and messages that say what to do."""
 
 from pathlib import Path
 

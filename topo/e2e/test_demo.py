@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the demo passes on mininet, and that p4runtime-shell can connect meanwhile."""
+"""Tests that the demo passes on mininet, and that p4runtime-shell can read a switch while the demo
+runs.
+"""
 
 import os
 import subprocess
@@ -23,7 +25,7 @@ def environment() -> dict[str, str]:
 
 
 def look() -> str:
-    """Returns the output of `make shell` for r1's switch."""
+    """Runs `make shell` for r1's switch, reads a table, and returns the output."""
     argv = [PYTHON, "-m", "sluice_topo.shell", "--router", "r1"]
     done = subprocess.run(argv, input=LOOK, capture_output=True, text=True, env=environment())
     return done.stdout
@@ -46,7 +48,8 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: S
         assert "after expiry: in clear on the links: 0" in told.log()
 
 
-# Replaces `sluice` by a controller that ends as soon as it has reported that it is ready.
+# Script that replaces `sluice`. It runs the controller until it reports that it is ready, then
+# kills it and exits with an error.
 FALLS = """#!/usr/bin/python3
 import os, subprocess, sys
 real = "{real}"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests with zebra what docs/how-to/frr.md says about `no zebra nexthop kernel enable`.
+"""Tests the statements in docs/how-to/frr.md about `no zebra nexthop kernel enable`, with a real
+zebra.
 
-One FRR has a static route over two legs. There is no switch. A listener counts zebra's FPM
+One FRR has a static route with two next hops. There is no switch. A listener counts zebra's FPM
 messages.
 """
 
@@ -26,8 +27,8 @@ FPM = "fpm address 127.0.0.1 port 2620\n"
 
 
 class FpmCounter:
-    """Listens for zebra. Counts next-hop objects, routes that name a next-hop object, and all other
-    routes.
+    """Listens for zebra's FPM connection. Counts next-hop objects, routes that refer to a next-hop
+    object, and all other routes.
     """
 
     def __init__(self, namespace: Namespace) -> None:
@@ -74,7 +75,7 @@ def has_nexthop_id(attributes: bytes) -> bool:
 
 
 class Router:
-    """Runs FRR with two links to a neighbour."""
+    """Runs FRR in a namespace that has two links to a neighbour."""
 
     def __init__(self, lab: Lab, name: str, config: str) -> None:
         self.namespace, self.far = lab.namespace(name), lab.namespace(f"{name}-far")
@@ -89,7 +90,7 @@ class Router:
         self.frr.start()
 
     def kernel_legs(self) -> int:
-        """Returns the number of next hops of the kernel's route."""
+        """Returns the number of next hops that the kernel has for the route."""
         return self.namespace.run("ip", "route", "show", PREFIX).stdout.count("via ")
 
 

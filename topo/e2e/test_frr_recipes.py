@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that FRR accepts each recipe of docs/how-to/frr-recipes.md unchanged and keeps its
-contents.
+"""Tests the recipes of docs/how-to/frr-recipes.md: FRR must accept each one unchanged, and its
+running configuration must contain it.
 """
 
 import re

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that `sluice show status --check` reports the problems of a failed router."""
+"""Tests that `sluice show status --check` reports the problems of a router whose programs have
+failed.
+"""
 
 import signal
 
@@ -15,7 +17,7 @@ from sluice_topo.routers import P4Router
 
 @pytest.fixture
 def router(lab: Lab) -> P4Router:
-    """Returns r1 of the demo, alone and without problems."""
+    """Returns r1 of the demo without its neighbours. The check reports no problem."""
     place = lab.namespace("r1")
     for port in (1, 2, 3):
         veth(place, f"port{port}", place, f"peer{port}")
@@ -33,7 +35,7 @@ def check(router: P4Router) -> tuple[int, str]:
 
 
 def names(router: P4Router, words: str) -> bool:
-    """Returns whether the check fails with these words."""
+    """Returns whether the check fails and its output contains these words."""
     code, said = check(router)
     return code == 1 and words in said
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests three VRFs with the same addresses, each with its own host stack and routing protocols.
 
-The tests run with network namespaces, and also with VRF devices if the kernel has them. Debian's
-kernel has them: `make prove-vrfs`.
+The tests run with network namespaces, and once more with VRF devices if the kernel supports them.
+`make prove-vrfs` runs them on Debian's kernel, which does.
 """
 
 import sys
@@ -85,7 +85,9 @@ def test_the_switch_forwards_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, vers
 @VERSIONS
 @EACH_VRF
 def test_the_host_answers_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, version: int) -> None:
-    """The host answers in the packet's VRF, although the address is local in three VRFs."""
+    """The router answers a ping in the VRF in which it arrived, and in no other, although its
+    address is the same in all VRFs.
+    """
     pattern = f"{VRFS[vrf]:04x}{version:02x}" + "5ec2" * 4
     for host in "ab":
         done = probes.ping(
@@ -163,7 +165,8 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
     try:
         vrfs.place.run("ip", "link", "set", red, "nomaster")
         wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to notice")
-        # The kernel takes an interface down and up when its VRF changes.
+        # The kernel sets an interface down and up when the interface's VRF changes, so routes must
+        # first come back.
         wait_until(partial(vrfs.reaches, "red", BGP_SITE[4]), 30, "red's site to answer")
         with closing(vrfs.server("default", 4)) as server:
             vrfs.send("red", router_address("a"), SERVICE, b"red's secret")
@@ -176,10 +179,11 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
 
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
-    """A restarted controller finds each VRF's isolation, interfaces and routes.
+    """After a restart, the controller reports the isolation of each VRF as before, and traffic and
+    services work in each VRF.
 
-    On an emulated machine, the restart takes so long that new host interfaces join the VRFs. So BGP
-    sessions may go down.
+    On an emulated machine, the restart takes so long that the host interfaces are deleted, and new
+    ones join the VRFs. So BGP sessions may go down there.
     """
     before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     vrfs.router.controller.kill()
@@ -216,13 +220,13 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     frr.start_daemon("zebra", ZEBRA)
     frr.start_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is not None, 30, "the new zebra")
-    # zebra 8.4.4 may keep routes of its predecessor in the kernel forever. A new zebra removes only
-    # routes that it has read within a second of its start. So the new staticd must announce and
-    # withdraw the routes.
+    # zebra 8.4.4 may keep a route of its predecessor in the kernel forever: it removes only those
+    # that it has read within a second of its start. So the new staticd must first announce the
+    # route and then withdraw it.
     for no in ("", "no "):
         frr.configure(f"{no}ip route 198.51.100.0/24 blackhole")
     wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "the route to go")
-    # bgpd 8.4.4 sends no routes to a new zebra, so the test does not check red.
+    # bgpd 8.4.4 sends no routes to a new zebra, so red's BGP routes are not checked.
     for vrf in before:
         assert vrfs.legs(vrf, "10.9.0.0/24") == [f"eth{interface_of(vrf, 'b')}"]
     assert {vrf: vrfs.establishments(vrf) for vrf in before} == before
@@ -230,7 +234,9 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
 
 @EACH_VRF
 def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
-    """Only root can send from IKE's port, because a generated rule bypasses IKE from that port."""
+    """In each VRF, only root can send from IKE's port 4500. Otherwise a user could bypass policy,
+    since a generated rule bypasses packets from that port.
+    """
     if vrfs.isolation != "namespace":
         pytest.skip("test_ike_ports tests a shared host stack")
     mark = f"{vrf}'s ike"

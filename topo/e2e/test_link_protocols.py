@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests protocols beside IP routing: IS-IS, which does not run over IP, and BFD, which needs short
-delays.
+"""Tests two protocols with special needs: IS-IS, which does not run over IP, and BFD, which needs
+short delays.
 """
 
 import os
@@ -29,7 +29,9 @@ NEIGHBOURS = {"r1": ("eth2", "eth3"), "r2": ("eth2", "eth3")}
 
 
 def configurations() -> dict[str, str]:
-    """Returns the two-site routers' files with IS-IS, and with BFD on every IPv4 BGP session."""
+    """Returns the FRR configurations of the two-site routers, with IS-IS added, and BFD on every
+    BGP session over IPv4.
+    """
     texts = {}
     for router in two_sites().routers:
         names = ["eth2", "eth3"] if router.kind is RouterKind.P4 else ["eth1", "eth2"]
@@ -86,7 +88,9 @@ def test_bfd_sessions(network: Network, router: str) -> None:
 
 
 def test_bfd_takes_flows_from_a_gateway_that_fell_silent(network: Network) -> None:
-    """BFD moves flows off a silent gateway before BGP's hold timer (9 s). The link stays up."""
+    """If a gateway is silent while its link stays up, BFD moves flows off it before BGP's hold
+    timer (9 s).
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     prefix = "10.2.0.0/24"
     network.wait_for_bgp()

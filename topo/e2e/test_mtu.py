@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests links of different MTU: the P4 router fragments IPv4 and sends Packet Too Big for IPv6.
+"""Tests links with different MTUs: the P4 router fragments IPv4, and answers IPv6 with Packet Too
+Big.
 
-r1 and r2 have an MTU of 1400 bytes towards the transit routers, and 1500 towards the hosts.
+r1 and r2 have an MTU of 1400 bytes towards the transit routers, and of 1500 bytes towards the
+hosts.
 """
 
 import os
@@ -66,7 +68,8 @@ def test_ipv6_learns_the_path_mtu(network: Network) -> None:
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     first = probes.ping(h1.namespace, h2.address(6), size=1452, count=1, options=("-M", "do"))
     assert f"mtu={MTU}" in first.output.replace(" ", ""), first.output
-    # The second request is fragmented. Its answer is too big for r2, which sends an error to h2.
+    # The second request is fragmented by h1. Its answer is too big for r2, which sends an error to
+    # h2.
     probes.ping(h1.namespace, h2.address(6), size=1452, count=1)
     later = probes.ping(h1.namespace, h2.address(6), size=1452)
     assert later.lost == 0, later.output

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a switch on the network: it accepts only controllers with a certificate of its authority.
+"""Tests mutual TLS between controller and switch: the switch accepts only controllers whose
+certificate was issued by its authority.
 
-The commands of docs/security.md create the certificates.
+The certificates are created by the commands in docs/security.md.
 """
 
 import re
@@ -54,7 +55,7 @@ class Router:
         )
 
     def options(self) -> Sequence[str]:
-        """Returns the switch's options, as on the page."""
+        """Returns the switch's TLS options, as docs/security.md shows them."""
         words = ["--grpc-server-ssl", "--grpc-server-with-client-auth"]
         files = {"cacert": "ca.pem", "cert": "switch-1.pem", "key": "switch-1.key"}
         for option, file in files.items():
@@ -62,8 +63,8 @@ class Router:
         return words
 
     def configuration(self, keys: Path) -> dict[str, Any]:
-        """Returns the configuration of a controller with the certificate, key and authority in
-        `keys`.
+        """Returns a controller's configuration with the certificate and key from `keys`. The
+        authority is the switch's own.
         """
         files = {"ca": self.keys / "ca.pem", "certificate": keys / "r1.pem", "key": keys / "r1.key"}
         return {
@@ -93,7 +94,8 @@ def test_controller_and_switch_know_each_other(router: Router) -> None:
     router.controller.start()
     router.controller.wait_synced()
     assert status(router.controller)["transport"] == "mutual TLS"
-    # The next connection uses renewed keys.
+    # The certificates are renewed, and the controller must use the new ones for the next
+    # connection.
     renewed = make_certificates(router.keys.with_name("renewed"))
     router.target.stop()
     for file in renewed.iterdir():
@@ -129,6 +131,6 @@ def test_a_client_without_a_certificate_is_refused(router: Router) -> None:
     assert done.returncode
     assert "unexpected eof" in done.stderr, done.stderr
     assert "alert" not in done.stderr, "a gRPC client would report corrupted data"
-    # Each target logs its own text.
+    # The message depends on the target.
     named = re.compile("without a certificate|did not return a certificate")
     wait_until(lambda: named.search(router.target.log()), 10, "the switch to name the fault")

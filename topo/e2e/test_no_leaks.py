@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that all packets still pass only by the switch if forwarding is on in the router's
-kernel.
+"""Tests that all packets still pass through the switch alone if forwarding is enabled in the
+router's kernel.
 """
 
 import os
@@ -48,7 +48,9 @@ def test_every_packet_passes_once(network: Network, version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_exceptions_are_answered_once(network: Network, version: int) -> None:
-    """A packet whose TTL expires is answered only once, by the controller and not by the kernel."""
+    """A packet whose TTL expires gets exactly one error, from the controller and none from the
+    kernel.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     expired = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
     with Capture(
@@ -61,9 +63,10 @@ def test_exceptions_are_answered_once(network: Network, version: int) -> None:
 
 
 def test_transit_out_of_the_kernel_is_dropped(network: Network) -> None:
-    """Drops a packet that the kernel forwards into a TAP, because its source is not the router's.
+    """If the kernel forwards a packet into a TAP, the packet is dropped, because its source is not
+    an address of the router.
 
-    A veth into the router's namespace brings packets to its kernel.
+    The packet reaches the router's kernel through an additional veth.
     """
     router, h2 = network.p4_router("r1"), network.hosts["h2"]
     place = router.namespace

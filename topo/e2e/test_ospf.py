@@ -28,7 +28,7 @@ INTERFACE = """interface {name}
 
 
 def configurations() -> dict[str, str]:
-    """Returns the two-site routers' files with OSPF instead of BGP."""
+    """Returns the FRR configurations of the two-site routers, with OSPF instead of BGP."""
     texts = {}
     for router in two_sites().routers:
         kept = router.frr_config().partition("router bgp")[0]

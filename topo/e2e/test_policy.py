@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests IPsec policy for transit packets: searches for first packets, cached flows, changed rules.
+"""Tests IPsec policy for transit packets: searches for first packets, cached flows, and rules that
+change.
 
-On r1, the SPD `wan` guards the links to the transit routers. This SPD lets BGP and ICMP pass, and
+On r1, the SPD `wan` guards the links to the transit routers. It lets BGP and ICMP pass, and
 discards UDP to one port. Captures on the hosts check the results.
 """
 
@@ -25,7 +26,9 @@ NO_PING = "- {name: no-ping, action: discard, protocol: icmp, icmp: [8]}"
 
 
 def guarded(router: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Binds the SPD to the links from r1 to the transit routers."""
+    """Returns a router's configuration. For r1, it binds the SPD `wan` to the links to the transit
+    routers.
+    """
     if router == "r1":
         config["spds"] = [
             {
@@ -50,9 +53,9 @@ def network(module_lab: Lab) -> Network:
 
 
 def spd_file(tmp_path: Path, *first: str) -> str:
-    """Writes the SPD `wan` with the rules of `first` before the outbound rules.
+    """Writes the SPD `wan` to a file. Its outbound list begins with the rules in `first`.
 
-    Returns the path.
+    Returns the path of the file.
     """
     everything = "- {name: everything, action: bypass}"
     lines = ["spd: wan", "inbound:", everything, "outbound:", *first, everything]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the commands of docs/index.md, unchanged, build a router that forwards."""
+"""Tests that the commands of docs/index.md build a router that forwards, if they are run
+unchanged.
+"""
 
 import os
 import re
@@ -16,7 +18,7 @@ PAGE = "docs/index.md"
 BUILD = ("ip netns add", "for side", "ip -n router")
 START = ("ip netns exec router sluice-switch", "ip netns exec router sluice run")
 LOOK = ("ip netns exec h1 ping", "sluice --help", "sluice show interfaces", "sluice show neighbors")
-# The page's namespaces and sockets have plain names, so they need a separate /run.
+# The page's names of namespaces and sockets are not unique to a run, so they need a separate /run.
 SCRIPT = """
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sluice
@@ -28,7 +30,9 @@ wait
 
 @pytest.fixture
 def router(tmp_path: Path, shown: Shown) -> Iterator[Process]:
-    """Runs the page's commands. Yields the process that has the router's mounts and network."""
+    """Runs the page's commands. Yields a process inside the router's mount and network
+    namespace.
+    """
     (configuration,) = (one.text for one in blocks(PAGE) if one.language == "yaml")
     (tmp_path / "quick.yaml").write_text(configuration)
     script = SCRIPT.format(build=taken(shown, BUILD), start=taken(shown, START))
@@ -40,12 +44,12 @@ def router(tmp_path: Path, shown: Shown) -> Iterator[Process]:
 
 
 def taken(shown: Shown, starts: tuple[str, ...]) -> str:
-    """Takes the page's commands that begin with these texts. Returns them as a script."""
+    """Returns the page's commands that begin with these texts, as one script."""
     return "\n".join(shown.take(start).text for start in starts)
 
 
 def environment() -> dict[str, str]:
-    """Returns an environment in which the page's names of programs work."""
+    """Returns an environment in which PATH contains the programs that the page names."""
     programs = f"{where.sluice_switch().parent}:{where.sluice().parent}"
     return os.environ | {"PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin"}
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests restarts of controller and switch. Installed entries keep forwarding until they are
-corrected.
+"""Tests restarts of controller and switch. After a controller's restart, the switch's entries keep
+forwarding until the new controller has corrected them.
 """
 
 import json
@@ -35,7 +35,7 @@ def network(started: Network) -> Iterator[Network]:
 
 
 def states_of_neighbours(place: Namespace, interface: str) -> dict[str, list[str]]:
-    """Returns the kernel's states of an interface's neighbours, by address."""
+    """Returns the states that the kernel reports for an interface's neighbours, by address."""
     shown = place.run("ip", "-json", "neigh", "show", "dev", interface).stdout
     return {entry["dst"]: entry["state"] for entry in json.loads(shown)}
 

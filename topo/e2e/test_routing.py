@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests BGP through the switches, and its effects on hosts. The tests run in this order."""
+"""Tests BGP through the switches, and its effects on hosts. The order of the tests matters."""
 
 import json
 
@@ -69,9 +69,9 @@ def test_both_paths_carry_flows(network: Network) -> None:
 
 @pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets have no dry run")
 def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
-    """`sluice show route` names the path of a flow.
+    """For each flow, `sluice show route` must name the transit router that the flow really takes.
 
-    IPv4 only: the kernel chooses IPv6 flow labels.
+    The test uses IPv4 only, because the kernel chooses the flow labels of IPv6.
     """
     h1, h2, r1 = network.hosts["h1"], network.hosts["h2"], network.p4_router("r1").controller
     flows = 12

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests three VRFs with the same addresses and one host stack: no packet enters another VRF.
+"""Tests three VRFs with the same addresses and one common host stack: no packet may enter another
+VRF.
 
-In each VRF, host b has the site 10.9.0.0/24. FRR has a route to the site in the VRF's table.
+In each VRF, the site 10.9.0.0/24 is behind host b. FRR has a route to the site in the VRF's table.
 """
 
 import socket
@@ -39,9 +40,9 @@ ip route 192.0.2.0/24 blackhole
 
 
 def site_routes() -> list[str]:
-    """Returns FRR's routes to the sites.
+    """Returns the lines of FRR's configuration for routes to the sites.
 
-    `onlink`: zebra searches gateways in the main table only.
+    The routes need `onlink`, because zebra looks up gateways in the main table only.
     """
     lines = []
     for vrf, table in VRFS.items():
@@ -66,13 +67,16 @@ class SharedVrfs(ThreeVrfs):
             vrfs={vrf: {"isolation": "shared"} for vrf in VRFS},
             fpm={"quiet_seconds": 0.3},
         )
-        # The kernel accepts no IPv6 route by an interface whose address is tentative.
+        # The kernel refuses an IPv6 route through an interface whose address is still tentative
+        # (duplicate address detection).
         tentative = ("ip", "-6", "address", "show", "tentative")
         wait_until(lambda: not self.place.run(*tentative).stdout, 20, "duplicate detection's end")
         self.router.frr.configure(*site_routes())
 
     def host_counter(self, name: str) -> int:
-        """Returns a counter of the controller for packets between switch and host."""
+        """Returns a counter in the controller's group `host`, which counts packets between switch
+        and host.
+        """
         counters = self.router.controller.ask(command="show", what="counters")
         return int(counters["controller"]["host"].get(name, 0))
 
@@ -108,7 +112,9 @@ def test_routes_lead_by_the_vrfs_own_interfaces(vrfs: SharedVrfs, vrf: str) -> N
 
 
 def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> None:
-    """Red's own prefix is reachable only in red, although zebra sends it for the main table."""
+    """A connected prefix of red is reachable only in red, although zebra sends it for the main
+    table.
+    """
     red = f"eth{interface_of('red', 'b')}"
     vrfs.place.add_address(red, "10.7.0.1/24")
     end = vrfs.ends["red", "b"]
@@ -135,10 +141,10 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
 
 @VERSIONS
 def test_the_host_stack_answers_in_no_other_vrf(vrfs: SharedVrfs, version: int) -> None:
-    """The host cannot know in which VRF a packet arrived, because the address is local in three
-    VRFs.
+    """The router answers no pings to an address that is local in three VRFs: its one host stack
+    cannot tell in which VRF the packet arrived.
 
-    So no answer leaves.
+    So the answer is refused, and leaves in no VRF.
     """
     for vrf in VRFS:
         refused = vrfs.host_counter("from_host_source_of_several_vrfs")

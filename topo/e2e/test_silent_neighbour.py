@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a gateway that stops answering while its link stays up: flows leave it, and return later.
+"""Tests a gateway that stops answering while its link stays up: flows must leave it, and return
+when it answers again.
 
-All routes are static, so no routing protocol withdraws routes over the gateway.
+All routes are static, so no routing protocol withdraws the routes through this gateway.
 """
 
 import os
@@ -24,7 +25,7 @@ ROUTES = {
         *("ip route 10.2.0.0/24 10.0.1.2", "ip route 10.2.0.0/24 10.0.2.2"),
         *("ipv6 route 2001:db8:2::/64 2001:db8:0:1::2",),
         *("ipv6 route 2001:db8:2::/64 2001:db8:0:2::2",),
-        # Routes over t1 alone.
+        # Routes with t1 as the only next hop.
         *("ip route 10.77.0.0/24 10.0.1.2", "ipv6 route 2001:db8:77::/64 2001:db8:0:1::2"),
     ),
     "r2": (
@@ -49,7 +50,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def configurations() -> dict[str, str]:
-    """Returns the two-site routers' files with static routes instead of BGP."""
+    """Returns the FRR configurations of the two-site routers, with static routes instead of BGP."""
     return {
         router.name: router.frr_config().partition("router bgp")[0]
         + "\n".join((*ROUTES[router.name], ""))
@@ -63,7 +64,7 @@ def network(module_lab: Lab) -> Network:
         two_sites(), module_lab, os.environ.get("TARGET"), frr_configs=configurations()
     )
     network.start()
-    # Neighbours become stale after one second instead of half a minute.
+    # Neighbours become stale after about one second instead of half a minute.
     for family in ("ipv4", "ipv6"):
         network.routers["r1"].namespace.sysctl(
             **{
@@ -76,7 +77,9 @@ def network(module_lab: Lab) -> Network:
 
 
 def let_fail(network: Network, version: int) -> None:
-    """Sends packets from r1 to t1, as BGP would, until r1's kernel marks t1 as failed."""
+    """Sends pings from r1 to t1, as BGP would send packets, until r1's kernel marks t1 as
+    failed.
+    """
     router, address = network.p4_router("r1"), GATEWAY[version]
 
     def failed() -> bool:

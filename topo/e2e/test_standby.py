@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a second controller of the same switch, which stands by.
+"""Tests a second controller of the same switch, which is a standby.
 
-The standby changes nothing on its host. It reports its role, and tells the service manager that it
-is ready. When the primary is gone, the standby takes over.
+The standby changes nothing on its host. It reports its role, and notifies the service manager that
+it is ready. When the primary is gone, the standby takes over.
 """
 
 import json
@@ -19,7 +19,7 @@ from sluice_topo.routers import P4Router
 
 
 class Manager:
-    """Receives a service's notifications through a socket, like the service manager."""
+    """Acts as the service manager: receives the notifications of a service through a socket."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,14 +34,14 @@ class Manager:
 
 
 def role(api: Path) -> Any:
-    """Returns the role of the controller at a socket, or None if no controller answers."""
+    """Returns the role of the controller at this API socket, or None if no controller answers."""
     command = [str(where.sluice()), "show", "status", "--json", "--socket", str(api)]
     done = run(command, check=False)
     return json.loads(done.stdout)["role"] if done.returncode == 0 else None
 
 
 class Second:
-    """Runs a router's second controller, with another configuration and namespace."""
+    """Runs a router's second controller, with its own configuration file and namespace."""
 
     def __init__(
         self, first: P4Router, place: Namespace, directory: Path, supervisor: Supervisor
@@ -67,7 +67,7 @@ class Second:
         return done.returncode, done.stdout + done.stderr
 
     def scrape(self) -> str:
-        """Returns the metrics as Prometheus gets them."""
+        """Returns the metrics as Prometheus would get them, over HTTP."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self.metrics))
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n")
@@ -85,7 +85,7 @@ def links(place: Namespace) -> list[str]:
 
 
 def index(place: Namespace, name: str) -> Any:
-    """Returns the index of a network device."""
+    """Returns the kernel's index of a network device."""
     return json.loads(place.run("ip", "-j", "link", "show", name).stdout)[0]["ifindex"]
 
 
@@ -130,9 +130,10 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
 
 
 def test_on_one_host_the_standby_takes_the_same_interfaces_over(lab: Lab) -> None:
-    """Two controllers share state directory and interfaces.
+    """If two controllers share state directory and interfaces on one host, the second takes over
+    when the first ends.
 
-    The second takes over when the first ends.
+    The interfaces are not created anew.
     """
     place = lab.namespace("r1")
     for port in (1, 2, 3):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests BGP unnumbered: the next hop of IPv4 routes is zebra's permanent neighbour 169.254.0.1."""
+"""Tests BGP unnumbered: IPv4 routes have the next hop 169.254.0.1, for which zebra adds a permanent
+neighbour to the kernel.
+"""
 
 import json
 import os
@@ -15,8 +17,9 @@ from sluice_topo.routing_demo import wait_for_legs
 from sluice_topo.traffic import UdpFlows
 
 GATEWAY = "169.254.0.1"
-# For each router: its peers' IPv4 addresses, and the interfaces that replace them. These interfaces
-# have no IPv4 address, because bgpd would use that address as the next hop.
+# Sessions to make unnumbered, for each router: the peer's IPv4 address, and the interface that
+# replaces it. The interface must have no IPv4 address, because bgpd would use that address as the
+# next hop.
 UNNUMBERED = {
     "r1": {"10.0.1.2": "eth2", "10.0.2.2": "eth3"},
     "t1": {"10.0.1.1": "eth1"},
@@ -25,11 +28,9 @@ UNNUMBERED = {
 
 
 def unnumbered(text: str, peers: dict[str, str]) -> str:
-    """Returns a router's FRR configuration with unnumbered sessions instead of those to these
-    peers.
-    """
+    """Returns a router's FRR configuration in which the sessions to these peers are unnumbered."""
     lines = []
-    # Addresses of transit routers are in FRR's files; addresses of P4 routers are in sluice.yaml.
+    # Transit routers have their addresses in FRR's files, P4 routers in sluice.yaml.
     own = {f"ip address {peer[:-1]}2/30" for peer in peers}
     numbers = tuple(f"neighbor 2001:db8:0:{peer.split('.')[2]}::" for peer in peers)
     for line in text.splitlines():
@@ -69,7 +70,7 @@ def network(module_lab: Lab) -> Network:
 
 
 def entry(place: Namespace, interface: str) -> dict[str, object]:
-    """Returns the kernel's neighbour entry for zebra's gateway."""
+    """Returns the kernel's neighbour entry for 169.254.0.1 on an interface."""
     found = json.loads(
         place.run("ip", "-json", "neigh", "show", GATEWAY, "dev", interface, "nud", "all").stdout
     )

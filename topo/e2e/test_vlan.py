@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests host stack and routing with two VLANs on one port. The host sends hand-made frames."""
+"""Tests a router with two VLANs on one port: host stack and routing. The test itself builds the
+host's frames.
+"""
 
 from collections.abc import Iterator
 
@@ -22,9 +24,9 @@ ROUTER = {100: "02:00:00:00:10:64", 200: "02:00:00:00:10:c8"}
 
 @pytest.fixture(scope="module")
 def place(module_lab: Lab) -> Namespace:
-    """Returns the namespace of a P4 router whose port 1 has VLANs 100 and 200.
+    """Returns the namespace of a P4 router with VLANs 100 and 200 on port 1.
 
-    The far end of the port's link is the interface `host`.
+    The far end of port 1's link is the interface `host` in the same namespace.
     """
     place = module_lab.namespace("router")
     veth(place, "port1", place, "host")
@@ -58,7 +60,7 @@ def place(module_lab: Lab) -> Namespace:
 
 @pytest.fixture
 def seen(place: Namespace) -> Iterator[Capture]:
-    """Captures the router's frames at the host's end."""
+    """Captures the frames that the router sends to the host."""
     with Capture(place, "host", lambda frame: not frame.outgoing) as capture:
         yield capture
 

@@ -7,7 +7,7 @@
                    \\ /
                     s  Linux, priority 100        x answers by s
 
-The host's default routes use the virtual addresses. Both routers have these addresses on macvlan
+The host's default routes use the virtual addresses. Each router has these addresses on macvlan
 devices, created as an operator would. The source MAC address of frames at x shows which router has
 forwarded them.
 """
@@ -98,7 +98,7 @@ def bridge(place: Namespace, name: str, *ports: str) -> None:
 
 
 def make_virtual_router(place: Namespace, link_local: str) -> None:
-    """Creates a macvlan device for each IP version, with the virtual router's addresses."""
+    """Creates a macvlan device for each IP version, with the virtual MAC and IP addresses."""
     for version in (4, 6):
         name = f"vrrp{version}-1-5"
         place.run(
@@ -107,7 +107,8 @@ def make_virtual_router(place: Namespace, link_local: str) -> None:
         )
         place.run("ip", "link", "set", "dev", name, "addrgenmode", "none")
         place.add_address(name, f"{VIRTUAL[version]}/{LENGTH[version]}")
-        # An address derived from the virtual MAC would be the same on both routers.
+        # Two routers with the same MAC address would derive the same link-local address, so it is
+        # set explicitly.
         if version == 6:
             place.add_address(name, f"{link_local}/64")
         place.link_up(name)
@@ -152,7 +153,7 @@ class Lan:
     def start(self) -> None:
         """Starts everything. Returns when r is master for both IP versions and forwards."""
         r, s = self.r, self.s
-        # vrrpd makes the master advertise prefixes; the host must not configure addresses from
+        # The master's vrrpd sends router advertisements. The host must not configure addresses from
         # them.
         self.h.sysctl(ipv6__conf__eth0__accept_ra=0)
         for version in (4, 6):
@@ -182,7 +183,7 @@ class Lan:
         return str(found[f"v{version}"]["status"])
 
     def wait_forwarding(self, router: str) -> None:
-        """Waits until a router is master and the host's packets pass through it."""
+        """Waits until a router is master for both IP versions and forwards the host's packets."""
         for version in (4, 6):
             what = f"{router} to be master of IPv{version}"
             wait_until(partial(self._is_forwarding, router, version), 30, what)
@@ -191,7 +192,7 @@ class Lan:
         return self.state(router, version) == "Master" and self.forwarder(version) == router
 
     def forwarder(self, version: int) -> str | None:
-        """Returns the router that now forwards the host's packets to the server."""
+        """Returns the router that forwards a ping from the host to the server, or None."""
         with Capture(self.x, "eth0", lambda frame: not frame.outgoing) as seen:
             answered = probes.ping(self.h, SERVER[version], count=1).received
             senders = {
@@ -211,7 +212,7 @@ class Lan:
     def traffic(self, seconds: float, what: str, bar: float) -> Iterator[None]:
         """Pings the server from the host while the context is open.
 
-        At most `bar` seconds' worth of answers may be lost, for each IP version.
+        For each IP version, the lost answers must not amount to more than `bar` seconds.
         """
         count = round(seconds / INTERVAL)
         with ThreadPoolExecutor(2) as pool:
@@ -241,7 +242,7 @@ def started(module_lab: Lab) -> Lan:
 
 @pytest.fixture
 def lan(started: Lan) -> Lan:
-    """Returns the network with r as master."""
+    """Returns the network in a state in which r is master."""
     started.wait_forwarding("r")
     return started
 
@@ -265,7 +266,7 @@ def test_the_master_answers_at_the_virtual_address(lan: Lan, version: int) -> No
 
 
 def test_a_switch_that_hangs(lan: Lan) -> None:
-    """The backup takes over when r's switch hangs, because advertisements are missing.
+    """If r's switch hangs, advertisements are missing and the backup takes over.
 
     No link goes down.
     """
@@ -301,8 +302,8 @@ def test_a_backup_leaves_the_virtual_address_to_the_master(lan: Lan) -> None:
             lan.wait_forwarding("s")
         assert lan.virtual_macs() == []
         for version in (4, 6):
-            # r must forward these packets and their answers. r must not deliver the packets to its
-            # own host.
+            # r must forward these packets and their answers, and not deliver the packets to its own
+            # host stack.
             via = ("via", CORE["r"][version])
             lan.x.run("ip", f"-{version}", "route", "add", VIRTUAL[version], *via)
             try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds three VRFs with the same addresses, for all tests of VRFs.
+"""Builds a router with three VRFs that have the same addresses, for all tests of VRFs.
 
-In each VRF, hosts a (10.1.0.2) and b (10.2.0.2) have a link each to the router. All six links are
+In each VRF, host a (10.1.0.2) and host b (10.2.0.2) have a link to the router. All six links are
 captured.
 """
 
@@ -31,7 +31,9 @@ EACH_VRF = pytest.mark.parametrize("vrf", VRFS)
 
 
 def interface_of(vrf: str, host: str) -> int:
-    """Returns the number of the port, the TAP and the link. The default VRF has numbers 1 and 2."""
+    """Returns the number of the switch port, TAP and link of a host. In the default VRF, the
+    numbers are 1 and 2.
+    """
     return 1 + 2 * list(VRFS).index(vrf) + "ab".index(host)
 
 
@@ -48,7 +50,9 @@ def router_address(host: str, version: int = 4) -> str:
 
 
 class ThreeVrfs:
-    """Holds the links, the hosts' namespaces and the captures. `start_router` starts the router."""
+    """Holds the links, the hosts' namespaces and the captures. The router is started by
+    `start_router`.
+    """
 
     router: P4Router
 
@@ -74,8 +78,8 @@ class ThreeVrfs:
     ) -> None:
         """Starts switch, controller and FRR.
 
-        `vrfs` adds configuration keys to VRFs. `spds` names the SPD of a link. `policies` has these
-        SPDs. `config` adds further sections.
+        `vrfs` adds keys to the configuration of a VRF. `spds` maps a link to the name of its SPD,
+        and `policies` is the list of these SPDs. `config` adds sections to the configuration.
         """
         guards = spds or {}
         self.router = P4Router(
@@ -120,27 +124,27 @@ class ThreeVrfs:
         HostNode(description, self.ends[vrf, host]).start()
 
     def routes(self, vrf: str, prefix: str) -> list[dict[str, Any]]:
-        """Returns the routes to a prefix in a VRF."""
+        """Returns the routes of a VRF to a prefix, as in `sluice show routes`."""
         number = list(VRFS).index(vrf)
         routes = self.router.controller.ask(command="show", what="routes", prefix=prefix)
         return [route for route in routes if route["vrf"] == number]
 
     def send(self, vrf: str, to: str, port: int, data: bytes) -> None:
-        """Sends a datagram from host a."""
+        """Sends a UDP datagram from host a of a VRF."""
         family = socket.AF_INET6 if ":" in to else socket.AF_INET
         with closing(self.ends[vrf, "a"].socket(family, socket.SOCK_DGRAM)) as sender:
             sender.sendto(data, (to, port))
 
     def links_with(self, mark: bytes) -> set[tuple[str, str]]:
-        """Returns the links on which a packet with these bytes was captured, in either
+        """Returns the links on which a packet that contains these bytes was captured, in either
         direction.
         """
         has_mark = partial(_has, mark)
         return {link for link, capture in self.seen.items() if capture.count(has_mark)}
 
     def settle(self, vrf: str) -> None:
-        """Waits until the router has forwarded all earlier packets, since datagrams keep their
-        order.
+        """Waits until the router has forwarded all earlier datagrams: datagrams sent later must
+        arrive, and they do not overtake others.
         """
         for number in range(2):
             mark = f"last {number} of {vrf} {os.urandom(8).hex()}".encode()
@@ -148,7 +152,7 @@ class ThreeVrfs:
             wait_until(lambda: (vrf, "b") in self.links_with(mark), 10, f"{vrf}'s last")  # noqa: B023
 
     def reaches(self, vrf: str, to: str) -> bool:
-        """Returns whether host a of a VRF gets an answer."""
+        """Returns whether a ping from host a of a VRF is answered."""
         return probes.ping(self.ends[vrf, "a"], to, count=1).received == 1
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests IPsec with other implementations, on a kernel with ESP: `make interop`."""
+"""Tests IPsec with other implementations. Some tests need a kernel with ESP: `make interop`."""

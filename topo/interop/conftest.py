@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts this package's network once, and removes IPsec from the kernels for each test."""
+"""Starts this package's network once. After each test, removes all IPsec policies and SAs from the
+kernels.
+"""
 
 from collections.abc import Iterator
 
@@ -25,6 +27,6 @@ def started(package_lab: Lab) -> Interop:
 
 @pytest.fixture
 def network(started: Interop) -> Iterator[Interop]:
-    """Yields the network, without IPsec before and after each test."""
+    """Yields the network. When a test begins, the kernels have no IPsec policies and SAs."""
     yield started
     started.flush()

@@ -4,8 +4,8 @@
     h1 --- eth1 [ r ] eth2 --- from_r [ n ] from_p --- eth0 [ p ] eth1 --- h2
                  engine                captures, NAT           Linux's own ESP
 
-r forwards in its switch. Its kernel holds policies and states but encrypts nothing. Captures on n
-see the wire. Depends on the test kit and sluice_topo.
+r forwards in its switch. Its kernel holds IPsec policies and SAs but encrypts nothing. Captures on
+n see all packets between r and p. Depends on the test kit and sluice_topo.
 """
 
 import itertools
@@ -38,7 +38,7 @@ from sluice_topo.routers import HostNode, P4Router
 
 ENGINE_PORT = 9
 R, P = "10.0.1.1", "10.0.2.1"
-"""The ends of the tunnel."""
+"""The tunnel's end points: the addresses of r and p."""
 H1, H2 = "10.1.0.2", "10.2.0.2"
 SITE1, SITE2 = "10.1.0.0/24", "10.2.0.0/24"
 NATTED = "10.0.2.2"
@@ -47,7 +47,7 @@ PATTERN = bytes.fromhex("c1ea47e875")
 """Part of the payload of each ping."""
 ESP, UDP = 50, 17
 MIRRORED = {"spds": [{"name": "wan", "source": "kernel"}]}
-"""A policy that r mirrors from its kernel."""
+"""Configuration of r in which the SPD `wan` mirrors the kernel's policies."""
 FRR = f"""
 frr defaults traditional
 hostname r
@@ -60,7 +60,9 @@ ip route {SITE2} 10.0.1.2
 
 
 def has_esp() -> bool:
-    """Returns whether this machine's kernel accepts ESP states. The kernel may load a module."""
+    """Returns whether this machine's kernel accepts ESP SAs. To find out, the kernel may load a
+    module.
+    """
     with Lab() as lab:
         return kernel_has_esp(lab.namespace("esp"))
 
@@ -93,7 +95,9 @@ def _configuration(engine: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Interop:
-    """Holds the running network. `policy` has r's SPD `wan` and its bundles."""
+    """Holds the running network. `policy` is the part of r's configuration with the SPD `wan` and
+    its bundles.
+    """
 
     def __init__(self, lab: Lab, policy: Mapping[str, Any] = MIRRORED):
         self.lab = lab
@@ -122,7 +126,7 @@ class Interop:
         self.controller = self.router.controller
 
     def start(self) -> None:
-        """Starts everything. Returns once the hosts reach each other in clear."""
+        """Starts everything. Returns when a ping from h1 to h2 is answered in clear."""
         for place in (self.n, self.p):
             place.sysctl(ipv4__ip_forward=1)
         self.n.add_address("from_r", "10.0.1.2/24")
@@ -148,10 +152,10 @@ class Interop:
     def ping(
         self, to: str = "h2", *, count: int = 5, size: int = 100, options: Sequence[str] = ()
     ) -> probes.Ping:
-        """Pings from the other host with all requests at once.
+        """Pings a host from the other host, with all requests sent at once.
 
-        ping waits for the last answer only for the interval or twice the longest round trip. On an
-        emulated machine, answers arrive later. So the interval is long.
+        After the last request, ping waits only for the interval, or for twice the longest round
+        trip. On an emulated machine, answers take longer. So the interval is long.
         """
         source, address = {"h2": ("h1", H2), "h1": ("h2", H1)}[to]
         at_once = ("-l", str(count), "-W", f"{patient(1):g}", "-p", PATTERN.hex())
@@ -165,7 +169,7 @@ class Interop:
         )
 
     def passes(self, to: str = "h2", *, count: int = 5, size: int = 100) -> None:
-        """Checks that all pings are answered."""
+        """Checks that all pings to a host are answered."""
         seen = self.ping(to, count=count, size=size)
         assert seen.lost == 0, f"{seen.output}\n{self.where_lost()}"
 
@@ -173,7 +177,7 @@ class Interop:
     def lossless(self) -> Iterator[None]:
         """Pings in both directions, ten times per second, while the context is open.
 
-        Checks that all pings are answered.
+        Checks that every ping is answered.
         """
         streams = [
             self.lab.supervisor.start(
@@ -191,7 +195,7 @@ class Interop:
             _goes_on(stream)
             stream.stop(signal_number=signal.SIGINT)
             answered = _answered(stream)
-            # The last pings may still be under way.
+            # Answers to the last pings may still be on their way.
             missing = set(range(1, max(answered) - 2)) - answered
             assert not missing, f"{stream.name} lost {sorted(missing)}\n{self.where_lost()}"
 
@@ -223,9 +227,8 @@ class Interop:
         }
 
     def wait_in_use(self, different_from: frozenset[int] = frozenset()) -> frozenset[int]:
-        """Waits until r uses new SAs in both directions. Returns their SPIs.
-
-        `different_from` has the SPIs of old SAs.
+        """Waits until r uses SAs in both directions whose SPIs are not in `different_from`. Returns
+        the SPIs of the SAs in use.
         """
 
         def found() -> frozenset[int]:
@@ -236,18 +239,20 @@ class Interop:
         return wait_until(found, 15, "new SAs in use")
 
     def rules(self, action: str) -> list[str]:
-        """Returns the names of the kernel's outbound policies in force with this action."""
+        """Returns the names of the mirrored outbound policies that are in force and have this
+        action.
+        """
         lists = self.controller.ask(command="show", what="spd", spd="wan")
         (outbound,) = (one["rules"] for one in lists if one["direction"] == "outbound")
         names = [one["name"] for one in outbound if one["action"] == action]
         return [name for name in names if name.startswith("kernel-out-")]
 
     def wait_for_rules(self, action: str, count: int) -> None:
-        """Waits until `count` outbound policies with this action are in force."""
+        """Waits until exactly `count` mirrored outbound policies with this action are in force."""
         wait_until(lambda: len(self.rules(action)) == count, 10, f"{count} rules that {action}")
 
     def problems(self) -> list[str]:
-        """Returns the problems about the mirrored SPD in `show status`."""
+        """Returns the problems about the SPD `wan` in `show status`."""
         status = self.controller.ask(command="show", what="status")
         return [one for one in status["problems"] if "SPD wan" in one]
 
@@ -257,12 +262,12 @@ class Interop:
         return int(drops.get(reason, {"packets": 0})["packets"])
 
     def counted(self, group: str, name: str) -> int:
-        """Returns a counter of the controller."""
+        """Returns a counter of r's controller."""
         counters = self.controller.ask(command="show", what="counters")["controller"]
         return int(counters[group].get(name, 0))
 
     def where_lost(self) -> str:
-        """Returns where packets were lost, for an error message."""
+        """Returns counters and states that show where packets were lost, for an error message."""
         counters = self.controller.ask(command="show", what="counters")
         drops = {k: v["packets"] for k, v in counters["switch_drops"].items() if v["packets"]}
         lines = [f"switch {drops}", f"engine {self.engine.ctl('show')}", f"SAs {self.sas()}"]
@@ -274,8 +279,8 @@ class Interop:
     def monitor(self, *, in_udp: bool = False, hidden: bool = True) -> Iterator[list[Frame]]:
         """Captures the packets through n while the context is open.
 
-        Checks at the end that there was ESP and that no ping was in clear. If not `hidden`, the ESP
-        does not encrypt, so its payload may be visible.
+        At the end, checks that there was ESP and that no ping was in clear. Set `hidden` to False
+        for ESP without encryption, whose payload is visible.
         """
         found: list[Frame] = []
         with Capture(self.n, "from_r") as capture:
@@ -290,7 +295,9 @@ class Interop:
     # -- the ends of the tunnel
 
     def flush(self) -> None:
-        """Deletes all policies and states from both kernels."""
+        """Deletes all IPsec policies and SAs from both kernels. Waits until r's controller has
+        removed them too.
+        """
         for place in (self.r, self.p):
             place.run("ip", "xfrm", "state", "flush")
             place.run("ip", "xfrm", "policy", "flush")
@@ -300,7 +307,7 @@ class Interop:
 
     @contextmanager
     def nat(self) -> Iterator[None]:
-        """Makes n translate the source addresses of packets from r."""
+        """Makes n translate r's address in packets to p (NAT) while the context is open."""
         rules = (
             "add table ip nat\n"
             "add chain ip nat post { type nat hook postrouting priority 100; }\n"
@@ -313,7 +320,9 @@ class Interop:
             nft(self.n, "delete table ip nat")
 
     def charon(self, of_peer: bool, **options: Any) -> StrongSwan:
-        """Returns a strongSwan for r or p, not yet started, with options of `StrongSwan`."""
+        """Returns a strongSwan for r or for p, not yet started. `options` are those of
+        `StrongSwan`.
+        """
         label = f"charon-{'p' if of_peer else 'r'}-{next(_numbers)}"
         place = self.p if of_peer else self.r
         return StrongSwan(label, place, self.lab.directory, self.lab.supervisor, **options)
@@ -337,12 +346,12 @@ def _receive(server: socket.socket) -> bytes:
 
 
 def _answered(stream: Process) -> set[int]:
-    """Returns the sequence numbers of a ping's answers so far."""
+    """Returns the sequence numbers of the answers that a ping has received."""
     return set(map(int, re.findall(r"icmp_seq=(\d+) ttl=", stream.log())))
 
 
 def _goes_on(stream: Process) -> None:
-    """Waits until a ping has received ten more answers."""
+    """Waits until a running ping has received ten more answers."""
     enough = len(_answered(stream)) + 10
     wait_until(lambda: len(_answered(stream)) >= enough, 10, f"{stream.name} to go on")
 
@@ -387,7 +396,7 @@ def connections(
     child: str = "",
     dpd: str = "30s",
 ) -> str:
-    """Returns swanctl.conf for one end."""
+    """Returns the swanctl.conf of one end of the tunnel."""
     ends = (
         {"me": "r", "local": R, "local_site": SITE1},
         {"me": "p", "local": P, "local_site": SITE2},

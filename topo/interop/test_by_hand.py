@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `ip xfrm` at both ends, with switch and engine at r and Linux's own ESP at p."""
+"""Tests SAs and policies installed by `ip xfrm` at both ends. At r, switch and engine carry them
+out; at p, Linux's own ESP.
+"""
 
 import hashlib
 import itertools
@@ -25,9 +27,10 @@ _tunnels = itertools.count()
 
 
 def algorithms(name: str, direction: str, tunnel: int) -> list[str]:
-    """Returns arguments of `ip xfrm state add`, with separate keys for each tunnel and direction.
+    """Returns arguments of `ip xfrm state add`. Each tunnel and direction has its own keys.
 
-    The controller refuses a key whose SA has reached a hard limit.
+    A key must not be used again, because the controller refuses the key of an SA that has reached a
+    hard limit.
     """
     words: list[str] = []
     for kind, algorithm, size, bits in ALGORITHMS[name]:
@@ -40,7 +43,7 @@ def algorithms(name: str, direction: str, tunnel: int) -> list[str]:
 def install(
     network: Interop, name: str, *more: str, esn: bool = False, states: bool = True
 ) -> None:
-    """Installs states and policies of a tunnel at both ends."""
+    """Installs the SAs and policies of a new tunnel at both ends."""
     tunnel = next(_tunnels)
     flag = ["flag", "esn", "replay-window", "64"] if esn else ["replay-window", "32"]
     ends = {"out": (R, P, SITE1, SITE2), "in": (P, R, SITE2, SITE1)}
@@ -67,7 +70,7 @@ def install(
 
 
 def wait_mirrored(network: Interop) -> None:
-    """Waits until both SAs are in use in engine and switch."""
+    """Waits until r uses the tunnel's SAs in both directions."""
     wait_until(
         lambda: (
             (network.in_use("outbound"), network.in_use("inbound")) == ({SPI["out"]}, {SPI["in"]})
@@ -99,8 +102,8 @@ def test_with_extended_sequence_numbers(network: Interop) -> None:
 
 @needs_esp
 def test_large_packets(network: Interop) -> None:
-    """A packet above the tunnel's MTU is fragmented before encryption, or its sender gets an
-    error.
+    """A packet too long for the tunnel is fragmented before encryption. If it has DF, its sender
+    gets an ICMP error.
     """
     install(network, "aes-128-gcm")
     wait_mirrored(network)
@@ -137,7 +140,9 @@ def test_what_the_kernel_shows_is_what_the_engine_carried(network: Interop) -> N
 
 @needs_esp
 def test_a_hard_limit_ends_in_drops(network: Interop) -> None:
-    """After the hard limit, packets drop as NO_SA. The kernel is notified and deletes the state."""
+    """When an SA has reached its hard limit, packets are dropped as NO_SA. The kernel is told, and
+    deletes the SA.
+    """
     install(network, "aes-128-gcm", "limit", "packet-hard", "5")
     wait_mirrored(network)
     with network.monitor():
@@ -167,16 +172,16 @@ def test_traffic_without_an_sa_is_an_acquire_and_a_drop(network: Interop) -> Non
 
 
 def policy(network: Interop, command: str, *words: str) -> None:
-    """Runs `ip xfrm policy` in r, for packets from site 1 to site 2."""
+    """Runs `ip xfrm policy` in r, for packets from h1's site to h2's site."""
     selector = ("src", SITE1, "dst", SITE2, "dir", "out")
     network.r.run("ip", "xfrm", "policy", command, *selector, *words)
 
 
 def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
-    """Checks that new policies apply to a cached flow.
+    """A new kernel policy applies at once to a flow that is already cached.
 
-    The flow passes in clear. One policy blocks the flow. The next policy protects the flow without
-    an SA. After the policy is deleted, the flow passes in clear again.
+    The flow first passes in clear. Then one policy blocks it, and another one protects it without
+    having an SA. After the policy is deleted, the flow passes in clear again.
     """
     network.passes(count=2)
     policy(network, "add", "action", "block")
@@ -195,7 +200,9 @@ def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
 
 @needs_esp
 def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
-    """If an SA is deleted, packets of its policy drop as NO_SA and none leaves in clear."""
+    """If an SA is deleted but not its policy, packets are dropped as NO_SA, and none leaves in
+    clear.
+    """
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.monitor():
@@ -211,9 +218,9 @@ def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
 
 @needs_esp
 def test_the_routers_own_packets_are_the_engines_too(network: Interop) -> None:
-    """The engine encrypts the router's own packets.
+    """r's engine encrypts the packets that r itself sends.
 
-    The kernel must not encrypt them (disable_xfrm).
+    r's kernel must not encrypt them (setting disable_xfrm).
     """
     install(network, "aes-128-gcm")
     wait_mirrored(network)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the part of the demo about IKE, which runs where the kernel has ESP.
+"""Tests the demo's part about IKE, which needs a kernel with ESP.
 
-Only this part is tested. The parts before measure losses of restarts, and an emulated machine is
-too slow for that.
+The earlier parts are not tested here: they measure losses during restarts, and an emulated machine
+is too slow for that.
 """
 
 import pytest

@@ -3,11 +3,11 @@
 
     charon of r ---- IKEv2 ---- charon of p        r's charon negotiates but carries no packet:
         | keys, from its log        |              r's switch sends ESP in UDP to the engine.
-    engine of r -- ESP in UDP -- its libipsec      h1 and h2 are behind r and p.
+    engine of r -- ESP in UDP -- libipsec of p     h1 and h2 are behind r and p.
 
-The kernels need no ESP. `sluice sa` adds the SAs to r. An operator does the same if the IKE daemon
-has no kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended sequence
-numbers.
+The kernels need no ESP. The test adds the SAs to r with `sluice sa`, as an operator would if the
+IKE daemon has no kernel interface. libipsec supports only ESP in UDP (RFC 3948), without extended
+sequence numbers.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ PROTECTED = {
 
 
 class Tunnel:
-    """Runs two charons, and holds the SAs that r got from them."""
+    """Runs charon at r and at p, and holds the SAs that r's charon has negotiated."""
 
     def __init__(self, network: Interop):
         self.network = network
@@ -77,29 +77,31 @@ class Tunnel:
 
     @property
     def sa(self) -> ChildSa:
-        """The newest SA, as seen by r."""
+        """The newest child SA, from r's point of view."""
         return self._seen[-1]
 
     def start(self, esp: str, natted: bool = False) -> None:
-        """Starts both charons with this proposal."""
+        """Starts both charons with the ESP proposal `esp`."""
         self._esp = esp
         self._remote = NATTED if natted else R
         self.start_peer()
         self.r.start(connections(of_peer=False, esp=esp))
 
     def start_peer(self) -> None:
-        """Starts p's charon, then routes p's site to its TUN device."""
+        """Starts p's charon, then routes h1's site to its TUN device."""
         self.p.start(connections(of_peer=True, esp=self._esp, remote=self._remote))
         self.network.p.run("ip", "route", "replace", SITE1, "dev", strongswan.TUN)
 
     def establish(self, initiator: str) -> None:
-        """Initiates a child SA at one end, and adds the resulting SAs to r."""
+        """Initiates a child SA at one end. Then adds its two SAs to r."""
         daemon: StrongSwan = getattr(self, initiator)
         daemon.ctl("--initiate", "--child", "net", "--timeout", "20")
         self.take_over()
 
     def take_over(self) -> None:
-        """Adds the SAs that r's charon has negotiated last to r."""
+        """Adds the newest SAs that r's charon has negotiated to r, or rekeys r's existing SAs with
+        them.
+        """
         wait_until(self._has_new, 20, "keys in the log of r's charon")
         if self._given:
             for name, keys in ((BACK, self.sa.inbound), (OUT, self.sa.outbound)):
@@ -110,7 +112,7 @@ class Tunnel:
         wait_until(self._serves, 10, "the SAs in use")
 
     def end(self) -> None:
-        """Ends both charons, and deletes their SAs from r."""
+        """Ends both charons, and deletes all SAs from r."""
         for daemon in (self.r, self.p):
             if daemon.process is not None:
                 daemon.kill()
@@ -140,7 +142,9 @@ class Tunnel:
         ]
 
     def _key_files(self, keys: EspKeys) -> dict[str, str]:
-        """Writes an SA's keys to files. Returns their configuration keys and paths."""
+        """Writes an SA's keys to files. Returns the paths, by the names of the configuration
+        keys.
+        """
         digits = {"key_file": keys.encryption, "integrity_key_file": keys.integrity}
         files = {}
         for name, key in digits.items():
@@ -168,7 +172,7 @@ class Tunnel:
 
 @pytest.fixture(scope="module")
 def network(module_lab: Lab) -> Interop:
-    """Returns the network, in which r protects the traffic between the sites."""
+    """Returns the network with a policy at r that protects the traffic between the sites."""
     network = Interop(module_lab, OPEN)
     network.start()
     path = module_lab.directory / "protected.yaml"
@@ -189,7 +193,9 @@ def tunnel(network: Interop) -> Iterator[Tunnel]:
 @pytest.mark.parametrize("initiator", ["r", "p"])
 @pytest.mark.parametrize("esp", list(ALGORITHMS))
 def test_both_directions(network: Interop, tunnel: Tunnel, esp: str, initiator: str) -> None:
-    """Each end decrypts the other's packets, with r or p as initiator."""
+    """Each end decrypts what the other one has encrypted, no matter whether r or p initiated
+    IKE.
+    """
     tunnel.start(esp)
     assert network.ping(count=2).received == 0, "without an SA"
     tunnel.establish(initiator)
@@ -211,7 +217,7 @@ def test_large_packets_and_tcp(network: Interop, tunnel: Tunnel) -> None:
 def test_rekey(network: Interop, tunnel: Tunnel, initiator: str) -> None:
     """After a rekey, packets use the new SAs in both directions.
 
-    No packet is in clear meanwhile.
+    During the rekey, no packet is in clear.
     """
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
@@ -228,7 +234,9 @@ def test_rekey(network: Interop, tunnel: Tunnel, initiator: str) -> None:
 
 
 def test_a_peer_that_restarts(network: Interop, tunnel: Tunnel) -> None:
-    """After the peer is killed, nothing passes until there are new SAs, and nothing is in clear."""
+    """After p's charon was killed, no packet passes until new SAs are negotiated. None is in
+    clear.
+    """
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
     with network.monitor(in_udp=True):
@@ -256,7 +264,9 @@ def test_through_a_nat(network: Interop, tunnel: Tunnel) -> None:
 @tshark.needed
 @pytest.mark.parametrize("esp", list(ALGORITHMS))
 def test_tshark_decrypts_both_ends(network: Interop, tunnel: Tunnel, esp: str) -> None:
-    """tshark, as a third implementation, decrypts ESP in UDP of the engine and of libipsec."""
+    """tshark, as a third implementation, decrypts the ESP in UDP of the engine and that of
+    libipsec.
+    """
     tshark.require(ALGORITHMS[esp])
     tunnel.start(esp)
     tunnel.establish("r")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests Libreswan at r with strongSwan at p: IKEv2 between two implementations."""
+"""Tests IKEv2 between two implementations: Libreswan at r and strongSwan at p."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -40,14 +40,16 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 
 def ours(auto: str = "ondemand") -> str:
-    """Returns the connection of docs/how-to/ike.md with the ids `r` and `p`."""
+    """Returns the Libreswan connection of docs/how-to/ike.md, with the ids `r` and `p`."""
     (text,) = (one.text for one in blocks("docs/how-to/ike.md") if "conn branch" in one.text)
     assert "auto=ondemand" in text
     return text.replace("auto=ondemand", f"leftid=@r\n    rightid=@p\n    auto={auto}")
 
 
 def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
-    """The first packet causes an acquire. Packets pass after the negotiation."""
+    """The first packet makes the kernel request an SA (an acquire), which starts IKE. Packets pass
+    after the negotiation.
+    """
     peers.p.start(connections(of_peer=True))
     peers.r.start(ours(), SECRETS)
     network.wait_for_rules("protect", 1)
@@ -76,7 +78,9 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
 
 
 def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers) -> None:
-    """After the peer lost its SAs, dead peer detection and traffic lead to new SAs."""
+    """If the peer has lost its SAs, dead peer detection notices it, and the next packets lead to
+    new SAs.
+    """
     peers.p.start(connections(of_peer=True))
     peers.r.start(ours(), SECRETS)
     wait_until(lambda: network.ping(count=1).received, 30, "a ping to h2")
@@ -90,7 +94,9 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """Behind a NAT, both ends use ESP in UDP."""
+    """With a NAT between r and p, IKE negotiates ESP in UDP, and packets pass in both
+    directions.
+    """
     with network.nat():
         peers.p.start(connections(of_peer=True, remote=NATTED))
         peers.r.start(ours("add"), SECRETS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests IKEv2 with strongSwan at both ends. The engine does ESP at r, and Linux at p."""
+"""Tests IKEv2 with strongSwan at both ends. ESP is done by the engine at r, and by Linux at p."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ class Peers:
         self.p = network.charon(of_peer=True)
 
     def start(self, r: str, p: str) -> None:
-        """Starts both daemons with these connections."""
+        """Starts both daemons. `r` and `p` are their connections."""
         self.p.start(p)
         self.r.start(r)
 
@@ -43,12 +43,14 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 
 def passes_soon(network: Interop, to: str = "h2") -> None:
-    """Waits until packets pass through new SAs of IKE."""
+    """Waits until packets pass through SAs that IKE has negotiated."""
     wait_until(lambda: network.ping(to, count=1).received, 15, f"a ping to {to}")
 
 
 def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
-    """With a trap at r, the first packet causes an acquire. Packets pass after the negotiation."""
+    """With a trap policy at r, the first packet makes the kernel request an SA (an acquire), which
+    starts IKE. Packets pass after the negotiation.
+    """
     peers.start(connections(of_peer=False, start="trap"), connections(of_peer=True))
     network.wait_for_rules("protect", 1)
     with network.monitor():
@@ -60,7 +62,7 @@ def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> N
 
 
 def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
-    """The example of docs/how-to/ike.md works. The peer has the same connection with the ends
+    """The example of docs/how-to/ike.md works at r. p has the same connection with local and remote
     exchanged.
     """
     (ours,) = (one.text for one in blocks("docs/how-to/ike.md") if "connections {" in one.text)
@@ -91,7 +93,9 @@ def test_other_algorithms(network: Interop, peers: Peers, esp: str) -> None:
 
 @pytest.mark.parametrize("initiator", ["r", "p"])
 def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str) -> None:
-    """A rekey by either end loses no packet in either direction, since the new SA is made first."""
+    """A rekey by either end loses no packet in either direction, because the new SA is created
+    before the old one is deleted.
+    """
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     before = network.wait_in_use()
@@ -103,7 +107,9 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
 
 
 def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peers: Peers) -> None:
-    """TCP transfers follow each other, so each rekey happens during one. Large packets pass too."""
+    """TCP transfers run one after the other while both ends rekey. All arrive unchanged, and later
+    a large packet passes too.
+    """
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     spis = network.wait_in_use()
@@ -144,7 +150,9 @@ def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
 
 
 def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers) -> None:
-    """After the peer lost its SAs, dead peer detection and traffic lead to new SAs."""
+    """If the peer has lost its SAs, dead peer detection notices it, and the next packets lead to
+    new SAs.
+    """
     mine = connections(of_peer=False, start="trap", dpd="2s", child="dpd_action = trap")
     peers.start(mine, connections(of_peer=True))
     passes_soon(network)
@@ -159,9 +167,10 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
 
 @pytest.mark.parametrize("initiator", ["r", "p"])
 def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> None:
-    """Without `make_before_break`, reauthentication deletes all SAs first.
+    """Without `make_before_break`, reauthentication first deletes all SAs, then negotiates new
+    ones.
 
-    Packets drop meanwhile.
+    Until then, packets are dropped and none is in clear.
     """
     ends = (connections(of_peer=of_peer, start="trap") for of_peer in (False, True))
     peers.start(*ends)
@@ -178,7 +187,9 @@ def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> Non
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """Behind a NAT, both ends use ESP in UDP."""
+    """With a NAT between r and p, IKE negotiates ESP in UDP, and packets pass in both
+    directions.
+    """
     with network.nat():
         mine = connections(of_peer=False)
         peers.start(mine, connections(of_peer=True, remote=NATTED))

@@ -4,7 +4,7 @@
     python -m sluice_adversary --packets 1000000 --seed 1 --target sluice-switch
 
 Exit status 0: nothing leaked and nothing was lost. Exit status 1: a packet leaked or was lost. The
-status is also 1 if a limit of the router or of a capture was reached, because the run then proves
+status is also 1 if a queue, a meter or a capture buffer was full, because the run then proves
 nothing. Exit status 2: wrong usage.
 """
 
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def attack(packets: int, seed: int, target: str, results: bool, engine: bool) -> int:
-    """Runs one campaign: builds the network, attacks, and returns the exit status."""
+    """Runs one campaign: builds the network, attacks it, and reports. Returns the exit status."""
     with Lab() as lab:
         arena = Arena(lab, target, engine)
         try:

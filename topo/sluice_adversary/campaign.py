@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs rounds of attack: commits random rules, sends random datagrams, checks all captured frames.
 
-Datagrams are sent in batches, in which the packets of several datagrams alternate. A sentinel on
-every path follows each batch. The batch ends when all expected packets and the sentinels have
-arrived. Packets that are missing after a timeout are lost. Frames that arrive later are still
-checked.
+Datagrams are sent in batches. Within a batch, the packets of several datagrams are interleaved.
+After each batch, one sentinel packet is sent on every path through the router. The batch ends when
+all expected packets and the sentinels have arrived. Packets that are missing after a timeout are
+lost. Frames that arrive later are still checked.
 """
 
 import time
@@ -27,9 +27,9 @@ from .reference import Reference
 from .shapes import Shapes
 
 ROUND = 1500
-"""Datagrams per policy."""
+"""Number of datagrams for each policy."""
 EDITED = 0.6
-"""Fraction of policies that are an edit of the previous one."""
+"""Fraction of the policies that are an edit of the previous policy."""
 PATIENCE = 6.0
 """Seconds after which a missing packet counts as lost."""
 SENTINELS = 1 << 31
@@ -38,7 +38,7 @@ SENTINELS = 1 << 31
 
 @dataclass
 class Totals:
-    """Holds the totals of the campaign so far."""
+    """Holds the totals of the campaign up to now."""
 
     packets: int = 0
     datagrams: int = 0
@@ -65,7 +65,9 @@ class Campaign:
         self._shapes: Shapes | None = None
 
     def run(self, packets: int, progress: Callable[["Campaign"], None] = lambda _: None) -> None:
-        """Attacks with at least `packets` packets."""
+        """Runs rounds until at least `packets` packets were sent. Calls `progress` after each
+        batch.
+        """
         began = time.monotonic()
         while self.totals.packets < packets:
             self.begin(self._next_policy())
@@ -78,8 +80,8 @@ class Campaign:
         self.totals.invalidation = self._arena.invalidation()
 
     def _next_policy(self) -> Policy:
-        """Returns a new policy, or the last one with an edit, which leaves most cached flows
-        valid.
+        """Returns either a new random policy or a small edit of the last one. After an edit, most
+        cached flows stay valid.
         """
         if not self.policies or self.random.random() >= EDITED:
             return random_policy(self.random)
@@ -87,12 +89,12 @@ class Campaign:
 
     @property
     def shapes(self) -> Shapes:
-        """The generator of datagrams, aimed at the policy in force."""
+        """The generator of datagrams, aimed at the rules in force."""
         assert self._shapes is not None, "no policy was committed yet"
         return self._shapes
 
     def begin(self, policy: Policy) -> None:
-        """Commits a policy and begins a round."""
+        """Commits a policy. A round of attack with this policy begins."""
         self.listen()
         self._arena.commit(policy)
         self.policies.append(policy)
@@ -104,7 +106,9 @@ class Campaign:
         self.totals.rounds += 1
 
     def batch(self, datagrams: list[Datagram]) -> list[Finding]:
-        """Sends datagrams in mixed order. Returns the lost datagrams."""
+        """Sends datagrams with their packets interleaved. Returns the lost datagrams as
+        findings.
+        """
         for datagram in datagrams:
             self.checker.sent(datagram)
             self.totals.shapes[datagram.shape] += 1
@@ -115,7 +119,9 @@ class Campaign:
         return self.checker.give_up()
 
     def wait(self) -> None:
-        """Waits until all expected packets have arrived, for at most `PATIENCE` seconds."""
+        """Waits until all expected packets have arrived. Returns after `PATIENCE` seconds in any
+        case.
+        """
         try:
             wait_until(self._all_arrived, PATIENCE, "datagrams to arrive", interval=0.002)
         except Timeout:
@@ -127,7 +133,7 @@ class Campaign:
         return not self.checker.pending
 
     def listen_until_quiet(self) -> None:
-        """Listens until no packet of the adversary has arrived for a second."""
+        """Checks captured frames until none has arrived for a second."""
         seen, since = -1, time.monotonic()
 
         def quiet() -> bool:
@@ -140,7 +146,8 @@ class Campaign:
         wait_until(quiet, 30, "the network to fall quiet")
 
     def _mixed(self, datagrams: list[Datagram]) -> list[tuple[str, bytes]]:
-        """Returns the frames of all datagrams, with up to eight datagrams mixed.
+        """Returns the frames of all datagrams in random order, with at most eight datagrams
+        interleaved.
 
         The frames of one datagram keep their order.
         """
@@ -167,9 +174,9 @@ class Campaign:
         self.totals.packets += len(frames)
 
     def _send_sentinels(self) -> None:
-        """Sends one sentinel on each path. The first rules of every list allow sentinels.
+        """Sends one sentinel on each path. The first rules of every list let sentinels pass.
 
-        Once the sentinels have arrived, all earlier datagrams have passed the router and its
+        When the sentinels have arrived, all earlier datagrams have passed the router and its
         engine.
         """
         ways = _flows_in_clear()
@@ -182,7 +189,7 @@ class Campaign:
             self._arena.links[entry.port].send(sentinel.frames()[0])
 
     def listen(self) -> None:
-        """Checks all frames that the captures hold by now."""
+        """Checks all frames that are waiting in the captures."""
         for name, listener in self._arena.links.items():
             for frame in listener.heard():
                 self.checker.saw(name, frame)
@@ -194,9 +201,9 @@ class Campaign:
                 self.checker.heard(data)
 
     def replay(self, finding: Finding) -> bool:
-        """Sends the datagram of a finding alone, under the same rules.
+        """Sends the datagram of a finding once more and alone, under the same rules.
 
-        Returns whether the finding recurs.
+        Returns whether the same kind of finding occurs again.
         """
         case = finding.case
         if case is None:
@@ -214,16 +221,17 @@ FlowEnds = tuple[EntryPoint, bytes, bytes]
 
 
 def _flows_in_clear() -> list[FlowEnds]:
-    """Returns the cleartext paths from each link to each other link."""
+    """Returns the ends of one path in clear from each link to each other link."""
     pairs = permutations(plan.LINKS.values(), 2)
     return [(EntryPoint(one.name), _host(one), _host(two)) for one, two in pairs]
 
 
 def _flows_by_bundle() -> list[FlowEnds]:
-    """Returns the paths through bundles.
+    """Returns the ends of the paths through bundles.
 
-    One path enters each bundle from a link. Other paths come from a bundle by each link and enter a
-    bundle of another SPD: the engine decrypts such a sentinel, then encrypts it.
+    There are two kinds. Some sentinels enter by a link and are encrypted, one for each bundle. The
+    others arrive encrypted, in each bundle and on each link. The engine decrypts such a sentinel,
+    then encrypts it again for a bundle of another SPD.
     """
     link, ends = plan.LINKS["a"], [one for one in plan.BUNDLES.values() if one.local is not None]
     ways = [(EntryPoint(link.name), _host(link), _behind(one)) for one in ends]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares captured frames with the reference.
 
-Each captured frame is attributed to a datagram of the adversary, by its mark or its bytes. Frames
-of the router itself are recognized by their source address. A frame is a **leak** if the reference
-does not allow it, or if it cannot be attributed. A datagram is **lost** if the reference requires
-its arrival and it has not arrived.
+The checker assigns each captured frame to a datagram of the adversary, by its mark or its bytes.
+Packets of the router itself are recognized by their source address. A frame is a **leak** if the
+reference does not allow it, or if it belongs to no datagram. A datagram is **lost** if the
+reference requires its arrival and not all of its packets have arrived.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -27,14 +27,14 @@ from .wire import (
 )
 
 REMEMBERED = 60_000
-"""Number of datagrams that are remembered. Frames of older datagrams count as leaks."""
+"""Number of datagrams that the checker keeps. A frame of an older datagram counts as a leak."""
 HOST_SOCKETS = "sockets"
 
 
 @dataclass
 class SentDatagram:
-    """Holds a datagram that was sent, its permitted outcomes, and indexes of the packets that have
-    arrived.
+    """Holds a datagram that was sent, its permitted outcomes, and the indexes of its packets that
+    have arrived.
     """
 
     datagram: Datagram
@@ -45,13 +45,13 @@ class SentDatagram:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the datagram must arrive and has not arrived completely."""
+        """Whether the datagram must arrive and some of its packets are still missing."""
         return self.expectation.must and len(self.arrived) < len(self.datagram.packets)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Holds a leak or a lost datagram, with the round in which it was found."""
+    """Describes a leak or a lost datagram, with the round in which it was found."""
 
     kind: str
     shape: str
@@ -65,7 +65,9 @@ class Finding:
 
 
 class OutcomeChecker:
-    """Attributes frames to datagrams, and collects findings."""
+    """Assigns frames to datagrams, compares them with the permitted outcomes, and collects the
+    findings.
+    """
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -78,17 +80,18 @@ class OutcomeChecker:
         self._round = 0
 
     def new_round(self, reference: Reference) -> None:
-        """Puts another policy in force.
+        """Begins a round with the policy of `reference`.
 
-        Until `settled` is called, the router's own packets may still follow the previous policy.
+        Until `settled` is called, the router's own packets may also be as the previous policy
+        permits.
         """
         self._references.append(reference)
         self._round += 1
 
     def settled(self) -> None:
-        """Forgets the previous policy.
+        """Removes the previous policy.
 
-        Precondition: no packet decided by that policy is still on its way.
+        Precondition: no packet that was judged by that policy is still on its way.
         """
         while len(self._references) > 1:
             self._references.popleft()
@@ -99,7 +102,7 @@ class OutcomeChecker:
         return self._references[-1]
 
     def sent(self, datagram: Datagram) -> SentDatagram:
-        """Registers a datagram that is about to be sent."""
+        """Registers a datagram that will be sent next. Computes its permitted outcomes."""
         case = SentDatagram(datagram, self.reference.expect(datagram), self._round)
         self.cases[datagram.number] = case
         for piece in datagram.pieces:
@@ -126,7 +129,7 @@ class OutcomeChecker:
                 self._by_bytes.pop(key, None)
 
     def give_up(self) -> list[Finding]:
-        """Records the datagrams that are still missing as lost, and returns them."""
+        """Records the datagrams that are still missing as lost. Returns these findings."""
         lost = []
         for number in sorted(self.pending):
             case = self.cases[number]
@@ -167,9 +170,9 @@ class OutcomeChecker:
             self._check_outcome(PacketOutcome("host"), frame[14:], frame)
 
     def heard(self, data: bytes) -> None:
-        """Checks a packet that a socket of the host has received, whole or reassembled.
+        """Checks a packet that one of the host's sockets has received, whole or reassembled.
 
-        Ignores packets of the loopback interface, which the router's own processes exchange.
+        Ignores packets from loopback addresses: they come from the router's own processes.
         """
         if data[:1] >= b"\x45" and data[12:13] == b"\x7f":
             return
@@ -194,7 +197,7 @@ class OutcomeChecker:
         self._check_own_packet(piece, outcome, frame)
 
     def _candidates(self, piece: Piece, frame: bytes) -> list[SentDatagram]:
-        """Returns the datagrams that a frame may belong to, the latest first."""
+        """Returns the datagrams to which a frame may belong, the most recent first."""
         number = marks.find(frame)
         found = [number] if number is not None else self._by_bytes.get(_bytes_key(piece), [])
         return [self.cases[one] for one in reversed(found) if one in self.cases]
@@ -275,11 +278,11 @@ class OutcomeChecker:
             self._leak(shape, f"the router's own packet at {_name(outcome)}", case, frame)
 
     def _may_be_about(self, piece: Piece, outcome: PacketOutcome) -> bool:
-        """Returns whether an error leaves by a bundle that has carried a packet like the quoted
+        """Returns whether an ICMP error leaves through a bundle that may have carried the quoted
         packet.
 
-        The quote alone does not distinguish such a packet from a clear packet between the same
-        addresses.
+        That is the case if the bundle has carried a packet between the same addresses. The quote
+        does not show whether the quoted packet came by this bundle or in clear.
         """
         quoted = read_piece(lengthened(piece.payload[8:]))
         if quoted is None or outcome.kind != "protect":
@@ -287,7 +290,9 @@ class OutcomeChecker:
         return outcome.where in self._carried.get((quoted.source, quoted.destination), ())
 
     def _subject(self, piece: Piece, frame: bytes) -> SentDatagram | None:
-        """Returns the datagram that the router's own packet refers to, by a mark or by a quote."""
+        """Returns the datagram that caused one of the router's own packets: the one whose mark or
+        quoted packet it contains.
+        """
         number = marks.find(frame)
         if number is None and _is_error(piece):
             quoted = read_piece(lengthened(piece.payload[8:]))
@@ -303,7 +308,7 @@ class OutcomeChecker:
         self.findings.append(Finding("leak", shape, what, case, frame, self._round))
 
     def leaks(self) -> list[Finding]:
-        """Returns the leaks so far."""
+        """Returns the leaks found up to now."""
         return [finding for finding in self.findings if finding.kind == "leak"]
 
 
@@ -317,7 +322,7 @@ def _same_place(sent: Piece | None, seen: Piece) -> bool:
 
 
 def _covers(sent: Piece, seen: Piece) -> bool:
-    """Returns whether the captured packet is the sent one, or a fragment of it."""
+    """Returns whether the captured packet is the sent packet, or a fragment of it."""
     if (sent.version, sent.source, sent.destination) != (
         seen.version,
         seen.source,
@@ -329,8 +334,8 @@ def _covers(sent: Piece, seen: Piece) -> bool:
 
 
 def _repeats(one: Piece, other: Piece) -> bool:
-    """Returns whether two fragments have the same bytes. First fragments must also have the same
-    selectors.
+    """Returns whether two fragments cover the same range of bytes. Two first fragments must also
+    have the same selectors.
     """
     ends = [(piece.offset, len(piece.payload), piece.more) for piece in (one, other)]
     firsts = [read_upper(piece.version, piece.start, piece.payload) for piece in (one, other)]
@@ -338,8 +343,8 @@ def _repeats(one: Piece, other: Piece) -> bool:
 
 
 def _overlap(case: SentDatagram, same: list[int]) -> bool:
-    """Returns whether the fragment overlaps a fragment that has arrived before. Duplicates do not
-    count as overlaps.
+    """Returns whether a fragment that has arrived overlaps another arrived fragment. Duplicates are
+    no overlap.
     """
     pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines a datagram of the adversary: its entry point, and its IP packets in sending order."""
+"""Defines a datagram of the adversary: where it enters the router, and its IP packets in sending
+order.
+"""
 
 import struct
 from dataclasses import dataclass, field
@@ -13,7 +15,7 @@ _SHIM = struct.Struct("!BBHIHHH")
 
 
 class Shim(NamedTuple):
-    """Holds the engine's header in a frame (p4src/headers.p4)."""
+    """Represents the shim header of frames between switch and engine (p4src/headers.p4)."""
 
     kind: int
     bundle: int = 0
@@ -24,7 +26,7 @@ class Shim(NamedTuple):
     ether_type: int | None = None
 
     def pack(self, packet: bytes) -> bytes:
-        """Returns the header that precedes `packet` in the frame."""
+        """Returns the header as bytes, for a frame in which `packet` follows."""
         kind = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
         if self.ether_type is not None:
             kind = self.ether_type
@@ -44,8 +46,8 @@ def read_shim(data: bytes) -> Shim | None:
 
 
 class EntryPoint(NamedTuple):
-    """Names the link or the engine at which a datagram enters. Holds the shim, if the frame has
-    one.
+    """Names the link or engine port by which a datagram enters the router. Holds the shim, if its
+    frames have one.
     """
 
     port: str
@@ -53,8 +55,8 @@ class EntryPoint(NamedTuple):
 
     @property
     def carrier(self) -> int:
-        """The bundle that decrypted the packet according to the shim; 0 if the packet came in
-        clear.
+        """The bundle that has decrypted the packet, according to the shim. 0 if the packet arrives
+        in clear.
         """
         if self.port != plan.ENGINE or self.shim is None or self.shim.kind != DECRYPTED:
             return 0
@@ -63,10 +65,10 @@ class EntryPoint(NamedTuple):
 
 @dataclass
 class Datagram:
-    """Holds one datagram.
+    """Holds one datagram, as one IP packet or in fragments.
 
-    `trailer` is Ethernet padding behind the packets. `to_mac` is the destination MAC address, if it
-    is not the router's. `vlan` is the VLAN of an 802.1Q tag.
+    `trailer` is Ethernet padding behind each IP packet. `to_mac` is the destination MAC address, if
+    it is not the router's. `vlan` is the VLAN of an 802.1Q tag, if the frames have one.
     """
 
     number: int
@@ -82,11 +84,13 @@ class Datagram:
         self.pieces = [read_piece(packet) for packet in self.packets]
 
     def frames(self) -> list[bytes]:
-        """Returns the Ethernet frames, in order."""
+        """Returns one Ethernet frame for each packet, in sending order."""
         return [self._frame(packet) for packet in self.packets]
 
     def _link(self) -> plan.Link:
-        """Returns the ingress link; for a decrypted packet, the link in the shim."""
+        """Returns the link by which the packet entered the router. For a decrypted packet, the shim
+        names the link.
+        """
         if self.entry.port != plan.ENGINE:
             return plan.LINKS[self.entry.port]
         number = 0 if self.entry.shim is None else self.entry.shim.ingress_l3_if

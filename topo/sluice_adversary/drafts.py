@@ -31,9 +31,11 @@ CHECKSUMS = {UDP: 6, TCP: 16, ICMP: 2, ICMPV6: 2}
 
 @dataclass
 class Draft:
-    """Holds one whole datagram. `start` is the protocol at the start of the payload.
+    """Holds a datagram before it is fragmented. `start` is the protocol at the start of the
+    payload.
 
-    `before` lists IPv6 extension headers before the payload or before a fragment header.
+    `before` lists IPv6 extension headers that precede the payload, or the fragment header if there
+    is one.
     """
 
     version: int
@@ -47,21 +49,23 @@ class Draft:
     before: tuple[int, ...] = ()
 
     def whole(self, fragment: int = 0) -> bytes:
-        """Returns the datagram as one packet. `fragment` holds IPv4's flags."""
+        """Returns the datagram as one packet. `fragment` is IPv4's field of flags and offset."""
         if self.version == 4:
             return self._ipv4(self.payload, fragment)
         first, headers = chain(self.before, self.start)
         return self._ipv6(first, headers + self.payload)
 
     def piece(self, offset: int, end: int, more: bool | None = None) -> bytes:
-        """Returns the fragment with bytes `offset` to `end` of the payload."""
+        """Returns the fragment with the bytes from `offset` to `end` of the payload. `more`
+        overrides the More Fragments flag.
+        """
         more = end < len(self.payload) if more is None else more
         return self.made_up(offset, self.payload[offset:end], more)
 
     def made_up(self, offset: int, data: bytes, more: bool, following: int | None = None) -> bytes:
-        """Returns a fragment with any data.
+        """Returns a fragment with `data` instead of bytes of the payload.
 
-        `following`: a Next Header other than the payload's protocol.
+        `following` overrides the Next Header in an IPv6 fragment header.
         """
         if self.version == 4:
             return self._ipv4(data, offset // 8 | (MORE_FRAGMENTS if more else 0))
@@ -70,7 +74,9 @@ class Draft:
         return self._ipv6(first, headers + fragment_header(start, offset, more, self.ident) + data)
 
     def cut(self, *cuts: int) -> list[bytes]:
-        """Returns all fragments in order. `cuts` are offsets, multiples of eight."""
+        """Returns all fragments in order. `cuts` are the offsets at which they begin, multiples of
+        eight.
+        """
         bounds = [0, *cuts, len(self.payload)]
         return [self.piece(low, high) for low, high in pairwise(bounds)]
 
@@ -88,8 +94,8 @@ class Draft:
 
 
 def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
-    """Returns the first header's protocol, and the bytes of a chain of these headers before
-    `following`.
+    """Builds a chain of IPv6 extension headers before the protocol `following`. Returns the
+    protocol of the first header, and the bytes of the chain.
     """
     headers = b""
     for kind in reversed(kinds):
@@ -101,14 +107,14 @@ def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
 
 
 def in_chain(kinds: tuple[int, ...], draft: Draft) -> Draft:
-    """Puts these extension headers before the draft's payload, and returns the draft."""
+    """Inserts these extension headers before the draft's payload. Returns the draft."""
     draft.start, headers = chain(kinds, draft.start)
     draft.payload = headers + draft.payload
     return draft
 
 
 def options_chain(count: int) -> tuple[int, ...]:
-    """Returns the kinds of a chain of `count` destination options headers."""
+    """Returns the header types of a chain of `count` destination options headers."""
     return (DESTINATION_OPTIONS,) * count
 
 
@@ -121,7 +127,7 @@ def transport(
 ) -> bytes:
     """Returns a transport header and a payload of marks, with a correct checksum.
 
-    `numbers` are the ports; for ICMP (type << 8 | code, 0); for ESP (SPI, 0).
+    `numbers` holds the two ports. For ICMP, it is (type << 8 | code, 0); for ESP, (SPI, 0).
     """
     one, two = numbers
     header = {

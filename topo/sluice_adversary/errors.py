@@ -6,17 +6,19 @@ from .wire import ICMP_ERRORS, ICMP_PROTOCOL, Piece, Upper, read_piece, read_upp
 
 
 def is_error(version: int, upper: Upper) -> bool:
-    """Returns whether a packet is an ICMP error, which quotes a packet and goes to its sender."""
+    """Returns whether a packet is an ICMP error. Such an error quotes a packet and is sent to its
+    source.
+    """
     if upper.protocol != ICMP_PROTOCOL[version] or upper.icmp is None:
         return False
     return upper.icmp >> 8 in ICMP_ERRORS[version]
 
 
 def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | None:
-    """Returns the selectors of an answer to the packet that an ICMP error quotes.
+    """Returns the selectors that an answer to the quoted packet would have.
 
-    Returns None if there is no quote, or if the error does not go to the quoted packet's sender
-    (RFC 4301, section 6).
+    Returns None if the packet is no ICMP error, if it quotes nothing usable, or if its destination
+    is not the quoted packet's source (RFC 4301, section 6).
     """
     if piece is None or upper is None or not is_error(version, upper):
         return None
@@ -38,13 +40,15 @@ def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | N
 
 
 def quotes_later_fragment(piece: Piece, upper: Upper) -> bool:
-    """Returns whether an ICMP error quotes a fragment without ports."""
+    """Returns whether an ICMP error quotes a later fragment, which has no ports."""
     about = read_piece(lengthened(piece.payload[upper.offset + 8 :]))
     return about is not None and about.offset > 0
 
 
 def lengthened(quote: bytes) -> bytes:
-    """Returns a quote, which may be truncated, with a length field that matches its bytes."""
+    """Returns a quote whose length field is reduced to the bytes that are there, since a quote may
+    be truncated.
+    """
     if len(quote) >= 20 and quote[0] >> 4 == 4:
         length = min(len(quote), int.from_bytes(quote[2:4], "big"))
         return quote[:2] + length.to_bytes(2, "big") + quote[4:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens sockets for the router's packets, and for packets that the host's stack accepts."""
+"""Opens sockets that receive what leaves the router, and what its host stack accepts."""
 
 import errno
 import socket
@@ -14,7 +14,7 @@ HEARD_UDP_PORT = 7001
 
 
 class Listener:
-    """Receives from a socket. Counts the frames that the kernel dropped."""
+    """Receives packets from a socket, and counts those that the kernel dropped."""
 
     def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
         self._socket = place.inside(opened)
@@ -22,7 +22,7 @@ class Listener:
         self._socket.setblocking(False)
 
     def heard(self) -> Iterator[bytes]:
-        """Yields all packets that have arrived by now."""
+        """Yields all packets that are waiting in the socket."""
         while True:
             try:
                 yield self._socket.recv(65535)
@@ -39,8 +39,8 @@ class Listener:
         self._socket.setblocking(False)
 
     def lost(self) -> int:
-        """Returns the frames dropped since the last call because the buffer was full (packet
-        sockets).
+        """Returns the number of frames dropped since the last call, because the buffer was full.
+        For packet sockets only.
         """
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         return int.from_bytes(statistics[4:8], "little")
@@ -51,7 +51,9 @@ class Listener:
 
 
 def on_link(interface: str) -> Callable[[], socket.socket]:
-    """Opens a packet socket that receives the frames arriving on an interface."""
+    """Returns a function that opens a packet socket. It receives the frames that arrive on an
+    interface.
+    """
 
     def opened() -> socket.socket:
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -63,12 +65,12 @@ def on_link(interface: str) -> Callable[[], socket.socket]:
 
 
 def raw(family: int, protocol: int) -> Callable[[], socket.socket]:
-    """Opens a raw socket of the host's stack."""
+    """Returns a function that opens a raw socket of the host stack."""
     return lambda: socket.socket(family, socket.SOCK_RAW, protocol)
 
 
 def bound(family: int) -> Callable[[], socket.socket]:
-    """Opens a UDP socket of the host's stack."""
+    """Returns a function that opens a UDP socket of the host stack, bound to HEARD_UDP_PORT."""
 
     def opened() -> socket.socket:
         heard = socket.socket(family, socket.SOCK_DGRAM)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a packet's outcomes in the inbound and the outbound list (RFC 4301, 5.1, 5.2, 6)."""
+"""Finds the permitted outcomes of a packet by the inbound and the outbound list (RFC 4301, 5.1,
+5.2, 6).
+"""
 
 from typing import NamedTuple
 
@@ -10,12 +12,12 @@ from .wire import Piece, Upper, read_upper
 
 
 class PacketOutcome(NamedTuple):
-    """Names a position at which a packet may be captured.
+    """Describes where a packet is captured, and in which form.
 
     ("out", link)        in clear on a link
     ("protect", bundle)  at the engine, to be encrypted
     ("decrypt", "")      at the engine, to be decrypted
-    ("host", "")         at the router's own stack
+    ("host", "")         at the router's own host stack
     """
 
     kind: str
@@ -28,8 +30,8 @@ HOST, TO_DECRYPT = PacketOutcome("host"), PacketOutcome("decrypt")
 
 
 class PacketPath(NamedTuple):
-    """Holds what all packets of a datagram share: addresses, IP version, and how they entered the
-    router.
+    """Holds what all fragments of a datagram have in common: addresses, IP version, entry link, and
+    the bundle that carried it.
     """
 
     source: bytes
@@ -40,15 +42,16 @@ class PacketPath(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether the packet is for the router itself."""
+        """Whether the packet is addressed to the router itself."""
         return plan.is_local(self.destination)
 
 
 class PolicyQuery(NamedTuple):
-    """Holds the input of a lookup in the lists.
+    """Holds the selectors for a search of a list.
 
-    `quoted`: for an ICMP error, the selectors of an answer to the quoted packet. For a later
-    fragment, `seen` has the selectors of its first fragment and `own` its own selectors.
+    `quoted`: for an ICMP error, the selectors that an answer to the quoted packet would have. For a
+    later fragment, `seen` holds the selectors of its first fragment, and `own` those of the later
+    fragment itself.
     """
 
     seen: Seen
@@ -57,19 +60,19 @@ class PolicyQuery(NamedTuple):
 
     @classmethod
     def about(cls, piece: Piece, upper: Upper, own: Seen | None = None) -> "PolicyQuery":
-        """Returns the input for a whole packet or a first fragment."""
+        """Returns the selectors for a whole packet or a first fragment."""
         seen = Seen(piece.source, piece.destination, *upper[:4])
         return cls(seen, enclosed(piece.version, piece, upper), own)
 
     @classmethod
     def about_later(cls, piece: Piece) -> "PolicyQuery":
-        """Returns the input for a later fragment whose first fragment is missing."""
+        """Returns the selectors for a later fragment whose first fragment is missing."""
         protocol = piece.start if piece.version == 4 else UNKNOWN
         return cls(Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN))
 
 
 class Lists:
-    """Searches the lists of the policy in force."""
+    """Decides about packets by the lists of the policy in force."""
 
     def __init__(self, policy: Policy):
         self._policy = policy
@@ -79,10 +82,10 @@ class Lists:
         return self._policy.of_link(plan.LINKS[link]) is not None
 
     def decide(self, path: PacketPath, query: PolicyQuery) -> PacketOutcomes:
-        """Returns the outcomes for a packet that enters the router.
+        """Returns the permitted outcomes of a packet that enters the router.
 
-        Searches the inbound list. Then either delivers the packet to the host, or routes it and
-        searches the outbound list.
+        Searches the inbound list. If it accepts the packet, either delivers the packet to the host,
+        or routes it and searches the outbound list.
         """
         if not self._accepted(path, query):
             return NOTHING
@@ -97,8 +100,8 @@ class Lists:
     def _accepted(self, path: PacketPath, query: PolicyQuery) -> bool:
         """Returns whether the inbound list accepts the packet.
 
-        An ICMP error that matches no rule is judged by its quote if an SA carried the error, or if
-        the SPD is configured so.
+        An ICMP error that matches no rule is judged by the packet that it quotes, if the error
+        arrived in an SA or if the SPD has `icmp_errors: checked`.
         """
         if path.carrier:
             spd = self._policy.spds[plan.BUNDLES[path.carrier].spd]
@@ -117,10 +120,10 @@ class Lists:
     def _leaving(
         self, link: plan.Link, query: PolicyQuery, generated: tuple[Rule, ...] = ()
     ) -> PacketOutcomes:
-        """Returns the outcomes by the outbound list.
+        """Returns the permitted outcomes by the outbound list.
 
-        An ICMP error that matches no rule is judged by its quote, but only a protect verdict then
-        counts.
+        An ICMP error that matches no rule is judged by the packet that it quotes. Then it may leave
+        only if that verdict is protect.
         """
         spd = self._policy.of_link(link)
         if spd is None:
@@ -137,11 +140,13 @@ class Lists:
         return frozenset(_outcomes(verdict, link))
 
     def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
-        """Returns the permitted outcomes of the router's own packet.
+        """Returns the permitted outcomes of a packet that the router itself has sent.
 
-        `egress`: the link it was captured on.
+        `egress` is the link on which it was captured. Without `egress`, the link is that of the
+        route.
 
-        If fragmentation hides selectors, every verdict that the whole packet could get is allowed.
+        A later fragment does not show all selectors. So every verdict that its datagram could get
+        is allowed.
         """
         link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
         if link is None:

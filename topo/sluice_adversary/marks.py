@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a datagram's number into every eight bytes of its payload.
 
-Fragments are cut at multiples of eight bytes. So every fragment with eight bytes of payload has a
-mark, and so does every packet that quotes or echoes the payload. A check byte keeps other bytes
-from being taken for a mark.
+Fragments are cut at multiples of eight bytes. So every fragment with eight bytes of payload
+contains a mark, and so does every packet that quotes or echoes the payload. A mark contains a check
+byte, so other bytes are hardly ever taken for a mark.
 """
 
 import struct
@@ -13,20 +13,22 @@ SIZE = 8
 
 
 def mark(number: int) -> bytes:
-    """Returns the mark of a number below 2^32: eight bytes."""
+    """Returns the mark for a number below 2^32. A mark has eight bytes."""
     body = struct.pack("!I", number)
     return MAGIC + body + bytes((_check(body),))
 
 
 def fill(number: int, length: int, offset: int = 0) -> bytes:
-    """Returns `length` bytes of marks. Marks begin at multiples of eight, counted from `offset`."""
+    """Returns `length` bytes of marks. The result begins at `offset` of the payload; marks begin at
+    multiples of eight.
+    """
     lead = -offset % SIZE
     repeated = mark(number) * (length // SIZE + 1)
     return (bytes(min(lead, length)) + repeated)[:length]
 
 
 def find(data: bytes) -> int | None:
-    """Returns the first number in some bytes, or None."""
+    """Returns the number in the first mark that `data` contains, or None."""
     at = data.find(MAGIC)
     while at >= 0:
         body = data[at + 3 : at + 7]

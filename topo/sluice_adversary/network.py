@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the router, and opens sockets wherever one of its packets can be captured.
+"""Runs the router, and opens sockets at all places where one of its packets can be captured.
 
-One namespace holds the far ends of all links and of the engine's port. The kernel sends nothing in
-this namespace. In the router's namespace, captures run on the host interfaces. Raw sockets and a
-bound UDP socket receive the packets that the kernel accepts as local, by any path. Depends on the
+One namespace holds the far ends of all links and of the engine port's link. Its kernel sends
+nothing. In the router's namespace, captures run on the host interfaces. Raw sockets and a bound UDP
+socket receive the packets that the kernel accepts as local, however they reached it. Depends on the
 test kit, sluice_topo and plan.
 """
 
@@ -48,7 +48,7 @@ RAW_PROTOCOLS = (ICMP, TCP, UDP, SCTP, GRE, ESP, ICMPV6, 253, 89)
 
 
 def configuration() -> dict[str, Any]:
-    """Returns the router's configuration. Its limits exceed the test's traffic."""
+    """Returns the router's configuration. Its limits are higher than the adversary's traffic."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
     cache = {"flow_cache": {"size": 200_000, "idle_timeout": 60}}
     return {
@@ -85,7 +85,9 @@ def _errors(spd: str) -> dict[str, str]:
 
 
 def _bundle(one: plan.Bundle) -> dict[str, Any]:
-    """Returns a bundle's configuration: inbound SPIs as the peer uses them, and outbound SAs."""
+    """Returns a bundle's configuration: the SPIs of inbound SAs, which the peer uses, and the
+    outbound SA.
+    """
     text: dict[str, Any] = {
         "name": one.name,
         "id": one.number,
@@ -106,15 +108,15 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
 class Arena:
     """Runs the router under attack.
 
-    Either a capture is at the engine's port, or the switch has an ESP engine inside. With an engine
-    inside, a peer acts as the far end of the bundles.
+    Without `engine`, the engine port's link is captured and no engine runs. With `engine`, an ESP
+    engine runs inside the switch, and a peer acts as the far end of the bundles.
     """
 
     def __init__(self, lab: Lab, target: str | None = None, engine: bool = False):
         self._place = lab.namespace("r")
         self._world = lab.namespace("world")
         for link in plan.LINKS.values():
-            # An ESP packet is longer than the packet in clear.
+            # An ESP packet is longer than the clear packet inside, so the links need a larger MTU.
             mtu = ENGINE_MTU if engine else 1500
             veth(self._world, link.name, self._place, f"port{link.number}", mtu=mtu)
             self._world.silence(link.name)
@@ -152,19 +154,22 @@ class Arena:
 
     @property
     def without(self) -> frozenset[str]:
-        """Shapes that cannot be sent in this setup."""
+        """Names of the shapes that cannot be sent in this setup: with a real engine, no test can
+        send frames in the engine's place.
+        """
         return frozenset() if self.peer is None else NEEDS_A_DOUBLE
 
     @property
     def burst(self) -> int:
-        """Number of datagrams that may be sent at once. BMv2 drops packets that exceed its
-        queues.
+        """Number of datagrams that may be sent at once. It is small for BMv2, whose queues drop
+        packets when they are full.
         """
         return 40 if self.router.target.name == "bmv2" else 250
 
     def start(self) -> None:
-        """Starts everything. Returns once the switch holds all routes and neighbours."""
-        # The kernel's reverse path filter would hide packets that reach the kernel by a port.
+        """Starts everything. Returns when the switch has all routes and neighbours."""
+        # If packets reach the kernel through a port by mistake, its reverse path filter must not
+        # hide them.
         self._place.sysctl(ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0)
         self._place.sysctl(ipv4__icmp_ratelimit=0, ipv4__icmp_msgs_per_sec=100_000)
         if self.router.target.name == "bmv2":
@@ -199,10 +204,10 @@ class Arena:
             self.links[plan.ENGINE] = self.peer
 
     def _close_ports(self) -> None:
-        """Closes the ports to the host's stack.
+        """Closes the ports to the host stack.
 
-        sluice-switch does so with its own ports. BMv2 leaves ports open. So for BMv2 a tc filter
-        drops frames after packet sockets have received them.
+        sluice-switch does this for its own ports, and BMv2 does not. For BMv2, a tc filter drops
+        the frames after packet sockets have received them.
         """
         for port in self.router.target.ports.values():
             self._place.run("tc", "qdisc", "add", "dev", port, "clsact")
@@ -215,13 +220,13 @@ class Arena:
         return all(link.site(v) in found for link in plan.LINKS.values() for v in (4, 6))
 
     def close(self) -> None:
-        """Closes the captures. The lab ends the processes."""
+        """Closes the captures. The programs are ended by the lab."""
         for listener in (*self.links.values(), *self.hosts, *self.sockets):
             listener.close()
 
     def commit(self, policy: Policy) -> None:
-        """Runs `sluice spd commit`: one commit of all SPDs if the target supports that, else one
-        per SPD.
+        """Runs `sluice spd commit`: one commit of all SPDs if the target supports that, otherwise
+        one commit for each SPD.
         """
         files = [
             {"name": f"{name}.yaml", "text": yaml.safe_dump(spd.as_text(), sort_keys=False)}
@@ -232,17 +237,18 @@ class Arena:
             self.router.controller.ask(command="spd commit", files=some)
 
     def invalidation(self) -> Mapping[str, int]:
-        """Returns how many lists kept or retired their flows in commits, and the number of deleted
-        flows.
+        """Returns counters of the effect of commits: the lists whose flows a commit has kept or
+        made stale, and the deleted flows.
         """
         counters = self.router.controller.ask(command="show", what="counters")
         found: dict[str, int] = counters["controller"]["flow_invalidation"]
         return found
 
     def bounds_hit(self) -> Mapping[str, int]:
-        """Returns the drops since the start at a full meter, queue or capture buffer.
+        """Returns the number of drops since the start because a meter, queue or capture buffer was
+        full.
 
-        If there are such drops, the run proves nothing.
+        If there are any, the run proves nothing.
         """
         now = self._bounds()
         return {
@@ -256,12 +262,12 @@ class Arena:
         return self._engine.status()
 
     def wrongly_accepted(self) -> list[str]:
-        """Describes the packets that the engine wrongly accepted, by its own counters."""
+        """Describes the hostile packets that the engine has accepted, according to its counters."""
         return [] if self.peer is None else self.peer.wrongly_accepted(self.engine_status())
 
     def _sealing_drops(self) -> Mapping[str, int]:
-        """Returns the packets that the router's engine failed to encrypt, and the frames that it
-        lost.
+        """Returns the number of packets that the router's engine did not encrypt, by reason, and of
+        frames that its port has lost.
         """
         status = self.engine_status()
         found: dict[str, int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes random datagrams with unusual contents other than fragments. Continues `shapes`.
+"""Makes random datagrams with unusual contents other than fragments. This module extends `shapes`.
 
 The unusual contents are: IPv4 options, extension headers, ICMP errors and their quotes, packets for
 the router itself, spoofed sources, foreign MAC addresses, VLAN tags and neighbour discovery.
@@ -73,7 +73,7 @@ def _source_route(shapes: Shapes) -> Datagram:
 
 
 def _segments_left(shapes: Shapes) -> Datagram:
-    """Makes a packet with segments left in its routing header, whole or in fragments."""
+    """Makes a packet whose routing header has segments left, whole or in fragments."""
     entry, random = shapes.entry(), shapes.random
     draft = _version(shapes, entry, 6)
     header = routing_header(draft.start, random.choice((2, 3, 4, 253)), random.choice((1, 2, 255)))
@@ -98,7 +98,9 @@ def _extension_headers(shapes: Shapes) -> Datagram:
 
 
 def _deep_chain(shapes: Shapes) -> Datagram:
-    """Makes a packet with more extension headers than any pipeline's parser walks."""
+    """Makes a packet with a long chain of extension headers, which may exceed what a pipeline's
+    parser walks.
+    """
     entry = shapes.entry()
     draft = _version(shapes, entry, 6)
     chain = options_chain(shapes.random.choice((6, 7, 8, 11, 20)))
@@ -112,7 +114,9 @@ def _deep_chain(shapes: Shapes) -> Datagram:
 
 
 def _transport_cut_off(shapes: Shapes) -> Datagram:
-    """Makes a packet with an incomplete transport header, whole or as a first fragment."""
+    """Makes a packet whose transport header is incomplete: the whole packet, or only its first
+    fragment.
+    """
     entry = shapes.entry()
     draft = shapes.draft(entry, 16, (UDP, TCP, ICMP, ICMPV6, ESP))
     data, size = draft.payload, shapes.random.randrange(8)
@@ -123,7 +127,7 @@ def _transport_cut_off(shapes: Shapes) -> Datagram:
 
 
 def _hops_used_up(shapes: Shapes) -> Datagram:
-    """Makes a packet with TTL 1. The router answers with an ICMP error, which quotes the packet."""
+    """Makes a packet with TTL 1. The router answers with an ICMP error that quotes it."""
     entry = shapes.entry(decrypted=0.6)
     draft = shapes.draft(entry, 40)
     draft.ttl = 1
@@ -131,9 +135,9 @@ def _hops_used_up(shapes: Shapes) -> Datagram:
 
 
 def _too_big(shapes: Shapes) -> Datagram:
-    """Makes a packet that is too long with the overhead of ESP.
+    """Makes a packet that exceeds the MTU if the overhead of ESP is added.
 
-    The router must send an error or fragment the packet.
+    The router must send an ICMP error or fragment it.
     """
     entry = shapes.entry(decrypted=0.5)
     draft = shapes.draft(entry, 0)
@@ -148,7 +152,9 @@ def _too_big(shapes: Shapes) -> Datagram:
 
 
 def _crossed_icmp(shapes: Shapes) -> Datagram:
-    """Makes a packet with ICMP over IPv6, or with ICMPv6 over IPv4."""
+    """Makes a packet with the wrong ICMP for its IP version: ICMP over IPv6, or ICMPv6 over
+    IPv4.
+    """
     entry = shapes.entry()
     version = shapes.random.choice((4, 6))
     draft = _version(shapes, entry, version, (ICMPV6 if version == 4 else ICMP,))
@@ -171,7 +177,7 @@ def _fragmented_icmp_error(shapes: Shapes) -> Datagram:
 def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
     """Makes an ICMP error.
 
-    The error quotes a packet that the other end could have sent, or a similar packet.
+    It quotes a packet to which the error may be an answer, or a similar packet.
     """
     random = shapes.random
     about = _quoted(shapes, entry)
@@ -183,7 +189,8 @@ def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
         quote = random.choice(pieces)
     if random.random() < 0.3:  # at least the headers that errors must quote
         quote = quote[: random.choice((20, 24, 28, 40, 44, 48, 64))]
-    # The destination is usually the quoted packet's source, and sometimes another host.
+    # The destination of an error is the quoted packet's source. Sometimes it is changed to another
+    # host.
     source, destination = about.destination, about.source
     if random.random() < 0.15:
         destination = shapes.way(entry, version)[1]
@@ -201,7 +208,7 @@ def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
 
 
 def _quoted(shapes: Shapes, entry: EntryPoint) -> Draft:
-    """Makes a packet whose answer would enter at `entry`."""
+    """Makes a packet whose answer would enter the router at `entry`."""
     answer = shapes.select(entry)
     numbers = answer.numbers
     if answer.protocol not in (ICMP, ICMPV6, ESP):
@@ -216,7 +223,9 @@ def _quoted(shapes: Shapes, entry: EntryPoint) -> Draft:
 
 
 def _to_router(shapes: Shapes) -> Datagram:
-    """Makes a packet for the router, from a link or its engine, whole or in fragments."""
+    """Makes a packet addressed to the router, from a link or decrypted by the engine, whole or in
+    fragments.
+    """
     entry = shapes.entry(decrypted=0.4)
     chosen = shapes.select(entry)
     link = shapes.random.choice(tuple(plan.LINKS.values()))
@@ -231,7 +240,9 @@ def _to_router(shapes: Shapes) -> Datagram:
 
 
 def _other_mac(shapes: Shapes) -> Datagram:
-    """Makes a frame to another MAC address: the port device's, a group's, or broadcast."""
+    """Makes a frame whose destination MAC address is not the router's: a group, broadcast, the
+    port's device, or unknown.
+    """
     random = shapes.random
     entry = EntryPoint(random.choice(tuple(plan.LINKS)))
     link = plan.LINKS[entry.port]
@@ -253,7 +264,9 @@ def _other_mac(shapes: Shapes) -> Datagram:
 
 
 def _vlan_tag(shapes: Shapes) -> Datagram:
-    """Makes a frame with the tag of an unknown VLAN or a priority tag, sometimes before a shim."""
+    """Makes a frame with an 802.1Q tag: an unknown VLAN or only a priority. Sometimes a shim
+    follows the tag.
+    """
     random = shapes.random
     entry = EntryPoint(random.choice(tuple(plan.LINKS)))
     draft = shapes.draft(entry)
@@ -265,7 +278,9 @@ def _vlan_tag(shapes: Shapes) -> Datagram:
 
 
 def _spoofed_own(shapes: Shapes) -> Datagram:
-    """Makes a packet from outside with the router's own address as source, often as IKE."""
+    """Makes a packet that enters by a link although its source is the router's own address. Often
+    it looks like IKE.
+    """
     random = shapes.random
     entry = EntryPoint(random.choice(("a", "a", "b", "c")))
     chosen = shapes.select(entry)
@@ -280,7 +295,9 @@ def _spoofed_own(shapes: Shapes) -> Datagram:
 
 
 def _neighbor_discovery(shapes: Shapes) -> Datagram:
-    """Makes neighbour discovery to any destination, with any hop limit, also behind headers."""
+    """Makes neighbour discovery with any destination and hop limit. Extension headers may precede
+    it.
+    """
     random = shapes.random
     entry = shapes.entry(decrypted=0.15)
     source, destination = shapes.way(entry, 6)

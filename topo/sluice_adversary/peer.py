@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acts as the far end of the router's bundles, for a router with the ESP engine on.
+"""Acts as the far end of the router's bundles, for a router with a real ESP engine.
 
-The router's engine is inside its switch, so no capture sees its input. The peer has the other
-halves of the SAs. A frame on a link counts as ciphertext only if all of it is authentic ESP of one
-of these SAs. The checker then gets the decrypted packet, as a double of the engine would get it.
-Every other frame is cleartext and is checked as such.
+The router's engine is inside its switch, so no capture sees what the switch gives it. The peer has
+the other half of each SA. A frame on a link counts as ciphertext only if it consists of nothing but
+authentic ESP of one of these SAs. The checker then gets the decrypted packet in the form in which a
+double of the engine would receive it. Every other frame is checked as cleartext.
 
-In the other direction, the peer encrypts packets and sends them to the router by a link. Some
+In the other direction, the peer encrypts packets and sends them to the router on a link. Some
 packets are fragmented, some follow an altered copy, and some are sent twice. If the router accepts
-an altered packet or accepts a packet twice, this is a finding.
+an altered packet, or accepts a packet twice, this is a finding.
 
-ESP is implemented here from RFC 4303 and RFC 4106, with another library than the engine's.
+ESP is implemented here from RFC 4303 and RFC 4106, with a different library than the engine's.
 """
 
 import hashlib
@@ -34,13 +34,13 @@ from .reference import Expectation, Reference
 from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, read_piece
 
 FROM_ROUTER = 0x5100
-"""Base of the SPIs of SAs that the router encrypts with. The bundle's number is added."""
+"""Base of SPIs: the router's outbound SA for bundle n has the SPI FROM_ROUTER + n."""
 INBOUND = 100
-"""Base of the numbers of the router's inbound SAs. The bundle's number is added."""
+"""Base of SA numbers: the router's inbound SA for bundle n has the number INBOUND + n."""
 NEEDS_A_DOUBLE = frozenset({"engine's ESP", "engine lies", "engine confused"})
-"""Shapes that only a double of the engine can send."""
+"""Shapes whose frames come from the engine, so that only a double of it can send them."""
 HOSTILE = {"altered": "integrity_failed", "replayed": "replayed"}
-"""Kinds of ESP that the router must not accept, with the engine's drop reason."""
+"""Kinds of ESP that the router's engine must drop, with the reason that it must count."""
 REPLAY_WINDOW = 4096
 KEY_LENGTH, SALT_LENGTH = 16, 4
 HEADER, IV, ICV = 8, 8, 16
@@ -49,12 +49,15 @@ INNER = {4: 4, 41: 6}
 
 
 class WithEngine(Reference):
-    """Returns permitted outcomes for a setup in which the engine's input is not captured."""
+    """Computes the permitted outcomes for a router with a real engine, whose input is not
+    captured.
+    """
 
     def expect(self, datagram: Datagram) -> Expectation:
         """Returns the permitted outcomes of a datagram.
 
-        The engine drops all ESP that is not the peer's.
+        A datagram that goes to the engine for decryption may be lost, because the engine drops ESP
+        that the peer has not encrypted.
         """
         found = super().expect(datagram)
         if any(TO_DECRYPT in outcomes for outcomes in found.allowed):
@@ -68,14 +71,14 @@ def _key(sender: str, bundle: int) -> bytes:
 
 
 def _ends(bundle: plan.Bundle) -> tuple[str, str]:
-    """Returns the router's end and the peer's end of a bundle."""
+    """Returns the tunnel addresses of a bundle: the router's, then the peer's."""
     link = plan.BY_SPD[bundle.spd]
     local = bundle.local or link.own(4)
     return local, link.next_hop(6 if ":" in local else 4)
 
 
 def router_sas() -> list[dict[str, Any]]:
-    """Returns the SAs of the router's engine, in the format of its command line."""
+    """Returns the SAs for the router's engine, in the format that its command line reads."""
     found = []
     for bundle in plan.BUNDLES.values():
         number, (local, remote) = bundle.number, _ends(bundle)
@@ -92,14 +95,16 @@ def router_sas() -> list[dict[str, Any]]:
 
 @dataclass
 class Sealer:
-    """Encrypts by an outbound SA of the peer: AES-GCM with extended sequence numbers below 2^32."""
+    """Encrypts with an outbound SA of the peer: AES-GCM, with extended sequence numbers that stay
+    below 2^32.
+    """
 
     spi: int
     key: bytes
     sequence: int = 0
 
     def seal(self, packet: bytes) -> bytes:
-        """Encrypts a packet to ESP in tunnel mode."""
+        """Encrypts a packet. Returns the ESP packet (tunnel mode) without outer header."""
         self.sequence += 1
         padding = -(len(packet) + 2) % 4
         following = 4 if packet[0] >> 4 == 4 else 41
@@ -112,14 +117,16 @@ class Sealer:
 
 @dataclass
 class Opener:
-    """Decrypts by an inbound SA of the peer. Sequence numbers and IVs must not repeat."""
+    """Decrypts with an inbound SA of the peer. Refuses repeated sequence numbers and IVs."""
 
     spi: int
     key: bytes
     seen: set[bytes] = field(default_factory=set)
 
     def open(self, esp: bytes) -> bytes | None:
-        """Decrypts ESP. Returns None if it is not authentic or repeats a sequence number or IV."""
+        """Decrypts an ESP packet. Returns None if it is not authentic, is malformed, or repeats a
+        sequence number or IV.
+        """
         if len(esp) < HEADER + IV + ICV + 2:
             return None
         header, iv = esp[:HEADER], esp[HEADER : HEADER + IV]
@@ -149,9 +156,10 @@ def _aad(header: bytes) -> bytes:
 
 
 class EspPeer:
-    """Acts as the far end of all bundles. It replaces the capture at the engine's port.
+    """Acts as the far end of all bundles. Replaces the capture at the engine port.
 
-    `watched` wraps the sockets of links, so that they return all frames but the router's ESP.
+    `watched` wraps the socket of a link. The wrapped socket returns all frames except the router's
+    authentic ESP.
     """
 
     def __init__(self) -> None:
@@ -168,24 +176,25 @@ class EspPeer:
         self.hostile = dict.fromkeys(HOSTILE, 0)
         """Number of hostile packets sent, by kind."""
         self.opened = 0
-        """Number of the router's packets that were decrypted."""
+        """Number of the router's packets that the peer has decrypted."""
 
     @property
     def sealed(self) -> int:
-        """Number of packets encrypted for the router."""
+        """Number of packets that the peer has encrypted for the router."""
         return sum(sealer.sequence for sealer in self._sealers.values())
 
     def watched(self, link: plan.Link, listener: Listener) -> "Watched":
-        """Wraps the socket of a link, so that it omits the router's ESP."""
+        """Wraps the socket of a link. The wrapped socket omits the router's authentic ESP."""
         self._links[link.number] = listener
         return Watched(link, listener, self)
 
     # -- packets that the router has encrypted
 
     def takes(self, link: plan.Link, frame: bytes) -> bool:
-        """Accepts a frame that left by a link if it is ESP of a bundle, and decrypts it.
+        """Decrypts a frame that left the router on a link, if it is ESP of a bundle. Returns
+        whether it is.
 
-        The frame may have only a plain IP header before the ESP packet, and nothing behind it.
+        Only a plain IP header may precede the ESP packet, and nothing may follow it.
         """
         packet = frame[14:]
         piece = read_piece(packet)
@@ -204,7 +213,9 @@ class EspPeer:
         return True
 
     def _bundle(self, link: plan.Link, source: bytes, destination: bytes, esp: bytes) -> int | None:
-        """Returns the bundle of the SPI, if that bundle uses this link and these two addresses."""
+        """Returns the bundle to which the SPI belongs, or None. Link and addresses must also be
+        those of the bundle.
+        """
         number = int.from_bytes(esp[:4], "big") - FROM_ROUTER
         if number not in self._openers:
             return None
@@ -214,8 +225,8 @@ class EspPeer:
         return number if is_its else None
 
     def heard(self) -> Iterator[bytes]:
-        """Yields the packets that the router encrypted, as a double of the engine would receive
-        them.
+        """Yields the packets that the router has encrypted, in the form in which a double of the
+        engine would receive them.
         """
         while self._opened:
             yield self._opened.popleft()
@@ -225,7 +236,7 @@ class EspPeer:
     def send(self, frame: bytes) -> None:
         """Encrypts the packet in `frame` and sends it to the router.
 
-        `frame` is a double's DECRYPTED frame.
+        `frame` has the form in which a double of the engine would send a decrypted packet.
         """
         shim = read_shim(frame[14:])
         assert shim is not None, frame
@@ -256,8 +267,8 @@ class EspPeer:
     # -- the router's engine, by its own counters
 
     def wrongly_accepted(self, status: Mapping[str, Any]) -> list[str]:
-        """Describes packets that the engine wrongly decrypted, and hostile packets without a
-        counted drop.
+        """Describes wrong behaviour of the engine: it has decrypted more packets than the peer
+        encrypted, or has not dropped all hostile packets.
         """
         served, drops = _inbound(status)
         found = []
@@ -273,7 +284,7 @@ class EspPeer:
         return found
 
     def summary(self, status: Mapping[str, Any]) -> str:
-        """Returns a summary of both directions, as text."""
+        """Returns a summary of the ESP in both directions, as text."""
         served, drops = _inbound(status)
         hostile = ", ".join(f"{count:,} {kind}" for kind, count in self.hostile.items())
         others = status["others"]["drops"]
@@ -298,7 +309,9 @@ class EspPeer:
 
 
 def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
-    """Returns the number of packets that an engine decrypted, and its inbound drops by reason."""
+    """Returns the number of packets that an engine has decrypted, and its drops on inbound SAs by
+    reason.
+    """
     counted = [sa["counters"] for sa in status["sas"] if sa["spec"]["direction"] == "in"]
     drops: Counter[str] = Counter()
     for counters in counted:
@@ -307,13 +320,13 @@ def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
 
 
 class Watched:
-    """Wraps a link's socket, and passes the router's encrypted packets to the peer."""
+    """Wraps a link's socket. Gives the router's ESP to the peer and omits it."""
 
     def __init__(self, link: plan.Link, listener: Listener, peer: EspPeer):
         self._link, self._ear, self._peer = link, listener, peer
 
     def heard(self) -> Iterator[bytes]:
-        """Yields all cleartext frames that have arrived by now."""
+        """Yields all waiting frames that the peer does not recognize as ESP."""
         return (frame for frame in self._ear.heard() if not self._peer.takes(self._link, frame))
 
     def send(self, frame: bytes) -> None:
@@ -321,7 +334,7 @@ class Watched:
         self._ear.send(frame)
 
     def lost(self) -> int:
-        """Returns the frames dropped since the last call because the buffer was full."""
+        """Returns the number of frames dropped since the last call, because the buffer was full."""
         return self._ear.lost()
 
     def close(self) -> None:

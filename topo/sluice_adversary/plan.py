@@ -5,8 +5,8 @@
                  eth3 --- c          eth2: SPD east, bundles 1, 2, and 4 without an SA
                                      eth3: SPD south, bundle 3
 
-Behind each link is a site. No host exists there: the next hops are permanent neighbours, and one
-process at the links' far ends acts as all hosts. Pure.
+Behind each link is a site without real hosts. The next hops are permanent neighbours, and one
+process at the far ends of the links acts as all hosts. Pure.
 """
 
 import ipaddress
@@ -34,12 +34,12 @@ class Link(NamedTuple):
 
     @property
     def host_mac(self) -> str:
-        """The MAC address of all other stations on this link."""
+        """The MAC address that all other stations on this link share."""
         return f"02:00:00:00:02:{self.number:02x}"
 
     @property
     def port_mac(self) -> str:
-        """The MAC address of the port's own device. No station on the link has it."""
+        """The MAC address of the router's port device. No station on the link has it."""
         return f"02:00:00:00:03:{self.number:02x}"
 
     def own(self, version: int) -> str:
@@ -47,15 +47,15 @@ class Link(NamedTuple):
         return f"10.{self.number}.0.1" if version == 4 else f"2001:db8:{self.number}::1"
 
     def next_hop(self, version: int) -> str:
-        """Returns the address of the next hop to the site."""
+        """Returns the address of the next hop on this link, which leads to the site."""
         return f"10.{self.number}.0.2" if version == 4 else f"2001:db8:{self.number}::2"
 
     def site(self, version: int) -> str:
-        """Returns the prefix of the site."""
+        """Returns the prefix of the site behind this link."""
         return f"10.1{self.number}.0.0/24" if version == 4 else f"2001:db8:1{self.number}::/64"
 
     def host(self, version: int, number: int) -> str:
-        """Returns the address of a host of the site."""
+        """Returns the address of a host in the site behind this link."""
         if version == 4:
             return f"10.1{self.number}.0.{number}"
         return f"2001:db8:1{self.number}::{number:x}"
@@ -87,8 +87,8 @@ NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
 
 @dataclass(frozen=True)
 class Bundle:
-    """Describes a bundle of SAs. `local` is the router's tunnel address; None if there is no
-    outbound SA.
+    """Describes a bundle of SAs. `local` is the router's tunnel address, or None if the bundle has
+    no outbound SA.
     """
 
     number: int
@@ -130,7 +130,7 @@ _LOCAL = [
 def is_link_local(address: bytes) -> bool:
     """Returns whether an address is link-local.
 
-    No router forwards packets from or to such an address (RFC 3927, RFC 4291).
+    Routers forward no packets from or to such an address (RFC 3927, RFC 4291).
     """
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"
@@ -157,7 +157,7 @@ _routes: dict[bytes, Link | None] = {}
 
 
 def route(address: bytes) -> Link | None:
-    """Returns the link on the route to an address; None if there is no route."""
+    """Returns the link on the route to an address, or None if there is no route."""
     if address not in _routes:
         at = ipaddress.ip_address(address)
         _routes[address] = next((link for network, link in _NETWORKS if at in network), None)

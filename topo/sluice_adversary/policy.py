@@ -2,9 +2,9 @@
 """Generates ordered lists of rules, writes them as YAML, and searches them linearly (RFC 4301,
 4.4.1).
 
-`search` is the specification as a loop. If a packet does not show a selector (such as the ports of
-a later fragment without its first), the selector is UNKNOWN. The search then returns every verdict
-that the whole datagram could get.
+`search` is the specification of a lookup, written as a loop. If a packet does not contain a
+selector, the selector is UNKNOWN: for example the ports of a later fragment whose first fragment is
+missing. The search then returns every verdict that the whole datagram could get.
 """
 
 import ipaddress
@@ -34,18 +34,18 @@ SENTINEL = "sentinel"
 
 
 class _Unknown:
-    """Marks a selector whose value is not known."""
+    """Type of UNKNOWN, the value of a selector that the packet does not show."""
 
 
 class _Opaque:
-    """Marks a rule's selector that matches only packets without that selector."""
+    """Type of OPAQUE, the value in a rule that matches only packets without this selector."""
 
 
 UNKNOWN, OPAQUE = _Unknown(), _Opaque()
 
 
 class Seen(NamedTuple):
-    """Holds the selectors that a search may read. None: the packet has no such selector."""
+    """Holds the selectors of a packet, for a search. None: the packet has no such selector."""
 
     source: bytes
     destination: bytes
@@ -55,7 +55,9 @@ class Seen(NamedTuple):
     icmp: int | _Unknown | None = None
 
     def reversed(self) -> "Seen":
-        """Returns the selectors of a packet that answers this one."""
+        """Returns the selectors of an answer to this packet: source and destination are
+        exchanged.
+        """
         return Seen(
             self.destination,
             self.source,
@@ -67,8 +69,8 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Holds the verdict of a rule. `bundle` is 0 unless the action is protect. `final`: no rule
-    matched.
+    """Holds the verdict of a rule. `bundle` is 0 unless the action is protect. `final` is true for
+    the default verdict, when no rule matched.
     """
 
     action: str
@@ -86,7 +88,8 @@ Numbers = Ranges | _Opaque | None
 class Rule:
     """Holds one rule of a list.
 
-    None matches anything. Addresses are ranges of one family. `icmp` is type << 8 | code.
+    A selector that is None matches anything. Addresses are ranges, all of one family. `icmp` holds
+    ranges of type << 8 | code.
     """
 
     name: str
@@ -100,11 +103,11 @@ class Rule:
 
     @property
     def is_sentinels(self) -> bool:
-        """Whether the rule is for sentinels only."""
+        """Whether the rule exists only for sentinels."""
         return self.name.startswith(SENTINEL)
 
     def matches(self, seen: Seen) -> bool | None:
-        """Returns whether the rule matches; None if that depends on a selector that is UNKNOWN."""
+        """Returns whether the rule matches. None if the answer depends on an UNKNOWN selector."""
         found = (
             _in_addresses(seen.source, self.source),
             _in_addresses(seen.destination, self.destination),
@@ -118,7 +121,7 @@ class Rule:
         return None if None in found else True
 
     def as_text(self) -> dict[str, Any]:
-        """Returns the rule as an operator would write it."""
+        """Returns the rule in the YAML form that an operator writes."""
         text: dict[str, Any] = {"name": self.name, "action": self.verdict.action}
         if self.verdict.bundle:
             text["bundle"] = plan.BUNDLES[self.verdict.bundle].name
@@ -158,9 +161,9 @@ def _in_protocols(
 
 
 def _in_numbers(number: int | _Unknown | None, numbers: Numbers) -> bool | None:
-    """Returns whether a number is in the ranges; None if it is UNKNOWN.
+    """Returns whether a number is in the ranges. None if the number is UNKNOWN.
 
-    OPAQUE matches a packet without the number, and an unknown number.
+    If the ranges are OPAQUE, only a missing or UNKNOWN number matches.
     """
     if numbers is None:
         return True
@@ -179,9 +182,9 @@ def _range_text(low: bytes, high: bytes) -> str:
 def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> frozenset[Verdict]:
     """Returns the verdict of the first matching rule, or FINAL if no rule matches.
 
-    If UNKNOWN selectors decide, it returns several verdicts. For a later fragment, `seen` has the
-    selectors of its first fragment and `own` its own. The first rule that matches either of them
-    applies.
+    If the match depends on UNKNOWN selectors, returns all possible verdicts. For a later fragment,
+    `seen` holds the selectors of its first fragment, and `own` those of the later fragment itself.
+    The first rule that matches `seen` or `own` applies.
     """
     found: set[Verdict] = set()
     for rule in rules:
@@ -197,7 +200,9 @@ def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> froz
 
 @dataclass(frozen=True)
 class Spd:
-    """Holds two ordered lists. `errors_checked`: inbound ICMP errors are judged by their quotes."""
+    """Holds two ordered lists. With `errors_checked`, inbound ICMP errors are judged by the packets
+    that they quote.
+    """
 
     name: str
     inbound: tuple[Rule, ...] = ()
@@ -205,7 +210,7 @@ class Spd:
     errors_checked: bool = False
 
     def as_text(self) -> dict[str, Any]:
-        """Returns the SPD as an operator would write it."""
+        """Returns the SPD in the YAML form that an operator writes."""
         return {
             "spd": self.name,
             "inbound": [rule.as_text() for rule in self.inbound],
@@ -215,19 +220,19 @@ class Spd:
 
 @dataclass(frozen=True)
 class Policy:
-    """Holds the SPDs in force, by name."""
+    """Holds all SPDs, by name."""
 
     spds: dict[str, Spd] = field(default_factory=dict)
 
     def of_link(self, link: plan.Link) -> Spd | None:
-        """Returns the SPD that guards a link, or None."""
+        """Returns the SPD that guards a link, or None if the link has none."""
         return None if link.spd is None else self.spds[link.spd]
 
 
 def _generated(direction: str) -> tuple[Rule, ...]:
-    """Returns the rules for ND and IKE of the router itself.
+    """Returns the generated rules for the router's own neighbour discovery and IKE.
 
-    For the router's own packets, these rules are first in every list.
+    For packets from or to the router itself, they precede the rules of every list.
     """
     own = tuple((one, one) for one in sorted(plan.OWN))
     six = tuple(pair for pair in own if len(pair[0]) == 16)
@@ -270,7 +275,9 @@ def random_policy(random: Random) -> Policy:
 
 
 def random_spd(random: Random, name: str) -> Spd:
-    """Returns two lists of up to twelve random rules, behind the rules for sentinels."""
+    """Returns an SPD with two random lists. Each has the rules for sentinels, then up to twelve
+    random rules.
+    """
     return Spd(
         name,
         (*_sentinels(name, inbound=True), *_random_list(random, name, inbound=True)),
@@ -280,7 +287,9 @@ def random_spd(random: Random, name: str) -> Spd:
 
 
 def edited(random: Random, policy: Policy) -> Policy:
-    """Returns the policy with one or two rules added, removed, moved, or with another verdict."""
+    """Returns the policy after one or two edits: a rule is added, removed or moved, or gets another
+    verdict.
+    """
     spds = dict(policy.spds)
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(plan.SPDS)
@@ -293,7 +302,7 @@ def edited(random: Random, policy: Policy) -> Policy:
 
 
 def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Makes one edit behind the rules for sentinels. A new rule gets any unused name."""
+    """Makes one edit after the rules for sentinels. An added rule gets an unused name."""
     rules = list(before)
     first = sum(rule.is_sentinels for rule in rules)
     kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > first else "add"
@@ -312,8 +321,8 @@ def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> 
 
 
 def _sentinels(spd: str, inbound: bool) -> tuple[Rule, ...]:
-    """Returns the rules that let sentinels pass. A bundle carries the sentinels to its own host.
-    All other sentinels pass in clear.
+    """Returns the rules that let sentinels pass. Each bundle has a host whose sentinels it must
+    carry. All other sentinels pass in clear.
     """
     home, rules = plan.BY_SPD[spd], []
     for bundle in plan.BUNDLES.values():
@@ -387,7 +396,9 @@ def _random_rule(random: Random, name: str, spd: str, inbound: bool) -> Rule:
 
 
 def _opaque(random: Random, rule: Rule) -> Rule:
-    """Makes a rule match packets that show no ports, no ICMP type, or no protocol."""
+    """Changes a rule so that it matches only packets without ports, without ICMP type, or without
+    protocol.
+    """
     kind = random.choice(("destination_ports", "source_ports", "icmp", "protocols"))
     if kind != "protocols" and random.random() < 0.7:
         protocol = ICMP if kind == "icmp" else random.choice((UDP, TCP))

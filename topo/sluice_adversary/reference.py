@@ -2,14 +2,14 @@
 """Computes the permitted outcomes of a datagram (RFC 4301, sections 5 to 7). Simple and slow.
 
 The reference gets all fragments of a datagram at once, reassembles them, and searches each ordered
-list once. The reference is written from the RFCs and has no caches, state or time. For each packet
-of a datagram it returns where the packet may be captured (`allowed`). For the datagram it returns
-whether all packets must arrive (`must`), or why the datagram may be dropped (`excuse`).
+list once. It is written from the RFCs, and has no caches, no state and no notion of time. For each
+packet of a datagram, it returns where the packet may be captured (`allowed`). For the datagram, it
+returns whether all packets must arrive (`must`), or why the datagram may be dropped (`excuse`).
 
 The permitted outcomes of a fragment depend on the first fragments of its datagram:
 
     one first fragment               outcomes for the selectors of that first fragment
-    no first fragment                outcomes common to all verdicts that the whole could get
+    no first fragment                outcomes, if all verdicts that the whole could get agree
     several different ones           a later fragment: outcomes of any of them;
                                      a first fragment: its own outcomes
 """
@@ -54,9 +54,11 @@ MOST_EXTENSIONS = 12
 class Expectation:
     """Holds the permitted outcomes of each packet of a datagram. `must`: all packets must arrive.
 
-    `may_overlap`: overlapping fragments may all pass. This holds in two cases. In the first, all
-    possible verdicts of the datagram are the same. In the second, some of the fragments complete
-    the datagram. Later fragments with the same identification then belong to another datagram.
+    `may_overlap`: overlapping fragments may all pass. There are two such cases:
+
+    - All verdicts that the datagram could get are the same.
+    - Some of the fragments complete the datagram. Later fragments with the same identification then
+      belong to another datagram.
     """
 
     allowed: tuple[PacketOutcomes, ...]
@@ -66,7 +68,7 @@ class Expectation:
 
 
 class Reference:
-    """Returns permitted outcomes for the policy in force."""
+    """Computes the permitted outcomes of datagrams under one policy."""
 
     def __init__(self, policy: Policy):
         self._lists = Lists(policy)
@@ -82,7 +84,8 @@ class Reference:
         known = [piece for piece in pieces if piece is not None]
         refused = self._refused_entry(datagram, known)
         if refused:
-            # ESP in such a frame may go to the engine, which drops it unless it is authentic.
+            # If such a frame contains ESP, it may go to the engine. The engine drops it unless it
+            # is authentic.
             to_engine = frozenset({TO_DECRYPT}) if refused == GROUP_FRAME else NOTHING
             return Expectation((to_engine,) * len(pieces), False, refused)
         if datagram.entry.port == plan.ENGINE and _kind(datagram) == ENCRYPTED:
@@ -120,8 +123,8 @@ class Reference:
         return "another VRF than the bundle's" if entry.shim.vrf else ""
 
     def _refused_source(self, pieces: list[Piece]) -> str:
-        """Returns "martian source" for own addresses as source, except in neighbour
-        advertisements.
+        """Returns "martian source" if a source address is invalid or is the router's own. Neighbour
+        advertisements may have the router's own address.
         """
         for piece in pieces:
             if piece.version == 4 and (piece.source[0] in (0, 127) or piece.source[0] >= 224):
@@ -135,9 +138,9 @@ class Reference:
         return ""
 
     def _encrypted(self, datagram: Datagram, pieces: list[Piece]) -> Expectation:
-        """Returns the outcomes of the engine's own output.
+        """Returns the permitted outcomes of packets that the engine sends as encrypted.
 
-        No list applies to this output. It must be ESP with the bundle's own address as source.
+        No list applies to them. They must be ESP with the bundle's own address as source.
         """
         assert datagram.entry.shim is not None
         bundle = plan.BUNDLES[datagram.entry.shim.bundle]
@@ -157,7 +160,9 @@ class Reference:
     # -- the packets of one datagram
 
     def _group(self, datagram: Datagram, group: list[Piece]) -> tuple[list[PacketOutcomes], str]:
-        """Returns the permitted outcomes of each packet, and a reason for a drop (may be empty)."""
+        """Returns the permitted outcomes of each fragment of a datagram, and a reason why the
+        datagram may be dropped, or "".
+        """
         piece = group[0]
         path = _path_of(datagram, piece)
         firsts = {p.payload: self._first(path, p) for p in group if p.offset == 0}
@@ -189,10 +194,11 @@ class Reference:
         return allowed, next(filter(None, excuses), "")
 
     def _first(self, path: PacketPath, piece: Piece) -> tuple[PacketOutcomes | None, str]:
-        """Returns the permitted outcomes of a whole datagram or a first fragment, and an excuse.
+        """Returns the permitted outcomes of a whole datagram or a first fragment, and a reason why
+        it may be dropped.
 
-        The outcomes are None if the packet is dropped under a reason of its own. Its selectors then
-        do not apply to later fragments.
+        The outcomes are None if the packet is dropped for a reason other than the lists. Then its
+        selectors do not apply to later fragments either.
         """
         upper = read_upper(piece.version, piece.start, piece.payload, piece.unfragmentable)
         if piece.broken or upper.broken:
@@ -225,10 +231,10 @@ class Reference:
         return outcomes, excuse
 
     def _behind(self, path: PacketPath, first: Piece) -> PacketOutcomes:
-        """Returns the permitted outcomes of later fragments that follow this first fragment.
+        """Returns the permitted outcomes of the later fragments of this first fragment.
 
-        These outcomes equal those of the first fragment, unless a rule matches fragments without
-        ports (`opaque`).
+        They are those of the first fragment, unless a rule matches fragments without ports
+        (`opaque`).
         """
         outcomes, _ = self._first(path, first)
         upper = read_upper(first.version, first.start, first.payload, first.unfragmentable)
@@ -242,10 +248,10 @@ class Reference:
     def _neighbor_discovery(
         self, path: PacketPath, piece: Piece, upper: Upper
     ) -> PacketOutcomes | None:
-        """Returns the outcomes of neighbour discovery.
+        """Returns the permitted outcomes of neighbour discovery.
 
-        A neighbour discovery packet is never routed. Such a packet is delivered if it has hop limit
-        255 and is no fragment. In IPv4, these ICMPv6 types have no special meaning.
+        Neighbour discovery is never routed. It is delivered if its hop limit is 255 and it is no
+        fragment. In an IPv4 packet, these ICMPv6 types have no special meaning.
         """
         if path.version == 4:
             return self._lists.decide(path, PolicyQuery.about(piece, upper))
@@ -254,10 +260,11 @@ class Reference:
         return self._lists.decide(path, PolicyQuery.about(piece, upper))
 
     def _without_lists(self, path: PacketPath, piece: Piece, upper: Upper) -> PacketOutcomes | None:
-        """Returns the outcomes of a packet with more headers than the pipeline reads.
+        """Returns the permitted outcomes of a packet to which no list applies and whose headers are
+        more than the pipeline reads.
 
-        If no list applies to the packet, a reason for a drop behind these headers has no effect.
-        Otherwise returns None.
+        The switch does not see a reason for a drop behind these headers, so such a packet may pass.
+        Returns None for all other packets.
         """
         if not (_is_deep(piece, upper) and self._needs_no_list(path)):
             return None
@@ -271,10 +278,9 @@ class Reference:
         return not (path.carrier or self._lists.is_guarded(path.entry_link) or leaves_guarded)
 
     def _sealed(self, piece: Piece, upper: Upper) -> tuple[PacketOutcomes | None, str] | None:
-        """Returns outcomes and excuse of ESP to this router, which goes to the engine without any
-        list.
+        """Returns the permitted outcomes of ESP to this router, and a reason why it may be dropped.
 
-        Returns None if the packet is not ESP.
+        ESP goes to the engine, and no list applies. Returns None if the packet is not ESP.
         """
         if upper.protocol == ESP:
             if piece.is_fragment:
@@ -289,8 +295,8 @@ class Reference:
         return None
 
     def _without_first(self, path: PacketPath, piece: Piece) -> PacketOutcomes:
-        """Returns the outcomes common to all verdicts that a later fragment's datagram could
-        get.
+        """Returns the permitted outcomes of a later fragment whose first fragment is missing: those
+        on which all possible verdicts of its datagram agree.
         """
         outcomes = self._lists.decide(path, PolicyQuery.about_later(piece))
         is_local = path.is_local and not path.carrier
@@ -298,16 +304,16 @@ class Reference:
         return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
 
     def _local_later(self, path: PacketPath, group: list[Piece]) -> PacketOutcomes:
-        """Returns the additional outcomes of later fragments for this router.
+        """Returns the additional outcomes that are permitted for later fragments to this router.
 
-        Both engine and host ignore fragments that they cannot reassemble. So a fragment that may be
-        ESP may go to either of them.
+        Engine and host ignore fragments that they cannot reassemble. So a fragment that may be ESP
+        may go to either of them.
         """
         found = self._without_first(path, group[0])
         return found | {TO_DECRYPT} if any(p.start == ESP for p in group) else found
 
     def _excuse(self, path: PacketPath, group: list[Piece], allowed: list[PacketOutcomes]) -> str:
-        """Returns the reason why a datagram may be dropped although policy admits it."""
+        """Returns the reason why a datagram may be dropped although policy admits it, or ""."""
         if path.is_local and len({p.start for p in group}) > 1:
             return "later fragments name another protocol"
         ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
@@ -330,9 +336,9 @@ class Reference:
         return "too big" if longest > room else ""
 
     def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
-        """Returns the permitted outcomes of the router's own packet.
+        """Returns the permitted outcomes of a packet that the router itself has sent.
 
-        `egress`: its link, or None.
+        `egress` is the link on which it was captured, or None.
         """
         return self._lists.own(piece, egress)
 
@@ -343,7 +349,9 @@ def _path_of(datagram: Datagram, piece: Piece) -> PacketPath:
 
 
 def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:
-    """Returns why the frame is refused: an unknown VLAN (0 is none), or a foreign MAC address."""
+    """Returns why the frame is refused, or "": it has an unknown VLAN (0 means no VLAN), or a
+    foreign MAC address.
+    """
     if datagram.vlan:
         return "a VLAN of nobody's"
     if datagram.to_mac is None:
@@ -358,7 +366,7 @@ def _kind(datagram: Datagram) -> int:
 
 
 def _can_be_whole(pieces: list[Piece]) -> bool:
-    """Returns whether some of these fragments make a whole datagram without overlapping."""
+    """Returns whether some of these fragments form a complete datagram without overlaps."""
     ranges = {(piece.offset, piece.offset + len(piece.payload), piece.more) for piece in pieces}
     reached, ends = {0}, False
     for start, end, more in sorted(ranges):
@@ -369,7 +377,7 @@ def _can_be_whole(pieces: list[Piece]) -> bool:
 
 
 def _length(piece: Piece) -> int:
-    """Returns the minimum length of a packet, in bytes."""
+    """Returns the length of a packet with the shortest possible headers, in bytes."""
     header = 20 if piece.version == 4 else 40 + 8 * piece.unfragmentable
     return header + len(piece.payload)
 
@@ -386,7 +394,8 @@ def _overlaps_tcp_header(piece: Piece) -> bool:
 def _esp_in_udp(upper: Upper, piece: Piece) -> bool:
     """Returns whether the packet is ESP in UDP (RFC 3948).
 
-    Such a packet is long enough for an ESP header and does not begin with four zero bytes.
+    It must be long enough for an ESP header, and its payload must not begin with four zero bytes,
+    which would mark IKE.
     """
     if upper.protocol != UDP or NAT_TRAVERSAL not in (upper.source_port, upper.destination_port):
         return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports the findings of a campaign: progress, a summary, reproducers, bench/results/leaks.json.
 
-A reproducer is a YAML file in build/prove/. The file has the rules of both SPDs. It also has the
-frames of one datagram in hexadecimal, in the order of sending, each with its ingress port.
+A reproducer is a YAML file in build/prove/. It contains the rules of both SPDs and the frames of
+one datagram: in hexadecimal, in sending order, with their ingress port.
 """
 
 import json
@@ -27,7 +27,7 @@ KINDS = ("leak", "lost")
 
 
 def progress(campaign: Campaign) -> None:
-    """Prints the campaign's progress on one line of stderr, over the previous one.
+    """Prints the campaign's progress to stderr. Overwrites the line of the previous call.
 
     Prints nothing if stderr is not a terminal.
     """
@@ -45,7 +45,7 @@ def progress(campaign: Campaign) -> None:
 
 
 def summary(campaign: Campaign, seed: int, target: str) -> str:
-    """Returns the result as text."""
+    """Returns the campaign's result as text."""
     totals, found = campaign.totals, _by_shape(campaign)
     lines = [
         f"{target}, seed {seed}: {totals.packets:,} packets in {totals.datagrams:,} datagrams, "
@@ -70,9 +70,9 @@ def _by_shape(campaign: Campaign) -> dict[str, tuple[int, int]]:
 
 
 def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = None) -> list[Path]:
-    """Writes reproducers for the first findings of each shape.
+    """Writes a reproducer for the first finding of each kind and shape.
 
-    Notes whether a finding recurs alone.
+    Each reproducer says whether the finding occurs again if its datagram is sent alone.
     """
     directory = directory or where.repository() / "build" / "prove"
     directory.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = Non
 
 
 def reproducer(campaign: Campaign, seed: int, finding: Finding) -> dict[str, Any]:
-    """Returns the data that reproduce a finding."""
+    """Returns the contents of a reproducer."""
     text: dict[str, Any] = {"seed": seed, "finding": str(finding), "seen": finding.frame.hex()}
     case = finding.case
     policy = campaign.policies[(finding.round if case is None else case.round) - 1]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes random datagrams with ESP or similar contents. Continues `shapes`.
+"""Makes random datagrams with ESP or similar contents. This module extends `shapes`.
 
-The contents are: ESP and packets that resemble it, frames of the engine's port, and forged shims.
+The contents are: ESP and packets that resemble it, frames that enter by the engine port, and forged
+shims.
 """
 
 import struct
@@ -19,7 +20,7 @@ from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, TCP, UDP, with_checksum
 
 
 def _esp(shapes: Shapes) -> Datagram:
-    """Makes ESP for the router or for other hosts, whole or in fragments."""
+    """Makes an ESP packet to the router or to another host, whole or in fragments."""
     entry = shapes.entry(decrypted=0.1)
     draft = _sealed_draft(shapes, entry, ESP)
     if shapes.random.random() < 0.4:
@@ -28,9 +29,9 @@ def _esp(shapes: Shapes) -> Datagram:
 
 
 def _esp_in_udp(shapes: Shapes) -> Datagram:
-    """Makes ESP in UDP, IKE with four zero bytes first, or a keep-alive.
+    """Makes ESP in UDP, IKE (which begins with four zero bytes), or a NAT keep-alive.
 
-    The packet is whole, or cut before or inside the SPI.
+    The packet is whole or in two fragments, of which the first may end before the SPI.
     """
     entry = shapes.entry(decrypted=0.1)
     draft = _sealed_draft(shapes, entry, UDP)
@@ -60,7 +61,9 @@ def _sealed_draft(shapes: Shapes, entry: EntryPoint, protocol: int) -> Draft:
 
 
 def _length_lies(shapes: Shapes) -> Datagram:
-    """Makes UDP on port 4500 that ends before the SPI, which is in the frame's padding."""
+    """Makes UDP on port 4500 that is too short for ESP, often with a wrong UDP length. The Ethernet
+    padding behind it looks like ESP.
+    """
     entry = EntryPoint(shapes.random.choice(tuple(plan.LINKS)))
     version = shapes.random.choice((4, 4, 6))
     source, destination = shapes.way(entry, version)
@@ -78,7 +81,7 @@ def _length_lies(shapes: Shapes) -> Datagram:
 
 
 def _engine_output(shapes: Shapes) -> Datagram:
-    """Makes correct ESP, sent by the engine."""
+    """Makes an ESP packet as the engine sends it, without a fault."""
     return shapes.datagram(*_from_engine(shapes, shapes.random.choice((ESP, ESP, UDP))))
 
 
@@ -99,9 +102,10 @@ def _from_engine(shapes: Shapes, protocol: int) -> tuple[EntryPoint, list[bytes]
 
 
 def _engine_lies(shapes: Shapes) -> Datagram:
-    """Makes a frame that the engine marks as encrypted, but with a fault.
+    """Makes a frame that the engine marks as encrypted, but with one fault.
 
-    The packet is not ESP, has another source address, is fragmented, or belongs to no bundle.
+    The packet is not ESP, its source is not the bundle's address, it is fragmented, or the shim has
+    an unknown bundle or a wrong VRF.
     """
     random = shapes.random
     entry, packets = _from_engine(shapes, ESP)
@@ -138,9 +142,9 @@ def _engine_lies(shapes: Shapes) -> Datagram:
 
 
 def _engine_confused(shapes: Shapes) -> Datagram:
-    """Makes a wrong frame of the engine's port.
+    """Makes an invalid frame that enters by the engine port.
 
-    The frame has no shim, a wrong kind, no bundle, another VRF, or a VLAN tag.
+    It has no shim, a wrong kind, an unknown bundle, a wrong VRF, or a VLAN tag.
     """
     random = shapes.random
     draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
@@ -162,7 +166,7 @@ def _engine_confused(shapes: Shapes) -> Datagram:
 
 
 def _forged_shim(shapes: Shapes) -> Datagram:
-    """Makes a frame with a shim on a port without an engine."""
+    """Makes a frame with a shim that enters by a link, where no engine is."""
     random = shapes.random
     port = random.choice(tuple(plan.LINKS))
     bundle, kind = random.choice((1, 2, 3)), random.choice((DECRYPTED, ENCRYPTED, DECRYPT, 0))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes random datagrams of all shapes, aimed at the rules in force.
 
-`Shapes.next` returns one datagram. First it chooses a path through the router. In half of the
-cases, it aims at a rule of this path. Then it changes the datagram into a random shape. The same
-seed and policies give the same datagrams. This module has plain packets and fragments; `oddities`
-and `sealed` have the other shapes.
+`Shapes.next` makes one datagram. It chooses a path through the router. In about half of the cases,
+it takes the selectors from a rule on this path. Then it gives the datagram a random shape. The same
+seed and policies give the same datagrams. This module contains plain packets and fragments. The
+modules `oddities` and `sealed` contain the other shapes.
 """
 
 from collections import Counter, deque
@@ -35,12 +35,12 @@ from .wire import (
 SIZES = (16, 16, 24, 64, 100, 256, 400, 800)
 AIMED = 0.75
 REPEATED = 0.35
-"""Fraction of datagrams that repeat a recent flow. The second packet of a flow hits the caches."""
+"""Fraction of datagrams that repeat a recent flow. Later packets of a flow can hit the caches."""
 RECENT = 40
 
 
 class Selectors(NamedTuple):
-    """Holds the selectors of a datagram to be made."""
+    """Holds the selectors that a datagram is to have."""
 
     version: int
     source: bytes
@@ -52,7 +52,7 @@ class Selectors(NamedTuple):
 class Shapes:
     """Generates datagrams of all shapes except those in `without`.
 
-    `policy` may be replaced between datagrams.
+    A caller may replace `policy` between two datagrams.
     """
 
     def __init__(self, random: Random, policy: Policy, without: frozenset[str] = frozenset()):
@@ -100,7 +100,9 @@ class Shapes:
     # -- parts of datagrams
 
     def entry(self, decrypted: float = 0.2) -> EntryPoint:
-        """Chooses where a datagram enters: by a link, or decrypted from the engine."""
+        """Chooses how a datagram enters the router: on a link, or decrypted by the engine (with
+        probability `decrypted`).
+        """
         if self.random.random() >= decrypted:
             return EntryPoint(self.random.choice(tuple(plan.LINKS)))
         bundle = self.random.choice((1, 1, 2, 3, 3, 4))
@@ -109,7 +111,7 @@ class Shapes:
         )
 
     def way(self, entry: EntryPoint, version: int | None = None) -> tuple[bytes, bytes]:
-        """Chooses source and destination of a path that begins at `entry`."""
+        """Chooses source and destination addresses for a datagram that enters at `entry`."""
         random = self.random
         version = version or random.choice((4, 6))
         if entry.carrier:
@@ -127,7 +129,9 @@ class Shapes:
         return source, packed(to.host(version, random.choice(plan.HOSTS)))
 
     def select(self, entry: EntryPoint, protocols: tuple[int, ...] = ()) -> Selectors:
-        """Chooses selectors for an entry point, often those of a rule on the path."""
+        """Chooses the selectors of a datagram that enters at `entry`. Often they match a rule on
+        its path.
+        """
         random = self.random
         recent = self._recent.setdefault((entry.port, entry.carrier), deque(maxlen=RECENT))
         if recent and random.random() < REPEATED:
@@ -150,7 +154,7 @@ class Shapes:
         return chosen
 
     def _target(self, entry: EntryPoint, destination: bytes) -> Rule | None:
-        """Chooses a rule of a list on the path."""
+        """Chooses a rule from a list that the datagram will meet, or None."""
         lists: list[tuple[Rule, ...]] = []
         if entry.carrier:
             lists.append(self.policy.spds[plan.BUNDLES[entry.carrier].spd].inbound)
@@ -187,7 +191,9 @@ class Shapes:
         protocols: tuple[int, ...] = (),
         selected: Selectors | None = None,
     ) -> Draft:
-        """Makes a whole datagram with at least `smallest` bytes behind its transport header."""
+        """Makes a draft of a datagram with random selectors and at least `smallest` bytes behind
+        the transport header.
+        """
         chosen = self.select(entry, protocols) if selected is None else selected
         addresses = chosen.source, chosen.destination
         size = smallest + self.random.choice(SIZES)
@@ -196,19 +202,19 @@ class Shapes:
         return Draft(chosen.version, *addresses, chosen.protocol, data, ident)
 
     def ident(self, source: bytes, destination: bytes) -> int:
-        """Returns an identification that this address pair has not used in its last 65,536
-        datagrams.
+        """Returns an identification that the last 65,535 datagrams between these addresses have not
+        used.
         """
         way = source, destination
         self._idents[way] = (self._idents.get(way, self.random.randrange(65536)) + 1) & 0xFFFF
         return self._idents[way]
 
     def datagram(self, entry: EntryPoint, packets: list[bytes], trailer: bytes = b"") -> Datagram:
-        """Returns the datagram that is being made."""
+        """Returns the datagram that is being made, with these packets."""
         return Datagram(self._number, "", entry, packets, trailer)
 
     def cuts(self, draft: Draft, most: int = 4) -> list[int]:
-        """Chooses up to `most` offsets inside the payload at which to cut it, multiples of
+        """Chooses up to `most` offsets at which to fragment the payload. They are multiples of
         eight.
         """
         places = range(8, len(draft.payload), 8)
@@ -291,9 +297,9 @@ def _without_last(shapes: Shapes) -> Datagram:
 
 
 def _two_firsts(shapes: Shapes) -> Datagram:
-    """Makes two first fragments with different ports.
+    """Makes two first fragments with different ports, and a later fragment.
 
-    Later fragments follow or lie between them.
+    The position of the second first fragment is random.
     """
     entry = shapes.entry()
     one = shapes.draft(entry, 64, (UDP, TCP, SCTP, ICMP, ICMPV6))
@@ -310,7 +316,9 @@ def _two_firsts(shapes: Shapes) -> Datagram:
 
 
 def _overlapping(shapes: Shapes) -> Datagram:
-    """Makes a later fragment that repeats bytes of the previous one, but altered."""
+    """Makes overlapping fragments in random order. One fragment differs from the others in the
+    overlapping bytes.
+    """
     entry = shapes.entry()
     draft = shapes.draft(entry, 64)
     at = shapes.random.randrange(16, 48, 8)
@@ -321,14 +329,14 @@ def _overlapping(shapes: Shapes) -> Datagram:
 
 
 def _behind_tcp_ports(shapes: Shapes) -> Datagram:
-    """Makes a second fragment with offset 8, inside the TCP header (RFC 1858, RFC 3128)."""
+    """Makes a fragment with offset 8, which lies inside the TCP header (RFC 1858, RFC 3128)."""
     entry = shapes.entry()
     draft = shapes.draft(entry, 32, (TCP,))
     return shapes.datagram(entry, [draft.piece(0, 40), draft.piece(8, 48), draft.piece(40, 9999)])
 
 
 def _other_protocol_behind(shapes: Shapes) -> Datagram:
-    """Makes later fragments whose protocol differs from the first fragment's."""
+    """Makes fragments of which the later ones have another protocol than the first."""
     entry = shapes.entry()
     draft = shapes.draft(entry, 64)
     others = [17, 6, 58, 50, 60, 59, 253, 1]
@@ -349,7 +357,7 @@ def _other_protocol_behind(shapes: Shapes) -> Datagram:
 def _six(
     shapes: Shapes, entry: EntryPoint, smallest: int, protocols: tuple[int, ...] = ()
 ) -> Draft:
-    """Makes an IPv6 draft."""
+    """Makes a draft of an IPv6 datagram."""
     while True:
         chosen = shapes.select(entry, protocols)
         if chosen.version == 6:
@@ -357,9 +365,9 @@ def _six(
 
 
 def _options_in_fragments(shapes: Shapes) -> Datagram:
-    """Makes destination options in the fragmentable part.
+    """Makes fragments of a packet with destination options after the fragment header.
 
-    The fragment headers of later fragments then have Next Header 60 (RFC 8200, 4.5).
+    The Next Header in the fragment headers is then 60, also in later fragments (RFC 8200, 4.5).
     """
     entry = shapes.entry()
     draft = in_chain(options_chain(shapes.random.randint(1, 3)), _six(shapes, entry, 32))
@@ -372,15 +380,15 @@ def _options_in_fragments(shapes: Shapes) -> Datagram:
 
 
 def _chain_cut_off(shapes: Shapes) -> Datagram:
-    """Makes a first fragment that does not hold the whole header chain (RFC 7112)."""
+    """Makes fragments of which the first does not contain the whole header chain (RFC 7112)."""
     entry = shapes.entry()
     draft = in_chain(options_chain(shapes.random.randint(1, 4)), _six(shapes, entry, 32))
     return shapes.datagram(entry, draft.cut(8, *[c for c in shapes.cuts(draft, 2) if c > 8]))
 
 
 def _headers_before_fragment(shapes: Shapes) -> Datagram:
-    """Makes extension headers in the unfragmentable part, sometimes also in the fragmentable
-    one.
+    """Makes fragments with extension headers before the fragment header, sometimes also after
+    it.
     """
     entry = shapes.entry()
     draft = _six(shapes, entry, 48)
@@ -392,7 +400,7 @@ def _headers_before_fragment(shapes: Shapes) -> Datagram:
 
 
 def _atomic(shapes: Shapes) -> Datagram:
-    """Makes a whole packet with a fragment header (RFC 6946)."""
+    """Makes a packet that has a fragment header although it is not fragmented (RFC 6946)."""
     entry = shapes.entry()
     draft = _six(shapes, entry, 0)
     if shapes.random.random() < 0.3:
@@ -401,7 +409,7 @@ def _atomic(shapes: Shapes) -> Datagram:
 
 
 def _fragmented_again(shapes: Shapes) -> Datagram:
-    """Makes a fragment that contains a fragment."""
+    """Makes a fragment whose payload is itself a fragment."""
     entry = shapes.entry()
     draft = _six(shapes, entry, 64)
     inner = draft.piece(0, 40, True)[40:]

@@ -2,8 +2,8 @@
 """Builds IP packets as bytes, and parses them like a receiver that reassembles datagrams.
 
 Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment. `read_upper`
-parses a reassembled payload, behind the IP headers. Neither function trusts the Next Header of a
-later IPv6 fragment (RFC 8200, 4.5).
+parses a reassembled payload, behind the IP headers. The Next Header of a later IPv6 fragment is not
+trusted, because it may differ from that of the first one (RFC 8200, 4.5).
 """
 
 import struct
@@ -26,10 +26,12 @@ _FRAGMENT_HEADER = struct.Struct("!BBHI")
 
 
 class Piece(NamedTuple):
-    """Holds one IP packet. In a whole datagram, `ident` has no meaning.
+    """Holds one IP packet: a whole datagram or a fragment. In a whole datagram, `ident` has no
+    meaning.
 
-    `payload` is the part that is reassembled. `start` is the protocol at its start, which may be an
-    IPv6 extension header. `broken` describes a contradiction, or is empty.
+    `payload` is the part that is reassembled. `start` is the protocol with which the payload
+    begins, which may be an IPv6 extension header. `broken` names an error in the packet, or is
+    empty.
     """
 
     version: int
@@ -57,7 +59,8 @@ class Piece(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes, bytes, int, int]:
-        """Key for reassembly: addresses, identification and protocol (RFC 791).
+        """Key that all fragments of a datagram share: addresses, identification and protocol (RFC
+        791).
 
         In IPv6, the protocol is not part of the key (RFC 8200).
         """
@@ -65,7 +68,9 @@ class Piece(NamedTuple):
 
 
 class Upper(NamedTuple):
-    """Holds the selectors behind the IP headers. None: the packet has no such selector."""
+    """Holds the selectors from the headers behind the IP headers. None: the packet has no such
+    selector.
+    """
 
     protocol: int
     source_port: int | None = None
@@ -103,7 +108,8 @@ def ipv4(
 ) -> bytes:
     """Returns an IPv4 packet.
 
-    `fragment` is flags and offset; `length` may be a wrong total length.
+    `fragment` is the header field of flags and offset. `length` overrides the total length, to make
+    a wrong one.
     """
     words = 5 + len(options) // 4
     total = 4 * words + len(payload) if length is None else length
@@ -123,7 +129,7 @@ def ipv6(
 ) -> bytes:
     """Returns an IPv6 packet.
 
-    `following` is the Next Header. Extension headers are in the payload.
+    `following` is the Next Header. If there are extension headers, they are part of `payload`.
     """
     size = len(payload) if length is None else length
     return (
@@ -132,7 +138,9 @@ def ipv6(
 
 
 def extension(following: int, words: int = 0) -> bytes:
-    """Returns a hop-by-hop or destination options header: `words` * 8 + 8 bytes, padding only."""
+    """Returns a hop-by-hop or destination options header with 8 + 8 * `words` bytes. It contains
+    only padding.
+    """
     return bytes((following, words, 1, 4 + 8 * words)) + bytes(4 + 8 * words)
 
 
@@ -147,7 +155,9 @@ def fragment_header(following: int, offset: int, more: bool, ident: int) -> byte
 
 
 def with_checksum(source: bytes, destination: bytes, protocol: int, data: bytes, at: int) -> bytes:
-    """Returns `data` with its checksum (including the pseudo header) written at offset `at`."""
+    """Returns `data` with its checksum at offset `at`. The checksum includes the pseudo header,
+    except for ICMP.
+    """
     if len(source) == 4:
         pseudo = source + destination + struct.pack("!BBH", 0, protocol, len(data))
     else:
@@ -159,7 +169,9 @@ def with_checksum(source: bytes, destination: bytes, protocol: int, data: bytes,
 
 
 def read_piece(packet: bytes) -> Piece | None:
-    """Parses an IP packet, without bytes behind its end. Returns None if there is no IP header."""
+    """Parses an IP packet. Bytes behind its end are ignored. Returns None if there is no IP
+    header.
+    """
     if packet and packet[0] >> 4 == 4 and len(packet) >= 20:
         return _read_ipv4(packet)
     if packet and packet[0] >> 4 == 6 and len(packet) >= 40:
@@ -196,7 +208,9 @@ def _has_source_route(options: bytes) -> bool:
 
 
 def _walk_options(options: bytes) -> list[tuple[int, int]]:
-    """Returns kind and length of each option. A malformed option ends the list, with length 0."""
+    """Returns kind and length of each option. At a malformed option, the list ends, with length 0
+    for this option.
+    """
     found: list[tuple[int, int]] = []
     at = 0
     while at < len(options) and options[at] != 0:

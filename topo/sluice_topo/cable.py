@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links the nodes of the two-site network if they are containers.
+"""Connects the nodes of the two-site network by links, if the nodes are containers.
 
     python3 -m sluice_topo.cable DONE
 
-The first process of a node's container has SLUICE_NODE=NAME in its environment. The container
-shares its PID namespace with this program, which finds the node's network by that variable. Once
-all nodes are running, the program creates the links between them, sets the hosts' addresses and
-writes the file DONE. Then it waits for a signal. If a node's container ends, its links are lost;
-restart all containers then.
+The first process of a node's container has SLUICE_NODE=NAME in its environment. The node's
+container shares its PID namespace with this program, which finds the node's network namespace by
+that variable. When all nodes are running, the program creates the links between them, sets the
+hosts' addresses and writes the file DONE. Then it waits for a signal. If a node's container ends,
+its links are lost. Then all containers must be restarted.
 """
 
 import argparse
@@ -23,7 +23,7 @@ VARIABLE = b"SLUICE_NODE="
 
 
 def nodes() -> dict[str, Namespace]:
-    """Returns the network namespace of each running node, by name."""
+    """Returns the network namespace of each node whose container runs, by the node's name."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends a UDP flow between two hosts packet by packet, for tests that count single packets."""
+"""Sends single UDP packets between two hosts, for tests that count them one by one."""
 
 import socket
 import time
@@ -13,7 +13,9 @@ PATIENCE = 5.0
 
 
 class Datagrams:
-    """Sends a flow from a port of one host to a port of another. Every packet contains `mark`."""
+    """Sends one UDP flow from a port of one host to a port of another. Every packet contains
+    `mark`.
+    """
 
     def __init__(
         self,
@@ -35,11 +37,9 @@ class Datagrams:
         self._sender.connect((receiver.address(version), destination_port))
 
     def exchange(self, count: int) -> list[float]:
-        """Sends packets one by one, each after the previous one has arrived.
+        """Sends `count` packets. Sends each one after the previous one has arrived.
 
-        Returns delays in seconds.
-
-        Raises TimeoutError if a packet does not arrive.
+        Returns their one-way delays in seconds. Raises TimeoutError if a packet does not arrive.
         """
         times = []
         for _ in range(count):
@@ -50,12 +50,12 @@ class Datagrams:
         return times
 
     def send(self, count: int) -> None:
-        """Sends packets without waiting for their arrival."""
+        """Sends `count` packets without waiting for their arrival."""
         for _ in range(count):
             self._sender.send(self._payload)
 
     def arrived(self) -> int:
-        """Reads the packets that have arrived at the receiver. Returns their number."""
+        """Reads the packets that are waiting at the receiver. Returns their number."""
         self._receiver.setblocking(False)
         found = 0
         try:

@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def perform(target: str, stay: bool) -> int:
-    """Builds the network, runs the demo, removes the network."""
+    """Builds the network, runs the demo, and removes the network. Returns the exit status."""
     from mininet.cli import CLI  # not needed for the usage text
 
     from sluice_topo.mininet_net import build_in_mininet
@@ -95,7 +95,9 @@ def perform(target: str, stay: bool) -> int:
 
 
 def is_engine_available() -> bool:
-    """Returns whether an ESP engine is installed. If not, prints which part is left out."""
+    """Returns whether an ESP engine is installed. If not, prints that the demo leaves out the part
+    about ESP.
+    """
     try:
         where.sluice_esp()
     except FileNotFoundError as missing:
@@ -105,7 +107,7 @@ def is_engine_available() -> bool:
 
 
 def announce(network: Network, lab: Lab) -> None:
-    """Writes the file that `make shell` reads."""
+    """Writes the file by which `make shell` finds the demo's switches."""
     switches = {
         name: {"pid": router.target.pid, "grpc": router.target.grpc, "device": 1}
         for name, router in network.routers.items()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the demo's output: numbered steps, with observations and measurements.
 
-A step that fails raises an exception. Everything printed was observed in this run. Colours are
+A step that fails raises an exception. All printed values were observed in this run. Colours are
 optional.
 """
 
@@ -15,7 +15,7 @@ LONGEST_BAR = 40
 
 
 class DemoPrinter:
-    """Prints the demo's steps, and collects the measurements for the table at the end."""
+    """Prints the demo's steps. Collects the measurements for the table at the end."""
 
     def __init__(self, write: Callable[[str], None] = print, *, colours: bool = False):
         self._write = write
@@ -36,7 +36,7 @@ class DemoPrinter:
         self._write("   " + self._styled(GREEN, f"ok ({watch.seconds():.1f} s)"))
 
     def part(self, title: str) -> None:
-        """Prints a headline between steps."""
+        """Prints the headline of a part, before the part's first step."""
         self._write("\n" + self._styled(BOLD, f"== {title} =="))
 
     def say(self, text: str) -> None:
@@ -50,18 +50,18 @@ class DemoPrinter:
             self._write(f"     {line}".rstrip())
 
     def measure(self, what: str, value: str) -> None:
-        """Prints a measurement now, and again in the closing table."""
+        """Prints a measurement at once, and again in the table at the end."""
         self.note(what, value)
         self.say(f"{what}: {value}")
 
     def note(self, what: str, value: str) -> None:
-        """Adds a measurement to the closing table only, for a step that prints it in another
+        """Adds a measurement to the table at the end only. For steps that print it in another
         form.
         """
         self.measured.append((what, value))
 
     def bars(self, values: Sequence[tuple[str, float]], unit: str) -> None:
-        """Prints values as bars, to compare them."""
+        """Prints values as horizontal bars, so that they can be compared."""
         longest = max(value for _, value in values)
         width = max(len(name) for name, _ in values)
         for name, value in values:
@@ -69,7 +69,7 @@ class DemoPrinter:
             self.say(f"   {name:<{width}} {significant(value):>7} {unit}  {bar}")
 
     def table(self) -> None:
-        """Prints the closing table."""
+        """Prints the table of all measurements."""
         width = max(len(what) for what, _ in self.measured)
         self._write("\n" + self._styled(BOLD, "Measured in this run"))
         for what, value in self.measured:
@@ -77,11 +77,11 @@ class DemoPrinter:
 
 
 def significant(value: float) -> str:
-    """Formats a positive number with a useful number of digits."""
+    """Formats a positive number, with fewer decimals for larger numbers."""
     return f"{value:,.0f}" if value >= 20 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 
 def expect(condition: object, sentence: str) -> None:
-    """Fails the step with `sentence` unless the condition holds."""
+    """Raises an exception with the text `sentence` if the condition does not hold."""
     if not condition:
         raise AssertionError(sentence)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes a topology: its hosts, routers and links. Pure data.
 
-A router's files are in a directory of its name: `frr.conf`, and for a P4 router also `sluice.yaml`.
-The files are written as an operator would write them, and used unchanged.
+A router's files are in a directory with the router's name: `frr.conf`, and for a P4 router also
+`sluice.yaml`. The files are written as an operator would write them, and used unchanged.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Host:
     gateways: tuple[str, ...]
 
     def address(self, version: int) -> str:
-        """Returns the IPv4 or IPv6 address, without prefix length."""
+        """Returns the host's address of this IP version, without prefix length."""
         return next(a for a in self.addresses if (":" in a) == (version == 6)).partition("/")[0]
 
 
@@ -56,7 +56,9 @@ class Router:
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """Names one end of a link: a node's interface. On a P4 router it is a switch port, `portN`."""
+    """Names one end of a link: a node and its interface. On a P4 router, the interface is a switch
+    port, `portN`.
+    """
 
     node: str
     interface: str
@@ -76,7 +78,7 @@ class Topology:
 
 
 def two_sites() -> Topology:
-    """Returns the topology of two sites with two transit networks of equal cost, dual stack.
+    """Returns the topology of two sites with two transit networks of equal cost, for IPv4 and IPv6.
 
                        port2 +----+
                   .----------| t1 |----------.
@@ -86,8 +88,8 @@ def two_sites() -> Topology:
                   '----------| t2 |----------'
                        port3 +----+
 
-    r1 (AS 65001) and r2 (AS 65002) are P4 routers, t1 (AS 65101) and t2
-    (AS 65102) plain Linux; all four run FRR.
+    r1 (AS 65001) and r2 (AS 65002) are P4 routers, t1 (AS 65101) and t2 (AS 65102) plain Linux
+    routers. All four run FRR.
     """
     files = FILES / "two_sites"
     return Topology(

@@ -2,8 +2,9 @@
 """Runs the last part of the demo: ESP protects the traffic between the sites, and no packet leaves
 in clear.
 
-Captures on the links of r1 count ESP packets and search frames for the cleartext. The hosts count
-arrivals. This part runs after `policy_demo`, on routers with engines (`esp_sites`).
+Captures on the links of r1 count ESP packets, and search all frames for a known cleartext. Captures
+at the hosts count the packets that arrive. This part runs after `policy_demo`, on routers with
+engines (`esp_sites`).
 """
 
 import struct
@@ -28,12 +29,12 @@ SOURCE_PORT, PORT = 40001, 7100
 VERSIONS = (4, 6)
 NEW = {"r1-to-r2": 0x1002, "r2-to-r1": 0x2002}
 SHORT, LAST = 0x1003, 0x1004
-"""SPIs from r1 to r2: of the SA that expires, and of the SA that replaces it."""
+"""SPIs of two SAs from r1 to r2: the one that expires, and its replacement."""
 LIFE = 100  # packets
 
 
 def run(sites: Sites, printer: DemoPrinter) -> None:
-    """Runs all steps."""
+    """Runs all steps of this part."""
     printer.part("Protection: r1 and r2 encrypt the traffic between their sites (sluice-esp)")
     both_routers_get_sas(sites, printer)
     what_leaves_is_esp(sites, printer)
@@ -42,8 +43,8 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 class Transit:
-    """Captures the links from r1 to the transit routers. Counts ESP by SPI, and frames with SECRET
-    in clear.
+    """Captures the links from r1 to the transit routers. Counts ESP packets by SPI, and frames that
+    contain SECRET in clear.
     """
 
     def __init__(self, sites: Sites):
@@ -54,7 +55,7 @@ class Transit:
     def stop(self) -> tuple[Counter[int], int]:
         """Ends the capture.
 
-        Returns r1's ESP packets by SPI, and the number of frames with SECRET.
+        Returns r1's ESP packets by SPI, and the number of frames that contain SECRET.
         """
         for capture in self._captures:
             capture.stop()
@@ -70,7 +71,9 @@ def spi_of(frame: Frame) -> int:
 
 
 def both_routers_get_sas(sites: Sites, printer: DemoPrinter) -> None:
-    """Adds two SAs, one per direction. The controllers install them in engine and switch."""
+    """Adds one SA for each direction. Each controller installs them in its engine and its
+    switch.
+    """
     with printer.step(
         "The controllers install two SAs in engines and switches, with keys from files"
     ):
@@ -87,7 +90,7 @@ def both_routers_get_sas(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
-    """Waits until SAs have these states. The keys of `states` are SPIs."""
+    """Waits until SAs of a router have these states. The keys of `states` are SPIs."""
 
     def found() -> bool:
         sas = sites.sas(router)
@@ -99,8 +102,8 @@ def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
 
 
 def what_leaves_is_esp(sites: Sites, printer: DemoPrinter) -> None:
-    """Checks that each datagram between the hosts is one ESP packet on r1's links and arrives
-    unchanged.
+    """Checks that r1's links carry the hosts' datagrams as ESP packets only, and that all datagrams
+    reach h2.
     """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     count = 50
@@ -130,7 +133,7 @@ def what_leaves_is_esp(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def answered(sites: Sites, version: int) -> bool:
-    """Returns whether h1 gets an answer from h2."""
+    """Returns whether h2 answers a ping from h1."""
     hosts = sites.network.hosts
     seen = probes.ping(hosts["h1"].namespace, hosts["h2"].address(version), count=1, interval=0.2)
     return seen.lost == 0
@@ -145,7 +148,9 @@ def traffic_both_ways(sites: Sites) -> Iterator[tuple[UdpFlows, UdpFlows]]:
 
 
 def a_rekey_loses_nothing(sites: Sites, printer: DemoPrinter) -> None:
-    """Checks that a rekey of both directions loses no packet. The receiver is rekeyed first."""
+    """Checks that no packet is lost when the SAs of both directions are rekeyed. For each SA, the
+    receiver is rekeyed first.
+    """
     with printer.step("A rekey of both directions during a transfer loses no packet"):
         transit = Transit(sites)
         with traffic_both_ways(sites) as (there, back):
@@ -173,7 +178,7 @@ def a_rekey_loses_nothing(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def rekey(sites: Sites, printer: DemoPrinter, router: str, name: str, spi: int, key: str) -> None:
-    """Runs `sluice sa rekey` at one router."""
+    """Runs `sluice sa rekey` at one router, and prints the command."""
     words = ["sa", "rekey", name, "--spi", f"{spi:#x}", "--key-file"]
     controller = sites.router(router).controller
     path = str(sites.key_file(router, key))
@@ -182,7 +187,7 @@ def rekey(sites: Sites, printer: DemoPrinter, router: str, name: str, spi: int, 
 
 
 def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
-    """Checks that after an SA's hard limit, packets are dropped as NO_SA and none leaves in
+    """Checks that after an SA's hard limit, packets are dropped as NO_SA, and none leaves in
     clear.
     """
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]

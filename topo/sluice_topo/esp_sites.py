@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the ESP engines of the two sites. Writes the keys and configurations of the SAs between
-them.
+"""Runs the ESP engines of the two sites' routers. Writes the keys and configurations of the SAs
+between these routers.
 
 An engine is connected to a port of its router's switch, and runs in the router's namespace. Each
-run generates new keys. The key of each SA is in a file at both routers.
+run generates new keys. The key of each SA is in a file at each router.
 """
 
 import secrets
@@ -33,18 +33,20 @@ SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
 
 @dataclass
 class Sites:
-    """Holds both routers with their engines. `lab` has the directories of the keys."""
+    """Holds the two routers with their engines. The directories of their keys are in `lab`'s
+    directory.
+    """
 
     network: Network
     lab: Lab
     engines: dict[str, SluiceEsp]
 
     def router(self, name: str) -> P4Router:
-        """Returns one of the two routers."""
+        """Returns the router of this name."""
         return self.network.p4_router(name)
 
     def new_key(self, name: str) -> None:
-        """Generates a key and writes it to a file at both routers."""
+        """Generates a key and writes it to a file at each router."""
         key = secrets.token_hex(KEY_BYTES) + "\n"
         for router in BUNDLES:
             path = self.key_file(router, name)
@@ -52,13 +54,15 @@ class Sites:
             path.write_text(key, encoding="utf-8")
 
     def key_file(self, router: str, name: str) -> Path:
-        """Returns the path of a key at a router."""
+        """Returns the path of a key file at a router."""
         directory = self.lab.directory / f"{router}-keys"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory / name
 
     def sa(self, router: str, name: str, spi: int, key: str, **more: Any) -> dict[str, Any]:
-        """Returns an SA in the format of a router's configuration."""
+        """Returns the configuration of an SA for a router: outbound if the name begins with this
+        router, otherwise inbound.
+        """
         here, _, peer = name.split("-")
         sa: dict[str, Any] = {
             "name": name,
@@ -74,8 +78,8 @@ class Sites:
         return sa | {"direction": "inbound"}
 
     def configured(self, router: str, sas: list[dict[str, Any]]) -> dict[str, Any]:
-        """Returns a router's configuration with its engine, these SAs, and an SPD that protects
-        packets by these SAs.
+        """Returns a router's configuration with its engine, these SAs, and an SPD whose rules use
+        them.
         """
         file = str(self.router(router).files / PROTECTED)
         return self._with_engine(router, {"name": SPD, "file": file}) | {
@@ -84,8 +88,8 @@ class Sites:
         }
 
     def mirrored(self, router: str) -> dict[str, Any]:
-        """Returns a router's configuration with its engine and an SPD that mirrors the kernel's
-        policies.
+        """Returns a router's configuration with its engine, and with an SPD that mirrors the
+        kernel's policies.
         """
         return self._with_engine(router, {"name": SPD, "source": "kernel"})
 
@@ -103,14 +107,14 @@ class Sites:
         return config
 
     def write(self, router: str, sas: list[dict[str, Any]]) -> None:
-        """Writes these SAs to a router's configuration file, for a reload."""
+        """Writes a router's configuration file with these SAs, for a later reload."""
         controller = self.router(router).controller
         controller.config = controller.config | {"security_associations": sas}
         text = yaml.safe_dump(controller.config, sort_keys=False)
         controller.config_path.write_text(text, encoding="utf-8")
 
     def sending(self, router: str) -> set[int]:
-        """Returns the SPIs of the outbound SAs that a router uses now."""
+        """Returns the SPIs of the outbound SAs in use at a router."""
         return {
             spi
             for spi, sa in self.sas(router).items()
@@ -125,14 +129,14 @@ class Sites:
         controller.start()
 
     def sas(self, router: str) -> dict[int, dict[str, Any]]:
-        """Returns a router's SAs as `sluice show sas` lists them, by SPI."""
+        """Returns a router's SAs as in `sluice show sas`, by SPI."""
         return {one["spi"]: one for one in self.router(router).controller.show("sas")}
 
 
 def attach_engines(network: Network, lab: Lab) -> Sites | None:
-    """Starts an engine at each site's router, before its switch starts.
+    """Starts an engine at each site's router. Precondition: the switches are not running.
 
-    Returns None if one of these is not a P4 router.
+    Returns None if one of these routers is not a P4 router.
     """
     sites = Sites(network, lab, {})
     for name in BUNDLES:

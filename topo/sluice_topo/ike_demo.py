@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the last part of the demo with IKE: strongSwan negotiates the SAs between the sites.
 
-The routers mirror policies and SAs from their kernels. This part needs strongSwan and a kernel with
-ESP. Otherwise `esp_demo` runs instead, with configured SAs. Depends on esp_sites and esp_demo.
+The routers mirror policies and SAs from their kernels. This part needs strongSwan, and a kernel
+with ESP. If one of them is missing, `esp_demo` runs instead, with configured SAs. Depends on
+esp_sites and esp_demo.
 """
 
 from collections.abc import Collection, Mapping
@@ -68,7 +69,7 @@ def can_run(sites: Sites) -> bool:
 
 
 def run(sites: Sites, printer: DemoPrinter) -> None:
-    """Runs all steps."""
+    """Runs all steps of this part."""
     printer.part("Protection: strongSwan negotiates SAs, r1 and r2 encrypt (sluice-esp)")
     daemons = both_routers_negotiate(sites, printer)
     what_leaves_is_esp(sites, printer)
@@ -77,7 +78,9 @@ def run(sites: Sites, printer: DemoPrinter) -> None:
 
 
 def connections(router: str, start: str = "trap", limits: str = "") -> str:
-    """Returns a router's swanctl.conf, with a child SA for each IP version."""
+    """Returns a router's swanctl.conf. It contains one connection, with a child SA for each IP
+    version.
+    """
     (peer,) = BUNDLES.keys() - {router}
     children = [
         CHILD.format(
@@ -101,7 +104,7 @@ def connections(router: str, start: str = "trap", limits: str = "") -> str:
 def both_routers_negotiate(sites: Sites, printer: DemoPrinter) -> dict[str, StrongSwan]:
     """Starts strongSwan at both routers.
 
-    Checks that the first packets between the sites start IKE.
+    Checks that packets between the sites start IKE, and are answered after the negotiation.
     """
     with printer.step(
         "strongSwan runs at r1 and r2; each router mirrors its kernel's policies and SAs"
@@ -123,7 +126,9 @@ def both_routers_negotiate(sites: Sites, printer: DemoPrinter) -> dict[str, Stro
 def a_rekey_loses_nothing(
     sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
 ) -> None:
-    """Checks that a rekey started by either end loses no packet in either direction."""
+    """Checks that rekeys lose no packet in either direction, first one started by one end, then one
+    by the other.
+    """
     with printer.step("Rekeys during a transfer, started by either end, lose no packet"):
         transit = Transit(sites)
         old = sites.sending("r1")
@@ -151,14 +156,15 @@ def a_rekey_loses_nothing(
 
 
 def sends_by_others(sites: Sites, router: str, spis: Collection[int]) -> bool:
-    """Returns whether a router sends by an SA whose SPI is not in `spis`."""
+    """Returns whether a router has an outbound SA in use whose SPI is not in `spis`."""
     return bool(sites.sending(router) - set(spis))
 
 
 def an_sa_expires_into_drops(
     sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
 ) -> None:
-    """Checks what happens after an SA's hard limit, while the peer's daemon is dead.
+    """Checks that no packet passes after an SA's hard limit, if the peer's daemon is dead and
+    cannot rekey.
 
     Packets must be dropped as NO_SA, and none may leave in clear.
     """

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a topology in mininet. mininet creates the nodes and links; the programs in them are ours.
+"""Builds a topology in mininet. mininet creates the nodes and links. The programs that run in the
+nodes are those of this project.
 
-There is no Open vSwitch and no OpenFlow controller. A router is a node of its own, and the only
-switches are the P4 switches inside routers.
+There is no Open vSwitch and no OpenFlow controller. Each router is a node, and the only switches
+are the P4 switches inside routers.
 """
 
 from typing import Any
@@ -18,35 +19,37 @@ from sluice_topo.routers import RouterNode
 
 
 class PlainNode(Node):  # type: ignore[misc]
-    """A node to which mininet assigns no address."""
+    """A mininet node to which mininet assigns no IP address."""
 
     def __init__(self, name: str, **parameters: Any):
         super().__init__(name, **(parameters | {"ip": None}))
 
     def place(self) -> Namespace:
-        """Returns the node's namespace, as the test kit's type."""
+        """Returns the node's network namespace, as an object of the test kit."""
         return Namespace.of_process(self.name, self.pid)
 
 
 class RouterPlainNode(PlainNode):
-    """A router's node. `router` has its programs, once the network is built."""
+    """A router's mininet node. When the network is built, `router` is set to the object that runs
+    the router's programs.
+    """
 
     router: RouterNode
 
 
 class P4RouterNode(RouterPlainNode):
-    """A node with a P4 switch. The node's links are the switch's ports."""
+    """A router's node with a P4 switch. The ends of its links are the switch's ports."""
 
 
 class LinuxRouterNode(RouterPlainNode):
-    """A node whose kernel forwards."""
+    """A router's node whose kernel forwards."""
 
 
 class DescribedTopo(Topo):  # type: ignore[misc]
     """Converts a `description.Topology` to mininet's classes."""
 
     def build(self, topology: Topology, target: str | None) -> None:
-        """Adds nodes and links. mininet calls it with the constructor's arguments."""
+        """Adds nodes and links. mininet calls this method with the arguments of the constructor."""
         for host in topology.hosts:
             self.addHost(host.name, cls=PlainNode)
         for router in topology.routers:
@@ -64,7 +67,9 @@ class DescribedTopo(Topo):  # type: ignore[misc]
 def build_in_mininet(
     topology: Topology, lab: Lab, target: str | None = None
 ) -> tuple[Network, Mininet]:
-    """Builds the topology in mininet. The caller starts the network and stops mininet."""
+    """Builds the topology in mininet. The caller must start the network, and stop mininet at the
+    end.
+    """
     mininet = Mininet(
         topo=DescribedTopo(topology=topology, target=target), switch=None, controller=None
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a topology. Finds its nodes by name, and starts them in an order without races.
+"""Runs a topology. Finds its nodes by name, and starts hosts before routers.
 
-`build` puts nodes into namespaces that are already linked. `build_in_lab` creates the namespaces
-and links, too. With mininet, `mininet_net` creates them.
+`build` creates nodes in namespaces that are already linked. `build_in_lab` first creates namespaces
+and links with the test kit. `mininet_net` does the same with mininet.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,9 @@ class Network:
     routers: dict[str, RouterNode]
 
     def start(self) -> None:
-        """Starts all nodes. Routers start in parallel, because they mostly wait."""
+        """Starts all nodes. The routers start in parallel, because they mostly wait for other
+        programs.
+        """
         for host in self.hosts.values():
             host.start()
         with ThreadPoolExecutor(max_workers=len(self.routers)) as pool:
@@ -36,13 +38,13 @@ class Network:
                 done.result()
 
     def p4_router(self, name: str) -> P4Router:
-        """Returns a router, which must be a P4 router."""
+        """Returns the router of this name. It must be a P4 router."""
         router = self.routers[name]
         assert isinstance(router, P4Router), f"{name} is not a P4 router here"
         return router
 
     def wait_for_bgp(self, deadline: float = 60.0) -> None:
-        """Waits until every configured BGP session of every router is established."""
+        """Waits until all configured BGP sessions of all routers are established."""
         for router in self.routers.values():
             wait_until(
                 partial(all_established, router),
@@ -62,7 +64,9 @@ def all_established(router: RouterNode) -> bool:
 
 
 def unestablished(router: RouterNode) -> list[str]:
-    """Returns the peers whose BGP session is not established; `none` if there are no peers yet."""
+    """Returns the peers whose BGP session is not established. Returns ["none"] if FRR lists no peer
+    yet.
+    """
     summary = router.frr.json("show bgp summary json")
     peers = {
         address: peer["state"]
@@ -73,9 +77,10 @@ def unestablished(router: RouterNode) -> list[str]:
 
 
 def end_name(topology: Topology, end: LinkEnd, target: str | None) -> str:
-    """Returns the name of an end's interface.
+    """Returns the name of the interface at one end of a link.
 
-    If Linux replaces the P4 router, the interface has the TAP's name.
+    If the target is `linux`, a P4 router is replaced by a Linux router. Then the interface has the
+    name of the P4 router's TAP.
     """
     router = next((r for r in topology.routers if r.name == end.node), None)
     if target == LINUX and router is not None and router.kind is RouterKind.P4:
@@ -93,10 +98,10 @@ def build(
     edit: Edit | None = None,
     frr_configs: Mapping[str, str] | None = None,
 ) -> Network:
-    """Puts nodes into namespaces. `target` is a target's name or `linux`.
+    """Creates the nodes in these namespaces. `target` is a target's name or `linux`.
 
-    `edit(router, config)` may change a P4 router's configuration. `frr_configs` replaces the FRR
-    configurations of routers.
+    `edit(router, config)` may change the configuration of a P4 router. `frr_configs` maps a router
+    to an FRR configuration that replaces its own.
     """
 
     def make(router: Router) -> RouterNode:
@@ -131,7 +136,7 @@ def build_in_lab(
     edit: Edit | None = None,
     frr_configs: Mapping[str, str] | None = None,
 ) -> Network:
-    """Creates namespaces and links with the test kit, and puts the nodes into them."""
+    """Creates namespaces and links with the test kit, and the nodes in them."""
     names = [host.name for host in topology.hosts] + [r.name for r in topology.routers]
     namespaces = {name: lab.namespace(name) for name in names}
     for one, two in topology.links:

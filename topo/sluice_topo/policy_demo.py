@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the second part of the demo, with an SPD on r1's links to the transit routers.
 
-Packets are counted wherever they can end: at the receiver, on the wire by captures, in the switch,
-and in the controller by reason. The demo checks each of its statements by a sum of these counts.
-This part needs a network whose routing works (`routing_demo`).
+Packets are counted at all places where they can end: at the receiver, on links by captures, in the
+switch, and in the controller by reason. Each statement of the demo is checked by a sum of these
+counts. This part needs a network whose routing works (`routing_demo`).
 """
 
 import statistics
@@ -33,7 +33,7 @@ GAME, SALARY = b"game move: ", b"director's salary: "
 
 
 def run(network: Network, printer: DemoPrinter) -> None:
-    """Runs all steps, if r1 is a P4 router."""
+    """Runs all steps of this part. Does nothing if r1 is not a P4 router."""
     router = network.routers[GUARDED]
     if not isinstance(router, P4Router):
         return
@@ -48,7 +48,9 @@ def run(network: Network, printer: DemoPrinter) -> None:
 
 
 def guarded(router: P4Router) -> dict[str, Any]:
-    """Returns the router's configuration with the SPD on all interfaces but one."""
+    """Returns the router's configuration with the SPD on all interfaces except
+    UNGUARDED_INTERFACE.
+    """
     config = dict(router.controller.config)
     config["spds"] = [{"name": SPD, "file": str(router.files / "wan.yaml")}]
     config["bundles"] = [{"name": "site-b", "id": 1, "spd": SPD}]
@@ -62,7 +64,9 @@ def guarded(router: P4Router) -> dict[str, Any]:
 def an_spd_is_put_in_place(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Restarts the controller with an SPD. Checks that the switch forwards meanwhile."""
+    """Restarts the controller with an SPD. Checks that the switch loses no packet during the
+    restart.
+    """
     with printer.step("The controller of r1 restarts with an SPD; the switch keeps forwarding"):
         with UdpFlows(network.hosts["h1"], network.hosts["h2"]) as traffic:
             traffic.wait_for_more(100)
@@ -87,7 +91,7 @@ def an_spd_is_put_in_place(
 
 
 def run_sluice(router: P4Router, printer: DemoPrinter, *words: str) -> str:
-    """Runs the `sluice` command with the router's files, and prints it."""
+    """Runs the `sluice` command with the router's files. Prints the command and its output."""
     files = (".yaml", ".conf")
     given = [str(router.files / word) if word.endswith(files) else word for word in words]
     output = router.controller.command(*given, "--socket", str(router.controller.socket))
@@ -97,14 +101,16 @@ def run_sluice(router: P4Router, printer: DemoPrinter, *words: str) -> str:
 
 
 def outbound_rules(router: P4Router) -> list[dict[str, Any]]:
-    """Returns the rules of the outbound list in force."""
+    """Returns the rules of the outbound list that is in force."""
     lists = router.controller.show("spd")
     (rules,) = (one["rules"] for one in lists if one["direction"] == "outbound")
     return list(rules)
 
 
 def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
-    """Makes r1 request its peers' routes again. Returns the packets that matched BGP's rules."""
+    """Makes r1 request its peers' routes again. Returns the number of packets that have matched the
+    rules for BGP.
+    """
 
     def met() -> int:
         counts = [control.rule(name) for name in ("bgp-out", "bgp-back")]
@@ -120,7 +126,9 @@ def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
 def the_first_packet_is_searched(
     network: Network, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Checks that the CPU gets one packet of a flow and that the switch forwards the others."""
+    """Checks that the controller searches rules for the first packet of a flow only. The switch
+    must forward the other packets by the cached flow.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     with printer.step(
@@ -147,13 +155,13 @@ def the_first_packet_is_searched(
 
 
 def wait_for_flow(control: SpdControl, port: int) -> dict[str, Any]:
-    """Waits until the switch holds the flow to this port."""
+    """Waits until the switch has the flow to this port. Returns the flow."""
     return wait_until(lambda: control.flow(SOURCE_PORT, port) or {}, 10, f"a flow to port {port}")
 
 
 def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrinter) -> None:
-    """Checks that the rule no-games costs one search of the rules. The switch discards all later
-    packets.
+    """Checks that the controller searches rules only for the first packet that the rule no-games
+    discards. The switch must discard all later packets.
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
@@ -184,7 +192,7 @@ def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrin
 
 
 class WireMonitor:
-    """Captures the frames that leave r1 and contain `mark`, in any encapsulation."""
+    """Captures the frames on r1's links to t1 and t2 that contain the bytes `mark`."""
 
     def __init__(self, network: Network, mark: bytes):
         self._captures = [
@@ -193,7 +201,7 @@ class WireMonitor:
         ]
 
     def seen(self) -> int:
-        """Ends the capture and returns the number of such frames."""
+        """Ends the captures. Returns the number of captured frames."""
         for capture in self._captures:
             capture.stop()
         return sum(len(capture.frames()) for capture in self._captures)
@@ -202,8 +210,8 @@ class WireMonitor:
 def a_commit_takes_effect_at_once(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Changes rules back and forth under traffic. Checks that no packet passes or is discarded by
-    removed rules.
+    """Switches between two versions of the rules under traffic. Checks that after each commit, no
+    packet passes or is discarded by the old rules.
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(
@@ -223,7 +231,7 @@ def a_commit_takes_effect_at_once(
         expect(edits.lost == 0, f"{edits.lost} packets were lost after a commit let them pass")
         discarded = ended.discarded_by_switch + ended.discarded_by_controller
         stale = outcome.sent - outcome.received - discarded
-        # Other packets with a stale verdict can only be BGP's.
+        # `ended.stale` may be larger, because it also counts BGP packets.
         expect(0 <= stale <= ended.stale, f"the counts do not add up: {outcome}, {ended}")
         printer.measure("commit, median and longest", milliseconds(edits.seconds))
         printer.measure(
@@ -243,12 +251,14 @@ def a_commit_takes_effect_at_once(
 
 
 def milliseconds(times: list[float]) -> str:
-    """Formats median and maximum of times given in seconds."""
+    """Formats the median and the maximum of these times, which are in seconds."""
     return f"{statistics.median(times) * 1000:.1f} ms, {max(times) * 1000:.1f} ms"
 
 
 class Edits:
-    """Makes commits under traffic, and counts what happens to the packets sent between them."""
+    """Makes commits under traffic. For each commit, counts the packets sent afterwards that passed
+    or were lost by the old rules.
+    """
 
     def __init__(self, router: P4Router, control: SpdControl, video: UdpFlows):
         self._router, self._control, self._video = router, control, video
@@ -258,7 +268,9 @@ class Edits:
         self.allowed = self.lost = 0
 
     def commit(self, file: str, *, passes: bool) -> None:
-        """Commits, then checks the packets sent after the commit has returned."""
+        """Commits a file. Checks the packets sent after the commit has returned: they must all
+        pass, or none (`passes`).
+        """
         asked, returned = self._control.commit(self._router.files / file)
         self.seconds.append(returned - asked)
         enough = self._video.sent() + BETWEEN_COMMITS
@@ -283,14 +295,16 @@ class Edits:
             self.passed_late += self._video.arrived(sent)
 
     def _ended_so_far(self) -> int:
-        """Returns the number of packets that have arrived or were counted as dropped."""
+        """Returns the number of packets that have arrived or were counted as dropped since the
+        start.
+        """
         return self._video.received() + (self._control.fates() - self._ended).all
 
 
 def the_cache_is_worth_it(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Compares the cost of a packet with and without the flow cache, in turn."""
+    """Compares the cost of a packet without and with the flow cache, in alternating rounds."""
     with printer.step(
         "Cost of a packet without and with the flow cache (medians of 5 rounds, in turn)"
     ):
@@ -306,7 +320,9 @@ def the_cache_is_worth_it(
 
 
 def compare(printer: DemoPrinter, what: str, microseconds: dict[bool, float]) -> None:
-    """Prints the cost with and without the cache, as a factor and as bars."""
+    """Prints the costs with and without the cache as bars, and the factor between them. Fails if
+    the cache saves nothing.
+    """
     on, off = microseconds[True], microseconds[False]
     expect(off > on, f"{what}: {off:.0f} µs without the cache, {on:.0f} µs with it")
     factor = f"factor {significant(off / on)}"
@@ -320,14 +336,16 @@ def compare(printer: DemoPrinter, what: str, microseconds: dict[bool, float]) ->
 
 @dataclass(frozen=True)
 class Cost:
-    """Holds the cost of a packet, in microseconds."""
+    """Holds the costs of one packet in microseconds: CPU time, and round trip of a ping."""
 
     cpu: float
     ping: float
 
 
 def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> Cost:
-    """Measures one round. Checks that searches and hits match the cache's state."""
+    """Measures one round. Checks that the counts of hits and searches fit the state of the cache
+    (`on`).
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     pids = router.target.pid, router.controller.pid
     with UdpFlows(h1, h2, rate=1000, port=CHAT) as traffic:
@@ -350,9 +368,9 @@ def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> C
 def nothing_protected_leaves_in_clear(
     network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """Commits a rule that protects a running flow by a bundle without an SA.
+    """Commits a rule that protects a flow while it is sending, by a bundle without an SA.
 
-    Checks that no packet of the flow leaves in clear.
+    Checks that no further packet of the flow leaves in clear.
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     count = 100

@@ -22,9 +22,9 @@ def _is_address(word: str) -> bool:
 
 @dataclass(frozen=True)
 class Ping:
-    """Result of one run of ping.
+    """Holds the result of one run of ping.
 
-    Round-trip times are in milliseconds; None if no request was answered.
+    Round-trip times are in milliseconds, or None if no request was answered.
     """
 
     sent: int
@@ -51,9 +51,11 @@ def ping(
 ) -> Ping:
     """Pings `address`. `size` is the length of the payload in bytes.
 
-    After its last request, ping waits for answers only an interval or two round trips. So a late
-    answer counts as lost. With `answered`, ping continues until it has `count` answers, if
-    necessary with more requests. Then only requests before the last answered one can be lost.
+    After the last request, ping waits only for the interval, or for twice the longest round trip.
+    An answer that comes later counts as lost.
+
+    With `answered`, ping sends more requests until it has `count` answers. Then only requests
+    before the last answered one can count as lost.
     """
     patience = ("-w", str(math.ceil(count * interval) + 5)) if answered else ("-W", "2")
     done = place.run(
@@ -78,7 +80,7 @@ def ping(
 
 
 def traceroute(place: Namespace, address: str, *options: str) -> list[set[str]]:
-    """Returns the addresses that answered, one set for each hop count."""
+    """Returns the addresses that answered: for each hop, the set of its addresses."""
     family = "-6" if ":" in address else "-4"
     text = place.run("traceroute", family, "-n", "-w", "2", "-q", "3", *options, address).stdout
     hops = []
@@ -100,13 +102,15 @@ def kernel_forwarded(place: Namespace) -> int:
 
 
 def interface_packets(place: Namespace, interface: str) -> tuple[int, int]:
-    """Returns the packets that an interface has received and sent, as counted by the kernel."""
+    """Returns the number of packets that an interface has received, and that it has sent, as
+    counted by the kernel.
+    """
     shown = json.loads(place.run("ip", "-s", "-j", "link", "show", "dev", interface).stdout)
     counts = shown[0]["stats64"]
     return counts["rx"]["packets"], counts["tx"]["packets"]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the CPU seconds of all threads of a process, user and system."""
+    """Returns the CPU time that all threads of a process have used, in seconds."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
+"""Runs the programs of a node: the stack of a host, FRR with kernel forwarding, or FRR with a P4
+switch.
 
 All classes work on a `Namespace` whose links exist. So they work with mininet and with the test
 kit.
@@ -20,7 +21,7 @@ LINUX = "linux"  # in place of a target's name: the kernel forwards in every rou
 
 
 class HostNode:
-    """Sets up a running host."""
+    """Configures a host, whose namespace and link exist."""
 
     def __init__(self, description: Host, namespace: Namespace):
         self.description = description
@@ -42,7 +43,7 @@ class HostNode:
 class LinuxRouter:
     """Runs a router whose kernel forwards.
 
-    `addresses` are those of interfaces that FRR's configuration does not set.
+    `addresses` maps interfaces to their addresses, if FRR's configuration does not set them.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class LinuxRouter:
         self.frr = Frr(self.name, namespace, frr_config, directory, supervisor)
 
     def start(self) -> None:
-        """Enables forwarding in the kernel, with ECMP hashing by ports, and starts FRR."""
+        """Enables forwarding in the kernel, with ECMP hashing that includes ports. Then
+        starts FRR.
+        """
         self.namespace.sysctl(
             ipv4__ip_forward=1,
             ipv6__conf__all__forwarding=1,
@@ -75,7 +78,9 @@ class LinuxRouter:
         self.frr.start()
 
     def check(self) -> None:
-        """Raises `ProcessDied` with the log's end if one of the router's programs has ended."""
+        """Raises `ProcessDied` with the end of the log if one of the router's programs has
+        ended.
+        """
         check_all(self.frr.processes.values())
 
     def stop(self) -> None:
@@ -87,9 +92,9 @@ class P4Router:
     """Runs a router whose P4 switch forwards: switch, controller and FRR. The kernel never
     forwards.
 
-    `switch_address` is where the switch serves P4Runtime, if the controller reaches it through
-    another program. By default the switch uses the configured address; a Unix socket is moved to
-    the run directory.
+    `switch_address` is the address at which the switch serves P4Runtime, if the controller does not
+    connect to the switch directly. By default, the switch uses the address in the configuration. A
+    Unix socket is always created in the run directory.
     """
 
     def __init__(
@@ -134,14 +139,18 @@ class P4Router:
         )
 
     def start(self) -> None:
-        """Starts the switch, the controller, then FRR on the controller's interfaces."""
+        """Starts the switch, then the controller, then FRR, which uses the interfaces that the
+        controller has created.
+        """
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.target.start()
         self.controller.start()
         self.frr.start()
 
     def check(self) -> None:
-        """Raises `ProcessDied` with the log's end if one of the router's programs has ended."""
+        """Raises `ProcessDied` with the end of the log if one of the router's programs has
+        ended.
+        """
         check_all((self.target.process, self.controller.process, *self.frr.processes.values()))
 
     def stop(self) -> None:
@@ -155,7 +164,7 @@ RouterNode = LinuxRouter | P4Router
 
 
 def check_all(processes: Iterable[Process | None]) -> None:
-    """Checks that all processes that were started are running."""
+    """Checks that all processes are running. An entry is None if its process was never started."""
     for process in processes:
         if process is not None:
             process.check()
@@ -168,9 +177,9 @@ def plain_linux(
     supervisor: Supervisor,
     frr_config: str | None = None,
 ) -> LinuxRouter:
-    """Returns a Linux router with a P4 router's files: the control experiment.
+    """Returns a Linux router that uses the files of a P4 router. It serves as a control experiment.
 
-    Its links must end at the interfaces named in sluice.yaml, not at ports.
+    Its links must end at interfaces with the names in sluice.yaml, and not at switch ports.
     """
     interfaces = description.sluice_config()["interfaces"]
     addresses = {interface["name"]: interface["addresses"] for interface in interfaces}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the demo on any built two-site network. Each step checks its statements.
+"""Runs the demo on a two-site network, no matter how it was built. Each step checks its statements.
 
-A step that fails raises an exception. Everything reported was measured in this run. This module has
-the steps about routing. `policy_demo` follows, then `ike_demo` or `esp_demo`.
+A step that fails raises an exception. All reported values were measured in this run. This module
+contains the steps about routing. `policy_demo` follows, then `ike_demo` or `esp_demo`.
 """
 
 import time
@@ -29,9 +29,9 @@ LEAST_SHARE = 0.2  # of 64 flows; a fair hash gives one of two paths less in 1 o
 def run(
     network: Network, printer: DemoPrinter, watch: Stopwatch, sites: esp_sites.Sites | None = None
 ) -> None:
-    """Runs the whole demo. `watch` was started before all programs.
+    """Runs the whole demo. `watch` measures the time since before the first program was started.
 
-    `sites` has the routers' ESP engines, or is None without engines.
+    `sites` holds the routers' ESP engines. Without it, the parts about ESP are left out.
     """
     printer.part("Routing: FRR decides, the switches of r1 and r2 forward")
     bgp_comes_up(network, printer, watch)
@@ -60,7 +60,9 @@ def bgp_comes_up(network: Network, printer: DemoPrinter, watch: Stopwatch) -> No
 
 
 def fib_legs(network: Network, name: str, prefix: str) -> int:
-    """Returns the number of next hops that the forwarding plane of `name` has for `prefix`."""
+    """Returns the number of next hops that the forwarding plane of router `name` has for
+    `prefix`.
+    """
     router = network.routers[name]
     if isinstance(router, P4Router):
         return next(
@@ -77,16 +79,19 @@ def fib_legs(network: Network, name: str, prefix: str) -> int:
 
 
 def has_legs(network: Network, name: str, prefix: str, legs: int) -> bool:
-    """Returns whether the forwarding plane of `name` has exactly `legs` next hops for `prefix`.
+    """Returns whether the forwarding plane of router `name` has exactly `legs` next hops for
+    `prefix`.
 
-    Raises ProcessDied at once if a program of `name` has ended.
+    Raises ProcessDied at once if a program of the router has ended.
     """
     network.routers[name].check()
     return fib_legs(network, name, prefix) == legs
 
 
 def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
-    """Waits until both sites reach each other over `legs` next hops, for IPv4 and IPv6."""
+    """Waits until both site routers have exactly `legs` next hops to the other site, for IPv4 and
+    IPv6.
+    """
     for name in SITES:
         for prefix in SITE_PREFIXES[name]:
             wait_until(
@@ -99,7 +104,7 @@ def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
 
 
 def routes_arrive(network: Network, printer: DemoPrinter, watch: Stopwatch) -> None:
-    """Checks that FRR's routes are in the switches, over both transit routers."""
+    """Checks that the switches have FRR's routes, with both transit routers as next hops."""
     with printer.step("Routes arrive in the switches, each over two transit routers of equal cost"):
         wait_for_legs(network, 2)
         printer.measure(
@@ -111,9 +116,10 @@ def routes_arrive(network: Network, printer: DemoPrinter, watch: Stopwatch) -> N
 
 
 def ping_works(network: Network, printer: DemoPrinter) -> None:
-    """Checks that hosts reach each other.
+    """Checks that the hosts reach each other.
 
-    The first packets wait for their neighbours and arrive.
+    No packet may be lost, not even the first one, which has to wait until MAC addresses are
+    resolved.
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step("h1 pings h2"):
@@ -128,7 +134,9 @@ def ping_works(network: Network, printer: DemoPrinter) -> None:
 
 
 def traceroute_works(network: Network, printer: DemoPrinter) -> None:
-    """Checks that every router answers traceroute. P4 routers answer by their controllers."""
+    """Checks that traceroute shows every router on the path. For a P4 router, its controller
+    answers.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     transit = {4: ({"10.0.1.2", "10.0.2.2"}, {"10.0.3.2", "10.0.4.2"})}
     transit[6] = (
@@ -148,8 +156,8 @@ def traceroute_works(network: Network, printer: DemoPrinter) -> None:
 
 
 def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
-    """Checks that flows are spread over both transit routers, and that each flow keeps to one
-    router.
+    """Checks that flows are spread over both transit routers, and that all packets of a flow use
+    the same one.
     """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
@@ -170,7 +178,7 @@ def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
 
 
 def large_packets_arrive(network: Network, printer: DemoPrinter) -> None:
-    """Checks that fragments take the path of their flow."""
+    """Checks that datagrams longer than a link's MTU arrive, in fragments."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with printer.step("Datagrams larger than a link arrive in fragments"):
         for version in VERSIONS:
@@ -182,7 +190,9 @@ def large_packets_arrive(network: Network, printer: DemoPrinter) -> None:
 
 
 def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
-    """Cuts the link between r1 and t1 under traffic, then restores it."""
+    """Cuts the link between r1 and t1 under traffic: traffic must move to t2. Then restores the
+    link: traffic must use both paths again.
+    """
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     t1 = network.routers["t1"].namespace
     with printer.step("The link between r1 and t1 is cut: traffic moves to t2"):
@@ -217,8 +227,8 @@ def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
 
 
 def the_kernel_stood_by(network: Network, printer: DemoPrinter) -> None:
-    """Checks that the sites' routers forwarded all packets in their switches, none in their
-    kernels.
+    """Checks that at the sites' routers, the switches have forwarded all packets and the kernels
+    none.
     """
     with printer.step("Which programs forwarded the packets: the switches or the kernels?"):
         for name in SITES:
@@ -235,5 +245,5 @@ def the_kernel_stood_by(network: Network, printer: DemoPrinter) -> None:
 
 
 def now() -> str:
-    """Returns the current time, for the headline."""
+    """Returns the current date and time, for the demo's headline."""
     return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs p4runtime-shell on a running switch: `make shell`.
 
-The switch is one of the demo's (the first P4 router's by default), or any at a given address. The
-shell uses a low election id, so the controller stays primary. The shell can read everything but
-change nothing.
+By default, the switch is the one of the demo's first P4 router. `--router` selects another router
+of the demo, and `--address` any switch. The shell uses a low election id, so the controller stays
+primary. The shell can read everything but change nothing.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from pathlib import Path
 from sluice_testkit import owner, where
 from sluice_topo.demo import RUNNING
 
-# gRPC's C core sends the path of a Unix socket as authority. HTTP/2 does not allow this, and
-# sluice-switch refuses it. p4runtime-shell has no option for another authority.
+# By default, gRPC's C core sends the path of a Unix socket as the `:authority` header. HTTP/2 does
+# not allow this, and sluice-switch refuses it. p4runtime-shell has no option for another authority.
 LAUNCH = """
 import functools, runpy, grpc
 options = [("grpc.default_authority", "localhost")]
@@ -28,7 +28,9 @@ ELECTION_ID = "0,0"  # below every controller's, so the controller stays primary
 
 
 def main() -> None:
-    """Executes p4runtime-shell, inside the switch's namespace if the switch is the demo's."""
+    """Replaces this process by p4runtime-shell. For a switch of the demo, the shell runs in the
+    switch's namespace.
+    """
     parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH of a P4Runtime server")
     parser.add_argument("--device-id", type=int, default=1)
@@ -52,13 +54,17 @@ def main() -> None:
 
 
 def shell_argv(address: str, device: int) -> list[str]:
-    """Returns the command for p4runtime-shell on a switch at HOST:PORT or unix:PATH."""
+    """Returns the command line of p4runtime-shell for a switch at `address`: HOST:PORT or
+    unix:PATH.
+    """
     argv = [str(where.p4runtime_shell_python()), "-c", LAUNCH, "--no-ssl"]
     return [*argv, "--grpc-addr", address, "--device-id", str(device)]
 
 
 def demo_switch(router: str | None) -> dict[str, object] | None:
-    """Returns the switch of the newest running demo, or None."""
+    """Returns a router's switch in the newest demo that is running, or None. By default, the first
+    P4 router by name.
+    """
     for path in newest_first(owner.temporary_root().glob(f"{owner.PREFIX}-*/{RUNNING}")):
         if owner.owner_is_gone(path.parent.name):
             continue
@@ -72,9 +78,9 @@ def demo_switch(router: str | None) -> dict[str, object] | None:
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:
-    """Sorts files by time, the newest first.
+    """Sorts files by modification time, the newest first.
 
-    A file that is deleted meanwhile counts as the oldest.
+    A file that is deleted meanwhile sorts as the oldest.
     """
 
     def age(path: Path) -> float:

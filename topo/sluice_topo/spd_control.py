@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and changes a running P4 router's IPsec policy, through the controller's local API.
+"""Reads and changes the IPsec policy of a running P4 router, through the controller's local API.
 
-Works like the `sluice` command but starts no process. So `commit` returns as soon as the
-controller's answer has arrived.
+This is faster than the `sluice` command, because no process is started. So `commit` returns as soon
+as the controller has answered.
 """
 
 import time
@@ -15,7 +15,9 @@ from sluice_testkit.controller import Controller
 
 @dataclass(frozen=True)
 class RuleCounts:
-    """Counts the packets that matched a rule: searches by the controller, and flow cache hits."""
+    """Holds the number of packets that matched a rule: by searches of the controller, and by flow
+    cache hits.
+    """
 
     searched: int
     hits: int
@@ -26,8 +28,8 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Fates:
-    """Counts the packets that the outbound lists have dropped since the controller's start, by
-    reason.
+    """Counts the packets that the outbound lists have dropped, by reason, since the controller's
+    start.
     """
 
     discarded_by_switch: int
@@ -58,25 +60,27 @@ class SpdControl:
         self.spd = spd
 
     def commit(self, file: Path) -> tuple[float, float]:
-        """Commits a file. Returns the times of request and answer (monotonic, in seconds)."""
+        """Commits a file. Returns when the request was sent and when the answer arrived, in seconds
+        (monotonic clock).
+        """
         text = file.read_text(encoding="utf-8")
         asked = time.monotonic()
         self._ask(command="spd commit", files=[{"name": file.name, "text": text}])
         return asked, time.monotonic()
 
     def cache(self, on: bool) -> None:
-        """Turns the flow cache on or off."""
+        """Switches the SPD's flow cache on or off."""
         self._ask(command=f"flow-cache {'on' if on else 'off'}", spd=self.spd)
 
     def rule(self, name: str) -> RuleCounts:
-        """Returns the counts of an outbound rule; zero if the list has no such rule."""
+        """Returns the counts of an outbound rule. They are zero if the list has no such rule."""
         lists = self._ask(command="show", what="spd", spd=self.spd)
         outbound = next(one for one in lists if one["direction"] == "outbound")
         found = next((rule for rule in outbound["rules"] if rule["name"] == name), None)
         return RuleCounts(found["searched"], found["hits"]) if found else RuleCounts(0, 0)
 
     def flow(self, source_port: int, destination_port: int) -> dict[str, Any] | None:
-        """Returns the valid outbound flow between these ports, or None if the switch does not hold
+        """Returns the valid outbound flow between these ports, or None if the switch does not have
         it.
         """
         ports = source_port, destination_port
@@ -88,7 +92,7 @@ class SpdControl:
         return None
 
     def fates(self) -> Fates:
-        """Returns the number of packets dropped by the outbound lists, by reason."""
+        """Returns the numbers of packets that the outbound lists have dropped, by reason."""
         counters = self._ask(command="show", what="counters")
         drops = {name: count["packets"] for name, count in counters["switch_drops"].items()}
         by_cpu = sum(

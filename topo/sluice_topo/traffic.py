@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends steady UDP flows between two hosts, and measures their results.
+"""Sends UDP flows at a steady rate between two hosts, and measures what arrives.
 
-Each packet carries its number, and the receiver records the time of each arrival. So loss,
-reordering and the longest gap are measured, not guessed. Python sends the packets, so the rates are
-low. `sluice-traffic` generates higher loads.
+Each packet contains its number, and the receiver records the time of each arrival. So losses and
+the longest gap are measured, not estimated. The packets are sent by Python, so the rates are low.
+`sluice-traffic` generates higher loads.
 """
 
 import socket
@@ -30,7 +30,7 @@ _HEADER = struct.Struct("!QH")
 
 @dataclass(frozen=True)
 class TrafficResult:
-    """Holds the results of a run. Times are in seconds."""
+    """Holds the packet counts and the longest gap of a run. Times are in seconds."""
 
     sent: int
     received: int
@@ -44,15 +44,15 @@ class TrafficResult:
 
     @property
     def outage(self) -> float:
-        """The longest gap between arrivals, less the sending interval."""
+        """The longest gap between two arrivals, minus the interval between two sent packets."""
         return max(0.0, self.longest_gap - self.interval)
 
 
 class UdpFlows:
     """Sends `flows` UDP flows from one host to another, with `rate` packets per second in total.
 
-    The flows send in turn. If `destinations` is given, the flows use these addresses in turn; all
-    must be the receiver's.
+    The flows take turns in sending. If `destinations` is given, the flows are distributed over
+    these addresses, which must all belong to the receiver.
     """
 
     def __init__(
@@ -95,15 +95,15 @@ class UdpFlows:
             thread.start()
 
     def received(self) -> int:
-        """Returns the number of packets that have arrived so far."""
+        """Returns the number of packets that have arrived."""
         return len(self._arrivals)
 
     def sent(self) -> int:
-        """Returns the number of packets sent so far."""
+        """Returns the number of packets sent."""
         return len(self._departures)
 
     def sent_since(self, moment: float) -> range:
-        """Returns the numbers of the packets sent at `moment` (monotonic) or later."""
+        """Returns the numbers of the packets sent at `moment` (monotonic clock) or later."""
         return range(bisect_left(self._departures, moment), self.sent())
 
     def arrived(self, numbers: Collection[int]) -> int:
@@ -116,8 +116,8 @@ class UdpFlows:
         wait_until(lambda: self.received() >= enough, deadline, f"{packets} more packets")
 
     def stop(self, patience: float = 1.0) -> TrafficResult:
-        """Stops sending, waits up to `patience` seconds for packets under way, and returns the
-        results.
+        """Stops sending. Waits up to `patience` seconds until all sent packets have arrived.
+        Returns the results.
         """
         self._stop_sending.set()
         self._threads[1].join()
@@ -170,7 +170,7 @@ class UdpFlows:
 
 
 class PathMonitor:
-    """Captures the flows that each transit router receives from one site."""
+    """Captures the UDP flows that each transit router receives from one site, on `interface`."""
 
     def __init__(self, network: Network, interface: str = "eth1"):
         def ours(frame: Frame) -> bool:
@@ -181,14 +181,14 @@ class PathMonitor:
         }
 
     def flows(self) -> dict[str, set[int | None]]:
-        """Returns the source ports that each transit router has seen."""
+        """Returns the source ports of the packets that each transit router has received."""
         return {
             name: {frame.source_port for frame in capture.frames()}
             for name, capture in self._captures.items()
         }
 
     def packets(self) -> dict[str, int]:
-        """Returns the number of packets that each transit router has seen."""
+        """Returns the number of packets that each transit router has received."""
         return {name: capture.count() for name, capture in self._captures.items()}
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ Layers. A module imports only from the lines below its own:
     pytest_plugin                            fixtures
     target  frr  controller  bench           programs under test; result files
     interposer                               holds messages between controller and switch
-    capture  record  esp_engine              captures; a double of the ESP engine
+    capture  record  esp_engine              captures; a test double of the ESP engine
     namespaces  process                      network namespaces and processes
     wait  packet  owner  janitor  where      (almost) no dependencies
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes benchmark results to bench/results/NAME.json. All benchmarks use this format.
 
-A case measures Sluice and its peers in turn, in at least five rounds. A measured value is the
-median over the rounds. A case's ratio is the median of Sluice divided by the median of the peer,
-from the same run. `spread` is (largest - smallest) / median of Sluice's rounds.
+A peer is another program that Sluice is compared with. A case is one workload: Sluice and its peers
+are measured in turn, in at least five rounds. A measured value is the median over the rounds. A
+case's ratio is Sluice's median divided by the peer's median, from the same run. `spread` is
+(largest - smallest) / median, over Sluice's rounds.
 
 A benchmark's ratio to a peer is the worst ratio of its cases: the lowest where more is better, the
 highest where less is better.
@@ -27,16 +28,19 @@ MINIMUM_ROUNDS = 5
 
 @dataclass
 class BenchCase:
-    """Holds the measurements of one workload, one value per round."""
+    """Holds the measured values of one workload: for Sluice and for each peer, one value per
+    round.
+    """
 
     workload: str
     ours: list[float] = field(default_factory=list)
     peers: dict[str, list[float]] = field(default_factory=dict)
-    # How the workload was measured. Empty if there is nothing to report.
+    # Further facts about the measurement, such as the algorithm. If empty, the results file omits
+    # them.
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns medians, ratios and spread, with the keys of the results file."""
+        """Returns the case as it is written to the results file: medians, ratios and spread."""
         median = statistics.median(self.ours)
         peers = {name: statistics.median(values) for name, values in self.peers.items()}
         shown = {
@@ -67,7 +71,7 @@ def measure(
 
 
 def machine() -> dict[str, Any]:
-    """Describes the machine that the measurements were made on."""
+    """Returns the CPU model, the number of cores and the kernel of this machine."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -87,7 +91,8 @@ def write_results(
 ) -> Path:
     """Writes bench/results/NAME.json atomically and returns its path.
 
-    `more` has further top-level keys of the file (bars, memory, missing peers).
+    `more` adds top-level keys to the file, such as the thresholds, the memory use or the missing
+    peers.
     """
     written = [case.as_dict() for case in cases]
     worst = min if more_is_better else max

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures the packets of an interface, in both directions.
 
-An AF_PACKET socket in the namespace receives the frames; a thread reads them from it. The capture
+An AF_PACKET socket in the namespace receives the frames, and a thread reads the socket. The capture
 is running when the constructor returns, so frames sent afterwards are captured.
 
 `dropped` counts the frames that the kernel dropped because the socket's buffer was full. If
@@ -37,7 +37,7 @@ Filter = Callable[[Frame], object]
 
 
 class Capture:
-    """Captures the frames on `interface` of `namespace` from now on.
+    """Captures the frames on `interface` of `namespace`, from construction until `stop`.
 
     If `keep` is given, only frames for which it returns true are kept.
     """
@@ -72,7 +72,7 @@ class Capture:
                 self._take_in()
 
     def _take_in(self) -> None:
-        """Reads all frames that have arrived by now."""
+        """Reads all frames that are waiting in the socket."""
         with self._lock:
             while self._socket.fileno() >= 0:
                 try:
@@ -90,20 +90,22 @@ class Capture:
             self._frames.append(frame)
 
     def frames(self, matching: Filter | None = None) -> list[Frame]:
-        """Returns the frames so far, in order, with all that had arrived before the call."""
+        """Returns the captured frames in order. Every frame that arrived before the call is
+        included.
+        """
         self._take_in()
         self._check_for_loss()
         frames = list(self._frames)
         return frames if matching is None else [frame for frame in frames if matching(frame)]
 
     def count(self, matching: Filter | None = None) -> int:
-        """Returns the number of frames so far."""
+        """Returns the number of captured frames."""
         return len(self.frames(matching))
 
     def wait_for(
         self, matching: Filter, deadline: float = 10.0, what: str = "", count: int = 1
     ) -> list[Frame]:
-        """Waits until at least `count` matching frames were seen. Returns all that match."""
+        """Waits until at least `count` matching frames are captured. Returns all that match."""
         what = f"{count} x {what or 'a matching frame'} on {self.interface}"
 
         def enough() -> list[Frame]:
@@ -118,7 +120,7 @@ class Capture:
         self._frames.clear()
 
     def write_pcap(self, path: Path) -> None:
-        """Saves the frames as a pcap file."""
+        """Writes the captured frames to a pcap file."""
         with path.open("wb") as file:
             file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
             for frame in self._frames:
@@ -135,7 +137,7 @@ class Capture:
             raise AssertionError(f"the capture on {self.interface} lost {self.dropped} frames")
 
     def stop(self) -> None:
-        """Reads all frames that have arrived by now, then stops the capture."""
+        """Reads all frames that are waiting in the socket, then stops the capture."""
         self._stop.set()
         self._thread.join()
         self._take_in()
@@ -154,7 +156,7 @@ class Capture:
 
 
 def _with_vlan_tag(data: bytes, control: list[tuple[int, int, bytes]]) -> bytes:
-    """Inserts the VLAN tag, which the kernel strips and delivers as ancillary data."""
+    """Inserts the frame's VLAN tag. The kernel strips the tag and delivers it as ancillary data."""
     for level, kind, auxiliary in control:
         if level == SOL_PACKET and kind == PACKET_AUXDATA:
             status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxiliary)

@@ -32,7 +32,9 @@ class EspKeys:
 
 @dataclass(frozen=True)
 class ChildSa:
-    """A child SA. `inbound` and `outbound` are as seen by the host that wrote the log."""
+    """Holds the keys of a child SA. `inbound` and `outbound` are as seen by the host that wrote the
+    log.
+    """
 
     inbound: EspKeys
     outbound: EspKeys
@@ -58,7 +60,7 @@ class _Negotiation:
 
 
 def child_sas(log: str) -> list[ChildSa]:
-    """Returns the child SAs whose two SPIs are both in the log, in order."""
+    """Returns the child SAs whose two SPIs are both in the log, in the log's order."""
     return [one.sa() for one in _negotiations(log) if len(one.spis) == 2]
 
 
@@ -71,7 +73,7 @@ def _negotiations(log: str) -> list[_Negotiation]:
             asked = True
         elif key := _KEY.match(line):
             kind, sender, size = key[1], key[2], int(key[3])
-            # charon logs all keys of one child SA in a row: first those of its initiator.
+            # charon logs all keys of one child SA together: first those of the initiator.
             if not found or found[-1].spis or (kind, sender) in found[-1].keys:
                 found.append(_Negotiation(initiated=asked))
                 asked = False

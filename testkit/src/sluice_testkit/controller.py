@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the controller under test: `sluice run` in a namespace, with `sluice show` as its client."""
+"""Runs the controller under test: `sluice run` in a namespace. Tests query it by `sluice show` and
+by its local API.
+"""
 
 import json
 import socket
@@ -17,14 +19,14 @@ READY = "sluice: ready"
 
 
 class RequestRefused(AssertionError):
-    """The controller refused a request. The message has the controller's reason."""
+    """The controller refused a request. The message contains the controller's reason."""
 
 
 class Controller:
     """Runs one controller. `config` is the content of a configuration file, as a mapping.
 
-    The paths of the socket and of the state directory are replaced by paths in the run directory.
-    `target` (if given) and the pipeline are added. Nothing else is changed.
+    In it, the paths of the socket and of the state directory are replaced by paths in the run
+    directory. The pipeline and `target` (if given) are added. The rest is used unchanged.
     """
 
     def __init__(
@@ -66,8 +68,8 @@ class Controller:
     def start(self, *options: str, deadline: float = 30.0) -> None:
         """Starts the controller and waits until it has programmed the interfaces into the switch.
 
-        Restarts append to the same log. So the method waits for one more ready line than before,
-        and for the socket.
+        The controller is ready when its log has a new ready line and its socket exists. Restarts
+        append to the same log, so the lines of earlier runs are subtracted.
         """
         path = self._supervisor.directory / f"{self.name}-sluice.log"
         before = path.read_text(encoding="utf-8").count(READY) if path.exists() else 0
@@ -88,7 +90,7 @@ class Controller:
         return json.loads(self.command("show", what, "--json", "--socket", str(self.socket)))
 
     def ask(self, **request: object) -> Any:
-        """Sends a request ({"command": ...}) to the local API and returns `data` of the answer.
+        """Sends a request ({"command": ...}) to the local API and returns the answer's `data`.
 
         Raises RequestRefused.
         """
@@ -103,7 +105,7 @@ class Controller:
         return answer["data"]
 
     def command(self, *words: str) -> str:
-        """Runs the `sluice` command and returns its output."""
+        """Runs the `sluice` command with these arguments and returns its output."""
         return run([str(where.sluice()), *words]).stdout
 
     def synced(self) -> bool:
@@ -115,7 +117,7 @@ class Controller:
         return done.returncode == 0 and bool(json.loads(done.stdout).get("synced"))
 
     def wait_synced(self, deadline: float = 30.0) -> None:
-        """Waits until the controller is `synced`."""
+        """Waits until the switch holds exactly what the controller wants it to hold."""
         wait_until(self.synced, deadline, f"{self.name} to be synced with its switch", interval=0.1)
 
     def stop(self) -> None:

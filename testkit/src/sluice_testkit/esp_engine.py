@@ -3,10 +3,10 @@
 
 The double implements the shim protocol (p4src/headers.p4). Its packets have the format of RFC 4303
 in tunnel mode: outer header, SPI, sequence number, trailer, integrity check value. Two routers
-protect traffic end to end if their engines know each other's SAs.
+protect traffic end to end if each of their engines knows the SAs of the other.
 
-The double does not really encrypt: its key stream follows from SPI and sequence number. Tests can
-still tell ciphertext from cleartext.
+The double does not really encrypt: its key stream is computed from SPI and sequence number. Tests
+can still distinguish ciphertext from cleartext.
 
     ENCRYPT to the engine, with the number of an SA -> ENCRYPTED, with the outer ESP packet
     DECRYPT to the engine, with an ESP packet       -> DECRYPTED, with the inner packet and
@@ -45,7 +45,7 @@ ICV = 16
 TRAILER = 2
 ALIGNMENT = 4
 ENGINE_MTU = 2000
-"""MTU of an engine port's link: enough for the longest packet of any other link, and the shim."""
+"""MTU of an engine port's link: enough for a shim and the longest packet from any other link."""
 
 _SHIM = struct.Struct("!BBHIHHH")
 _ESP = struct.Struct("!II")
@@ -53,13 +53,13 @@ _ETHERNET = 14
 
 
 class EspError(ValueError):
-    """The bytes are not an ESP packet that `seal` can have made."""
+    """The bytes are not an ESP packet that `seal` could have made."""
 
 
 @dataclass(frozen=True)
 class Shim:
-    """Holds the header between Ethernet and IP on the link between router and engine
-    (p4src/headers.p4).
+    """Represents the shim header (p4src/headers.p4), which lies between the Ethernet and the IP
+    header on the link between router and engine.
     """
 
     kind: int
@@ -76,16 +76,16 @@ class Shim:
         return _SHIM.pack(*fields, self.ingress_l3_if, self.vrf, self.ether_type)
 
     def frame(self, packet: bytes, macs: bytes = bytes(12)) -> bytes:
-        """Returns an Ethernet frame with this shim and `packet`, an IP packet of type
-        `ether_type`.
+        """Returns an Ethernet frame with this shim and the IP packet `packet`. `packet` must be of
+        the shim's `ether_type`.
         """
         return macs + struct.pack("!H", ETHERTYPE_SHIM) + self.pack() + packet
 
 
 @dataclass(frozen=True)
 class OutboundSa:
-    """Describes an outbound SA: the peer's SPI and the tunnel's end points, both of one address
-    family.
+    """Describes an outbound SA: the peer's SPI and the tunnel's end points, which must have the
+    same address family.
     """
 
     spi: int
@@ -99,7 +99,9 @@ class OutboundSa:
 
 
 def seal(sa: OutboundSa, sequence: int, inner: bytes) -> bytes:
-    """Returns the outer packet in which the tunnel carries the IP packet `inner`."""
+    """Encrypts the IP packet `inner`. Returns the outer IP packet, which contains the ESP
+    packet.
+    """
     padding = -(len(inner) + TRAILER) % ALIGNMENT
     next_header = IPV4_IN_ESP if inner[0] >> 4 == 4 else IPV6_IN_ESP
     clear = inner + bytes(range(1, padding + 1)) + bytes((padding, next_header))
@@ -108,7 +110,7 @@ def seal(sa: OutboundSa, sequence: int, inner: bytes) -> bytes:
 
 
 def open_sealed(esp: bytes) -> bytes:
-    """Returns the IP packet inside an ESP packet without outer header. Raises EspError."""
+    """Decrypts an ESP packet without outer header. Returns the inner IP packet. Raises EspError."""
     if len(esp) < _ESP.size + TRAILER + ICV:
         raise EspError(f"{len(esp)} bytes are too few")
     body, check_value = esp[:-ICV], esp[-ICV:]
@@ -120,7 +122,7 @@ def open_sealed(esp: bytes) -> bytes:
 
 
 def esp_of(packet: bytes) -> bytes:
-    """Returns the ESP packet that follows the IP header, or follows UDP port 4500 (RFC 3948).
+    """Returns the ESP packet that follows the IP header or a UDP header with port 4500 (RFC 3948).
 
     Returns no bytes if the packet contains no ESP. IPv6 extension headers are not supported.
     """
@@ -142,9 +144,9 @@ class Reassembly:
 
     def whole(self, packet: bytes) -> bytes | None:
         """Adds a packet. Returns the reassembled packet if the added one was the last missing
-        fragment.
+        fragment, otherwise None.
 
-        A packet that is no fragment is returned as it is.
+        A packet that is not a fragment is returned as it is.
         """
         if packet[0] >> 4 != 4:
             return packet
@@ -190,9 +192,10 @@ def _outer(sa: OutboundSa, payload: bytes) -> bytes:
 
 
 class EspEngine:
-    """Runs the engine on the link `interface`, from construction until `stop`.
+    """Runs the double on `interface`, its link to the router, from construction until `stop`.
 
-    `outbound` maps the shim's SA number to the SA. `inbound` maps an SPI to a bundle.
+    `outbound` maps the SA number in the shim to the SA. `inbound` maps an SPI to the bundle of its
+    SA.
     """
 
     def __init__(
@@ -203,9 +206,9 @@ class EspEngine:
         inbound: Mapping[int, int],
     ):
         self.encrypted: list[Frame] = []
-        """Inner packets received for encryption, in order."""
+        """Inner packets that the router has sent for encryption, in order."""
         self.decrypted: list[Frame] = []
-        """Inner packets after decryption, in order."""
+        """Inner packets that the double has decrypted, in order."""
         self.refused: Counter[str] = Counter()
         self._outbound = dict(outbound)
         self._inbound = dict(inbound)
@@ -313,7 +316,8 @@ class EspEngine:
 def _open(interface: str) -> socket.socket:
     """Opens a packet socket for the shim's EtherType.
 
-    The kernel does not deliver sent frames to a socket bound to one EtherType.
+    To a socket bound to one EtherType, the kernel delivers only received frames, and none that the
+    host sends.
     """
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.bind((interface, ETHERTYPE_SHIM))
@@ -325,12 +329,12 @@ def _ether_type(packet: bytes) -> int:
 
 
 def _without_padding(packet: bytes) -> bytes:
-    """Returns the IP packet, cut to the length in its header."""
+    """Returns the IP packet without Ethernet padding: cut to the length in its IP header."""
     if packet[0] >> 4 == 4:
         return packet[: struct.unpack_from("!H", packet, 2)[0]]
     return packet[: 40 + struct.unpack_from("!H", packet, 4)[0]]
 
 
 def _seen(packet: bytes) -> Frame:
-    """Returns the packet as a `Frame`, like those of a capture."""
+    """Returns the IP packet as a `Frame` with an Ethernet header, as a capture would."""
     return parse(bytes(12) + struct.pack("!H", _ether_type(packet)) + packet, time.time())

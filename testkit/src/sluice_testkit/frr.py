@@ -2,8 +2,8 @@
 """Runs FRR daemons in a namespace, without FRR's init script.
 
 Every instance has its own directories for sockets, PID files and configuration. So any number of
-instances can run in parallel, and beside the system's FRR. The daemons run in the foreground under
-the supervisor. One text configures all daemons of an instance, in the format of
+instances can run in parallel, also while the system's own FRR runs. The daemons run in the
+foreground under the supervisor. One text configures all daemons of an instance, in the format of
 `/etc/frr/frr.conf`.
 """
 
@@ -44,7 +44,7 @@ def daemons_of(config: str) -> list[str]:
 
 
 class Frr:
-    """Runs FRR. `fpm` loads zebra's FPM module (the configuration needs an `fpm address` line)."""
+    """Runs FRR. With `fpm`, zebra loads its FPM module; this needs a line `fpm address`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Frr:
         daemons: Sequence[str] | None = None,
         options: Mapping[str, Sequence[str]] | None = None,
     ):
-        """`options` maps a daemon to further command line options."""
+        """`options` maps a daemon to additional command line options."""
         self.name = name
         self.namespace = namespace
         self.config = config
@@ -129,7 +129,7 @@ class Frr:
         return json.loads(self.vtysh(command))
 
     def configure(self, *lines: str) -> None:
-        """Runs configuration commands, starting at vtysh's top level of configuration."""
+        """Runs configuration commands, beginning in vtysh's `configure terminal` mode."""
         printed = self.vtysh("configure terminal", *lines)
         if "%" in printed:
             raise CommandFailed(f"FRR of {self.name} refused {lines}:\n{printed}")

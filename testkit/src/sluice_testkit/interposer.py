@@ -29,7 +29,9 @@ PORT = 9560
 
 
 class Interposer:
-    """Runs one proxy. The controller connects to `address`, the proxy to the switch at `switch`."""
+    """Runs one proxy. The controller connects to the proxy at `address`, and the proxy to the
+    switch at `switch`.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,9 @@ class Interposer:
 
     @contextlib.contextmanager
     def hold(self, kind: MessageKind, /, **wanted: object) -> Iterator["Gate"]:
-        """Holds messages whose fields match `wanted`; forwards the rest when the block ends."""
+        """Holds messages whose fields match `wanted`. Forwards those still held when the block
+        ends.
+        """
         gate = self._gate(kind, "hold", wanted)
         try:
             yield gate
@@ -91,22 +95,22 @@ class Interposer:
     # -- updates of the controller, and entries of the switch
 
     def written(self) -> dict[str, int]:
-        """Returns how often the controller has sent each kind of update, e.g.
+        """Returns the number of updates that the controller has sent, by update type and table.
 
-        `INSERT outbound.ipv4_flow`.
+        A key is for example `INSERT outbound.ipv4_flow`.
         """
         written = self.ask(do="written")
         assert isinstance(written, dict)
         return written
 
     def sessions(self) -> int:
-        """Returns how many sessions the controller has begun so far."""
+        """Returns how many sessions the controller has begun since the proxy started."""
         return int(self.ask(do="streams"))
 
     def hang_up(self) -> None:
         """Closes the controller's session, like a broken connection.
 
-        Waits until the controller begins a new session.
+        Returns when the controller has begun a new session.
         """
         before = self.sessions()
         self.ask(do="hang up")
@@ -135,7 +139,7 @@ class Interposer:
 
 
 class Gate:
-    """Holds or drops the messages of one kind that match."""
+    """Holds or drops matching messages of one kind, such as `packet_in` or `write`."""
 
     def __init__(self, interposer: Interposer, kind: MessageKind) -> None:
         self._interposer = interposer
@@ -157,7 +161,7 @@ class Gate:
         return wait_until(enough, deadline, f"{count} held messages ({self._kind})")
 
     def dropped(self) -> int:
-        """Returns how many messages were dropped on arrival."""
+        """Returns how many messages were dropped on arrival since the gate was set."""
         return int(self._interposer.ask(do="dropped", kind=self._kind))
 
     def release(self, count: int | None = None) -> int:
@@ -172,7 +176,7 @@ class Gate:
         return self._release_held(False, count)
 
     def open(self) -> None:
-        """Forwards the held messages, then all messages that arrive later."""
+        """Opens the gate: forwards the held messages, and all later messages when they arrive."""
         self._interposer.ask(do="set", kind=self._kind, mode="pass", wanted={})
 
     def _release_held(self, on: bool, count: int | None) -> int:

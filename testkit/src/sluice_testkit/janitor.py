@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cleans up after its owner, whether the owner exits or is killed.
 
-The janitor is a small process in its own session. The janitor holds the reading end of a pipe. The
-owner writes one line when it creates a resource, and another line when it has removed the resource.
-When the owner dies, the kernel closes the pipe, also after SIGKILL. The janitor then ends the
-remaining process groups and deletes the remaining namespaces and directories.
+The janitor is a small process in its own session. It holds the reading end of a pipe. The owner
+writes one line when it creates a resource, and another line when it has removed the resource. When
+the owner dies, even by SIGKILL, the kernel closes the pipe. The janitor then ends the remaining
+process groups and deletes the remaining namespaces and directories.
 
 The signal of PR_SET_PDEATHSIG is not enough, for three reasons. The signal is tied to the thread
-that forked. It does not reach grandchildren. The kernel clears it when a daemon changes its user,
+that forked. It does not reach grandchildren. The kernel cancels it when a daemon changes its user,
 as FRR's daemons do.
 
 Protocol: one line for each event, `+KIND VALUE` or `-KIND VALUE`. KIND is `group`, `netns` or
@@ -31,8 +31,8 @@ GRACE_SECONDS = 3.0
 
 
 class Janitor:
-    """Writes to the pipe for the owner. `add` reports a new resource, `remove` a resource that is
-    gone.
+    """Writes to the janitor's pipe. `add` reports a new resource, `remove` one that the owner has
+    removed.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Janitor:
         atexit.register(self._close)
 
     def add(self, kind: str, value: str) -> None:
-        """Asks the janitor to clean `value` up if this process ends before it calls `remove`."""
+        """Makes the janitor clean up `value` if this process ends before it calls `remove`."""
         self._write(f"+{kind} {value}\n")
 
     def remove(self, kind: str, value: str) -> None:
@@ -81,9 +81,10 @@ def janitor() -> Janitor:
 def signal_group(leader: int, start: int, signal_number: int) -> bool:
     """Signals a process group. Returns whether the group existed.
 
-    `start` is the leader's start time. If a process with another start time has the leader's PID,
-    the group is not signalled. The kernel does not reuse a PID while a process group has that
-    number. So if no process has the PID, the group is either ours without its leader, or gone.
+    `start` is the leader's start time. If the process with the PID `leader` has another start time,
+    the PID was reused, and nothing is signalled. The kernel does not reuse a PID while a process
+    group has that number. So if no process has the PID, the group is either ours without its
+    leader, or gone.
     """
     now = owner.start_time(leader)
     if now is not None and now != start:
@@ -106,7 +107,7 @@ def _end_groups(groups: Iterable[tuple[int, int]]) -> None:
 
 
 def _read_until_closed(lines: TextIO) -> list[tuple[str, str]]:
-    """Returns the resources left when the owner is gone, in order of creation."""
+    """Reads until the owner closes the pipe. Returns the resources left, in order of creation."""
     left: dict[tuple[str, str], None] = {}
     for line in lines:
         kind, _, value = line[1:].rstrip("\n").partition(" ")
@@ -118,7 +119,7 @@ def _read_until_closed(lines: TextIO) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Waits until the owner is gone, then cleans up."""
+    """Runs the janitor's process: waits until the owner has ended, then cleans up."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     left = _read_until_closed(sys.stdin)

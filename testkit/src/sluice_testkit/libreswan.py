@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a separate Libreswan in a namespace: pluto, controlled by whack.
 
-Debian's package libreswan conflicts with the strongSwan packages. So it is unpacked and not
-installed (topo/interop/install). pluto starts its helper programs by absolute paths; these paths
-are mounted for pluto only. Depends on namespaces, process, wait and where.
+Debian's package libreswan conflicts with the strongSwan packages. So it is unpacked but not
+installed (topo/interop/install). pluto starts its helper programs by absolute paths. The unpacked
+files are mounted at these paths, for pluto only. Depends on namespaces, process, wait and where.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ class Libreswan:
         run(["certutil", "-N", "-d", f"sql:{self._home}", "--empty-password"])
 
     def start(self, connections: str, secrets: str) -> None:
-        """Starts pluto and loads the connections that have `auto=`.
+        """Starts pluto, which loads the connections that have an `auto=` setting.
 
         `connections` has the format of ipsec.conf, `secrets` that of ipsec.secrets.
         """
@@ -75,8 +75,8 @@ class Libreswan:
         return str(self._namespace.run("env", self._libraries, whack, *socket, *words).stdout)
 
     def _listens(self) -> bool:
-        """Returns whether pluto listens. pluto answers first, then loads its connections, then
-        listens.
+        """Returns whether pluto has loaded its connections and listens. An answer of pluto alone
+        does not show this: pluto answers earlier.
         """
         assert self.process is not None
         self.process.check()

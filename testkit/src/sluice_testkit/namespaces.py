@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates network namespaces and the veth pairs between them.
 
-A `Lab` holds the namespaces of one run, with a run directory and a supervisor. Leaving the lab
-removes everything. Interfaces are created inside their namespaces, so the names of two runs do not
-collide. All offloads are off: with offloads, a veth passes packets without checksums and
-unsegmented packets to the software switch, which cannot use them.
+A `Lab` holds the namespaces of one run, with a run directory and a supervisor. Leaving the lab's
+context removes everything. Interfaces are created inside their namespaces, so the names of two runs
+do not collide.
+
+All offloads are off. With offloads, a veth would pass packets without checksums, and packets longer
+than the MTU, to the software switch, which cannot process them.
 
 `Lab.namespace` creates a `Namespace`. `Namespace.of_process` returns one for an existing network
 namespace, such as that of a mininet node.
@@ -59,13 +61,13 @@ class Namespace:
     def of_process(cls, label: str, pid: int) -> Self:
         """Returns the network namespace of process `pid`.
 
-        In it, /sys still shows the caller's namespace.
+        For commands in this namespace, /sys still shows the caller's network namespace.
         """
         path = Path(f"/proc/{pid}/ns/net")
         return cls(label, path, ("nsenter", f"--net={path}"))
 
     def argv(self, command: Sequence[str]) -> list[str]:
-        """Returns the words that run `command` in this namespace.
+        """Returns the command line that runs `command` in this namespace.
 
         The wrapper execs the command, so the started process becomes the command.
         """
@@ -82,7 +84,9 @@ class Namespace:
         return run(self.argv(command), check=check, timeout=timeout, stdin=stdin)
 
     def inside(self, function: Callable[[], Result]) -> Result:
-        """Calls `function` in the calling thread, which is in this namespace meanwhile."""
+        """Moves the calling thread into this namespace, calls `function`, and moves the thread
+        back.
+        """
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -120,7 +124,7 @@ class Namespace:
             self.run("ip", "address", "add", address, "dev", interface, *extra)
 
     def silence(self, interface: str) -> None:
-        """Keeps the kernel from sending on `interface`: removes addresses, disables IPv6 and
+        """Stops the kernel from sending on `interface`: removes addresses, disables IPv6 and
         ARP.
         """
         self.sysctl(**{f"ipv6__conf__{interface}__disable_ipv6": 1})
@@ -147,8 +151,8 @@ def veth(
     """Creates a veth pair between two namespaces (or inside one), with offloads off.
 
     The two ends get different interface indexes. By default, the kernel gives both ends the same
-    index if each is the n-th interface of its namespace. The kernel then treats such an end like an
-    interface without a lower device and reports a lost carrier up to a second late
+    index if each is the n-th interface of its namespace. The kernel then takes such an end for an
+    interface without a lower device, and reports a lost carrier up to a second late
     (`linkwatch_urgent_event` in net/core/link_watch.c).
     """
     temporary = f"v{os.getpid():x}"
@@ -171,7 +175,7 @@ def veth(
 class Lab:
     """Holds the namespaces, the run directory and the processes of one run.
 
-    Leaving it removes them all.
+    Leaving the context removes them all.
     """
 
     def __init__(self) -> None:
@@ -192,7 +196,7 @@ class Lab:
         return namespace
 
     def keep_logs(self, name: str) -> Path:
-        """Copies all logs to build/logs/NAME of the checkout, over older ones.
+        """Copies all logs to build/logs/NAME of the checkout. Overwrites the logs of earlier runs.
 
         Returns the directory.
         """

@@ -13,7 +13,9 @@ LIBRARY = "libnftables.so.1"
 
 
 def nft(namespace: Namespace, commands: str) -> None:
-    """Runs commands of nft(8), all or none. Raises OSError with the library's message."""
+    """Runs commands in the language of nft(8), either all or none. Raises OSError with the
+    library's message.
+    """
     namespace.inside(lambda: _run(commands))
 
 

@@ -22,7 +22,9 @@ _NAME = re.compile(rf"^{PREFIX}-(?P<pid>\d+)-(?P<start>\d+)(-.*)?$")
 
 
 def start_time(pid: int) -> int | None:
-    """Returns a process's start time in clock ticks since boot; None if it is gone or a zombie."""
+    """Returns a process's start time in clock ticks since boot. None if the process is gone or a
+    zombie.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -37,15 +39,17 @@ def prefix() -> str:
 
 
 def owner_is_gone(name: str) -> bool:
-    """Returns whether `name` has our format and the process that created it no longer runs."""
+    """Returns whether `name` has this module's format, and the process that created it no longer
+    runs.
+    """
     match = _NAME.match(name)
     return match is not None and start_time(int(match["pid"])) != int(match["start"])
 
 
 def temporary_root() -> Path:
-    """Returns the parent of run directories.
+    """Returns the directory that contains the run directories.
 
-    The path is short, because a Unix socket's path is limited to 107 bytes.
+    The path must be short, because a Unix socket's path is limited to 107 bytes.
     """
     return Path(tempfile.gettempdir())
 
@@ -67,7 +71,7 @@ def kill_inside(namespace: Path, except_pid: int | None = None) -> None:
 
 
 def _identity(namespace: Path) -> tuple[int, int] | None:
-    """Returns device and inode of a namespace; None if it is gone or cannot be read."""
+    """Returns device and inode of a namespace. None if it does not exist or cannot be read."""
     try:
         found = namespace.stat()
     except OSError:
@@ -85,7 +89,7 @@ def delete_namespace(name: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Removes namespaces and directories of owners that are gone. Returns their names."""
+    """Removes the namespaces and directories whose owners have ended. Returns their names."""
     removed = []
     if NETNS_DIRECTORY.is_dir():
         for name in sorted(entry.name for entry in NETNS_DIRECTORY.iterdir()):

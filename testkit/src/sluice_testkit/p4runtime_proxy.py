@@ -4,22 +4,22 @@
     python -m sluice_testkit.p4runtime_proxy --listen ADDRESS --switch ADDRESS
                                              --p4info FILE --control SOCKET
 
-The proxy stands between a controller and a switch. It forwards messages and errors unchanged, with
-the details of the errors. Four kinds of message pass a gate: `packet_in`, `packet_out`, `write`,
-and `answer` (the switch's answer to a write that succeeded).
+The proxy stands between a controller and a switch. It forwards messages and errors unchanged,
+including the details of the errors. A gate controls each of four kinds of message: `packet_in`,
+`packet_out`, `write`, and `answer` (the switch's answer to a successful write).
 
 A gate forwards, holds or drops the messages whose fields match `wanted`, and forwards all others.
 The fields of a packet are its metadata (named as in P4Info), addresses and ports. The fields of a
-write are the tables that it touches. Messages of one stream keep their order, except held ones,
+write are the tables that it updates. Messages of one stream keep their order, except held ones,
 which are sent when they are released.
 
-To its sender, a dropped or held message looks like a message in a lossy or slow network. A dropped
-packet is lost. A write has no answer while the write or its answer is held. A write fails with
+To the sender, a dropped or held message looks like one in a lossy or slow network. A dropped packet
+is lost. A write gets no answer while the write or its answer is held. A write fails with
 UNAVAILABLE if the write or its answer is dropped.
 
-The control socket takes one JSON object per line and answers each with one (see `Control`). Its
-client is `sluice_testkit.interposer`. The proxy needs the controller's Python environment (grpcio,
-finsy's messages).
+On the control socket, a request is one JSON object per line, and so is its answer (see `Control`).
+The client of this socket is `sluice_testkit.interposer`. The proxy needs the controller's Python
+environment (grpcio, finsy's messages).
 """
 
 import argparse
@@ -40,7 +40,7 @@ from sluice_testkit.packet import parse
 
 MessageFields = dict[str, Any]
 Forward = Callable[[bool], None]
-"""Forwards a message (True) or drops it (False)."""
+"""Function that forwards a message (True) or drops it (False)."""
 
 KINDS = ("packet_in", "packet_out", "write", "answer")
 SERVICE = "p4.v1.P4Runtime"
@@ -51,7 +51,8 @@ OPTIONS = [
     # gRPC metadata has the details of a failed batch: one P4Runtime error per update.
     ("grpc.max_metadata_size", 4 << 20),
     ("grpc.absolute_max_metadata_size", 4 << 20),
-    # By default, gRPC's C core sends a Unix socket's path as authority, which Rust's h2 refuses.
+    # By default, gRPC's C core sends a Unix socket's path as the `:authority` header. Rust's h2
+    # refuses such a header.
     ("grpc.default_authority", "localhost"),
 ]
 ENUMS = {
@@ -66,7 +67,7 @@ ENTITIES_WITH_TABLE = ("table_entry", "direct_counter_entry", "direct_meter_entr
 
 
 class Names:
-    """Maps ids to names, from P4Info: tables, packet metadata and the members of enums."""
+    """Maps ids in P4Info to names: tables, packet metadata and the members of enums."""
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self.tables = {table.preamble.id: table.preamble.alias for table in p4info.tables}
@@ -88,8 +89,8 @@ class Names:
         }
 
     def of_packet(self, header: str, packet: Any) -> MessageFields:
-        """Returns a packet's metadata by name (enums by their members' names), addresses and
-        ports.
+        """Returns a packet's addresses, protocol, destination port and metadata. Metadata fields
+        have their P4Info names. Values of an enum are given by their names.
         """
         frame = parse(packet.payload)
         fields: MessageFields = {
@@ -106,7 +107,9 @@ class Names:
         return fields
 
     def of_entry(self, entry: Any) -> MessageFields:
-        """Returns the match fields and action parameters of an exact-match entry, as numbers."""
+        """Returns the match fields and action parameters of a table entry by name, as numbers. The
+        table must use only exact matches.
+        """
         fields, action = self._fields[entry.table_id], entry.action.action
         parameters = self._parameters[action.action_id]
         return {
@@ -114,9 +117,7 @@ class Names:
         } | {parameters[one.param_id]: int.from_bytes(one.value, "big") for one in action.params}
 
     def of_write(self, data: bytes) -> MessageFields:
-        """Returns the tables that a Write touches, and the number of its updates per table and
-        kind.
-        """
+        """Returns the tables of a Write, and the number of its updates by update type and table."""
         counts: Counter[str] = Counter()
         for update in p4r.WriteRequest.FromString(data).updates:
             kind = p4r.Update.Type.Name(update.type)
@@ -134,7 +135,7 @@ class Names:
 @dataclass
 class Gate:
     """Holds the gate of one kind of message. `mode` applies to messages whose fields match
-    `wanted`.
+    `wanted`; all others are forwarded.
     """
 
     mode: str = "pass"
@@ -143,7 +144,9 @@ class Gate:
     dropped: int = 0
 
     def take(self, fields: MessageFields, forward: Forward) -> None:
-        """Forwards, holds or drops one message."""
+        """Forwards, holds or drops one message, as `mode` says. `forward` is called with the
+        decision.
+        """
         if self.mode == "pass" or not self._is_wanted(fields):
             forward(True)
         elif self.mode == "hold":
@@ -160,7 +163,9 @@ class Gate:
         return True
 
     def release_held(self, on: bool, count: int | None) -> int:
-        """Forwards (`on`) or drops the oldest `count` held messages. Returns their number."""
+        """Decides about the oldest `count` held messages: forwards (`on`) or drops them. Returns
+        their number.
+        """
         going = self.held[:count]
         del self.held[: len(going)]
         for _, forward in going:
@@ -168,12 +173,12 @@ class Gate:
         return len(going)
 
     def forget(self, forward: Forward) -> None:
-        """Forgets a held message whose sender no longer waits for it."""
+        """Removes a held message whose sender no longer waits for the decision."""
         self.held = [one for one in self.held if one[1] is not forward]
 
 
 class Proxy:
-    """The P4Runtime service. Calls the switch once for each call of a client."""
+    """Implements the P4Runtime service. Makes one call to the switch for each call of a client."""
 
     def __init__(self, channel: grpc.aio.Channel, names: Names) -> None:
         self._channel = channel
@@ -184,7 +189,7 @@ class Proxy:
         self._open: set[asyncio.Queue[Any]] = set()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Returns gRPC's handlers, without serializers: messages are passed on as bytes."""
+        """Returns gRPC handlers without serializers: messages are passed on as bytes."""
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(partial(self._unary, name)) for name in UNARY
         }
@@ -194,7 +199,7 @@ class Proxy:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def entries(self, device_id: int, table: str) -> list[MessageFields]:
-        """Reads the entries of a table from the switch. All its match fields must be exact."""
+        """Reads the entries of a table from the switch. The table must use only exact matches."""
         (number,) = (key for key, name in self._names.tables.items() if name == table)
         request = p4r.ReadRequest(device_id=device_id)
         request.entities.add().table_entry.table_id = number
@@ -250,7 +255,7 @@ class Proxy:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Forwards a stream in both directions.
 
-        Each direction has a queue, so that released messages can be inserted between passing ones.
+        Each direction has a queue, into which passing messages and released ones are put.
         """
         self.streams += 1
         to_switch: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -291,7 +296,7 @@ class Proxy:
             to_controller.put_nowait(None)
 
     def _drop_stream_messages(self) -> None:
-        """Drops the held packets of a stream that has ended."""
+        """Drops the held packets when their stream has ended."""
         for kind in ("packet_in", "packet_out"):
             self.gates[kind].held.clear()
 
@@ -332,19 +337,21 @@ async def _fail_with_same_status(context: Any, error: grpc.aio.AioRpcError) -> N
 
 
 class Control:
-    """Serves the requests of a test. Each line shows a request, and what it returns or does.
+    """Serves the requests of a test.
 
-    {"do": "set", "kind": K, "mode": "pass" | "hold" | "drop", "wanted": FIELDS}
-                                          sets a gate; mode "pass" forwards held messages
-    {"do": "let go", "kind": K, "on": true | false, "count": N | null}
-                                          forwards or drops held messages -> their number
-    {"do": "held", "kind": K}             -> the fields of each held message
-    {"do": "dropped", "kind": K}          -> number of dropped messages since the last `set`
-    {"do": "written"}                     -> number of updates so far, by kind and table
-    {"do": "streams"}                     -> number of sessions so far
-    {"do": "hang up"}                     ends all sessions
-    {"do": "entries", "device_id": N, "table": T}
-                                          -> the entries of the switch's table
+    The list shows each request, and what it returns (after `->`) or does.
+
+        {"do": "set", "kind": K, "mode": "pass" | "hold" | "drop", "wanted": FIELDS}
+                                              sets a gate; mode "pass" forwards held messages
+        {"do": "let go", "kind": K, "on": true | false, "count": N | null}
+                                              forwards or drops held messages -> their number
+        {"do": "held", "kind": K}             -> the fields of each held message
+        {"do": "dropped", "kind": K}          -> number of dropped messages since the last `set`
+        {"do": "written"}                     -> updates since the start, by type and table
+        {"do": "streams"}                     -> number of sessions since the start
+        {"do": "hang up"}                     ends all sessions
+        {"do": "entries", "device_id": N, "table": T}
+                                              -> the entries of the switch's table
     """
 
     def __init__(self, proxy: Proxy) -> None:

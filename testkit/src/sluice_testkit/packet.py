@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses the parts of a captured frame that tests check.
 
-Pure: takes bytes, returns a `Frame`. A capture has to accept every frame. So fields that cannot be
-parsed keep their default values, and no frame is refused.
+Pure: takes bytes, returns a `Frame`. A capture has to accept every frame. So no frame is refused,
+and fields that cannot be parsed keep their default values.
 """
 
 import contextlib
@@ -18,7 +18,9 @@ _FRAGMENT = 44
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Holds one frame as it was on the wire, with its VLAN tag."""
+    """Holds the parsed headers of one frame, with the frame's bytes as on the wire, including a
+    VLAN tag.
+    """
 
     time: float
     outgoing: bool

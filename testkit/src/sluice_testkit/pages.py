@@ -2,9 +2,9 @@
 """Reads the code blocks of the documentation, and the commands in them.
 
 A page is a Markdown file in docs/ or the README of a directory. Every block names its language. An
-`sh` block contains commands. In a `console` block, a line that begins with `$ ` is a command; the
-lines below are its output. A command ends where bash accepts it as complete. So a loop is one
-command, and so are lines joined by backslashes.
+`sh` block contains commands. In a `console` block, a line that begins with `$ ` is a command, and
+the lines below are the command's output. A command ends where bash accepts it as complete. So a
+loop is one command, and so are lines joined by backslashes.
 """
 
 import os
@@ -26,8 +26,8 @@ WHOLE = "$"
 
 @dataclass(frozen=True)
 class Block:
-    """Holds a code block. `page` is the page's path in the repository, `line` the block's first
-    line.
+    """Holds a code block. `page` is the page's path in the repository, `line` the number of the
+    block's first line.
     """
 
     page: str
@@ -40,7 +40,7 @@ class Block:
 class Command:
     """Holds a command as a page shows it.
 
-    `output` is the output that a `console` block shows below it.
+    `output` is the output below the command in a `console` block.
     """
 
     page: str
@@ -60,7 +60,7 @@ class Command:
     def begins(self, start: str) -> bool:
         """Returns whether `words` begins with `start`.
 
-        If `start` ends with a dollar sign, `words` must equal the text before that sign.
+        If `start` ends with `$`, `words` must equal `start` without the `$`.
         """
         if start.endswith(WHOLE):
             return self.words == start.removesuffix(WHOLE)
@@ -137,7 +137,9 @@ def _is_whole(text: str) -> bool:
 
 
 class Shown:
-    """Holds the commands of pages that a test has declared by `executes` and has to execute."""
+    """Holds the commands that a test must execute. The test declares them by the mark
+    `executes`.
+    """
 
     def __init__(self, declared: list[tuple[str, tuple[str, ...]]]) -> None:
         self._left: list[Command] = []
@@ -150,11 +152,9 @@ class Shown:
         self.commands = tuple(self._left)
 
     def take(self, start: str, page: str = "") -> Command:
-        """Returns the first command not yet taken that begins with `start`.
+        """Returns the first command that begins with `start` and was not returned before.
 
-        The test then executes it.
-
-        Raises LookupError if there is none.
+        The test must execute this command. Raises LookupError if there is none.
         """
         for command in self._left:
             if command.begins(start) and command.page.startswith(page):
@@ -163,11 +163,13 @@ class Shown:
         raise LookupError(f"no command is left that begins with {start!r}: {self.left()}")
 
     def rest(self, page: str = "") -> list[Command]:
-        """Takes all commands that are left, in order."""
+        """Returns all commands that were not returned before, in order. The test must execute
+        them.
+        """
         taken = [command for command in self._left if command.page.startswith(page)]
         self._left = [command for command in self._left if command not in taken]
         return taken
 
     def left(self) -> list[str]:
-        """Returns the commands that were declared but not taken."""
+        """Returns the declared commands that `take` and `rest` have not returned."""
         return [str(command) for command in self._left]

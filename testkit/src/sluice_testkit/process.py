@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs processes and makes sure that they end.
 
-A `Supervisor` starts each process in a session of its own, with standard input closed and output to
-a log file. The supervisor ends the processes in reverse order, and shows the ends of their logs
-after an error. If this process dies first, the janitor ends the processes.
+A `Supervisor` starts each process in its own session, without input and with its output in a log
+file. The supervisor ends the processes in reverse order. After an error, it shows the ends of their
+logs. If the process that runs the supervisor dies first, the janitor ends the processes.
 
 `run` is for commands that end by themselves.
 """
@@ -80,7 +80,9 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Returns the PID of the group's leader: the command itself, since wrappers exec it."""
+        """Returns the PID of the process group's leader. This is the command itself, because
+        wrappers exec it.
+        """
         return self._popen.pid
 
     def running(self) -> bool:
@@ -88,28 +90,28 @@ class Process:
         return self._popen.poll() is None
 
     def exit_status(self) -> int | None:
-        """Returns the exit status: negative signal number if killed by a signal, None while
-        running.
+        """Returns the exit status. It is negative (minus the signal number) after death by a
+        signal, and None while the process runs.
         """
         return self._popen.poll()
 
     def log(self) -> str:
-        """Returns the output so far, stdout and stderr."""
+        """Returns what the process has written to stdout and stderr."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """Returns the last lines of the log under a headline, for error messages."""
+        """Returns a headline and the last lines of the log, for error messages."""
         state = "running" if self.running() else f"ended with {self.exit_status()}"
         end = "\n".join("    " + line for line in self.log().splitlines()[-lines:])
         return f"--- {self.name} ({state}; {' '.join(self.argv)})\n{end}"
 
     def check(self) -> None:
-        """Raises `ProcessDied` with the end of the log unless the process is running."""
+        """Raises `ProcessDied` with the end of the log if the process has ended."""
         if not self.running():
             raise ProcessDied(f"{self.name} has ended\n{self.tail()}")
 
     def wait_for_log(self, text: str, deadline: float = 20.0) -> None:
-        """Waits until `text` is in the log. Raises ProcessDied if the process ends before."""
+        """Waits until `text` is in the log. Raises ProcessDied if the process ends before that."""
 
         def seen() -> bool:
             if text in self.log():
@@ -138,7 +140,7 @@ class Process:
         signal_group(self.pid, self._start, signal_number)
 
     def stop(self, grace: float = 5.0, signal_number: int = signal.SIGTERM) -> int:
-        """Ends the process group by `signal_number`, after `grace` seconds by SIGKILL.
+        """Ends the process group by `signal_number`; after `grace` seconds, by SIGKILL.
 
         Returns the exit status.
         """
@@ -157,13 +159,15 @@ class Process:
         self.stop(signal_number=signal.SIGKILL)
 
     def _forget(self) -> None:
-        """Tells the janitor that the group is gone, unless children are left in it."""
+        """Tells the janitor that the group has ended, unless it still contains children."""
         if not signal_group(self.pid, self._start, 0):
             janitor().remove("group", self._group)
 
 
 class Supervisor:
-    """Starts processes, keeps their logs in `directory`, ends them in reverse order."""
+    """Starts processes, keeps their logs in `directory`, and ends the processes in reverse
+    order.
+    """
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -201,12 +205,12 @@ class Supervisor:
                 process.stop()
 
     def report(self) -> str:
-        """Returns the ends of all logs."""
+        """Returns the ends of the logs of all processes."""
         return "\n".join(process.tail() for process in self._processes)
 
     def ended(self) -> list[str]:
-        """Returns the ends of the logs of processes that have failed (not those ended by
-        `stop`).
+        """Returns the ends of the logs of processes that have failed. Processes ended by `stop` do
+        not count.
         """
         expected = (None, 0, -signal.SIGTERM, -signal.SIGKILL)
         return [one.tail() for one in self._processes if one.exit_status() not in expected]

@@ -5,9 +5,9 @@
 If a test fails, the ends of all logs of its lab are added to its report.
 
 `@pytest.mark.executes(PAGE, START...)` declares that a test executes the commands of a page that
-begin with one of the STARTs; without START, all its commands. The fixture `shown` gives the
-commands to the test, and fails the test if it has not taken them all.
-controller/tests/test_commands_shown.py reads these declarations.
+begin with one of the STARTs; without START, all commands of the page. The test gets the commands
+from the fixture `shown`, which fails the test if it has not asked for all of them.
+controller/tests/test_commands_shown.py also reads these declarations.
 """
 
 from collections.abc import Generator, Iterator
@@ -21,7 +21,9 @@ _open_labs: list[Lab] = []
 
 
 def open_lab() -> Iterator[Lab]:
-    """Yields a lab whose logs are shown if a test fails. For fixtures of other scopes."""
+    """Yields a lab. If a test fails, its report shows the lab's logs. For fixtures of other
+    scopes.
+    """
     with Lab() as lab:
         _open_labs.append(lab)
         try:
@@ -49,8 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
-    """Yields the commands that the test's marks declare. Fails the test if it does not take all of
-    them.
+    """Yields the commands that the test's marks declare. Fails the test if it has not asked for all
+    of them.
     """
     marks = list(request.node.iter_markers("executes"))
     given = Shown([(mark.args[0], mark.args[1:]) for mark in reversed(marks)])
@@ -63,7 +65,7 @@ def shown(request: pytest.FixtureRequest) -> Iterator[Shown]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: "pytest.CallInfo[None]"
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the ends of the logs to the report of a failed test."""
+    """Adds the ends of the labs' logs to the report of a failed test."""
     report = yield
     if report.failed:
         for opened in _open_labs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records byte streams of real peers, which tests replay as goldens.
+"""Records byte streams of real peers, which tests replay as golden inputs.
 
 A recording is a file of records. A record is a big-endian u64 (nanoseconds since the start of the
 recording), a u32 length and the bytes of one read. So a replay can divide the bytes into reads as
@@ -33,7 +33,7 @@ NETLINK_LISTEN_GROUPS = {
 
 
 def read_recording(path: Path) -> Iterator[tuple[float, bytes]]:
-    """Yields each record of a recording: seconds since the start, and bytes."""
+    """Yields each record of a recording: seconds since the start of the recording, and bytes."""
     data = path.read_bytes()
     offset = 0
     while offset < len(data):
@@ -46,7 +46,7 @@ def read_recording(path: Path) -> Iterator[tuple[float, bytes]]:
 
 
 class _Recorder:
-    """Writes the bytes that arrive on one socket to a file, in a thread of its own."""
+    """Writes the bytes that arrive on a socket to a file, in a separate thread."""
 
     def __init__(self, source: socket.socket, path: Path):
         self.path = path
@@ -95,7 +95,9 @@ class _Recorder:
 
 
 class FpmRecorder(_Recorder):
-    """Acts as zebra's FPM server and records the bytes that zebra sends, also after reconnects."""
+    """Acts as zebra's FPM server. Records the bytes that zebra sends, also after zebra
+    reconnects.
+    """
 
     def __init__(self, namespace: Namespace, path: Path, port: int = 2620):
         listener = namespace.socket(socket.AF_INET, socket.SOCK_STREAM)

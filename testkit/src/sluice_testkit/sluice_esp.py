@@ -2,7 +2,7 @@
 """Runs ESP engines.
 
 An engine is either `sluice-esp` at the other end of a switch's engine port, or the engine inside
-sluice-switch (`--engine-port`). Both kinds of engine have the same administration.
+sluice-switch (`--engine-port`). The same commands control both.
 
 Depends on namespaces, process, target, controller and where.
 """
@@ -22,7 +22,7 @@ from sluice_testkit.wait import wait_until
 
 
 class EspEngineProcess(ABC):
-    """Runs an engine. The engine's state directory survives the end of its process."""
+    """Runs an engine. The engine's state directory stays when its process ends."""
 
     def __init__(self, label: str, directory: Path):
         self._label = label
@@ -47,14 +47,14 @@ class EspEngineProcess(ABC):
         """Runs the engine's command line and returns its output."""
 
     def add(self, sas: Iterable[Mapping[str, Any]]) -> None:
-        """Adds SAs to the engine, from a file that only its owner can read."""
+        """Adds SAs to the engine. They are passed in a file that only its owner can read."""
         path = self._directory / "sas.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(list(sas)), encoding="utf-8")
         self.ctl("add", str(path))
 
     def forget(self) -> None:
-        """Deletes the reserve of sequence numbers, as a lost disk would.
+        """Deletes the file of reserved sequence numbers, which simulates a lost disk.
 
         Precondition: the engine does not run.
         """
@@ -67,7 +67,7 @@ class EspEngineProcess(ABC):
         return status
 
     def sa(self, direction: str, number: int) -> dict[str, Any]:
-        """Returns an SA by its direction and its number in the shim."""
+        """Returns an SA by its direction and by the number that the shim uses for it."""
         (found,) = [
             sa
             for sa in self.status()["sas"]
@@ -123,7 +123,8 @@ class SluiceEsp(EspEngineProcess):
 
 
 class SwitchEsp(EspEngineProcess):
-    """Runs the engine inside a switch, at `port`. The switch must not be started yet.
+    """Runs the engine inside a switch, at engine port `port`. Precondition: the switch is not
+    running.
 
     The engine starts and ends with the switch.
     """
@@ -138,12 +139,12 @@ class SwitchEsp(EspEngineProcess):
         target.options += ["--engine-state-directory", str(self._directory / "state")]
 
     def start(self) -> None:
-        """Starts the switch and waits until the controller has programmed it again."""
+        """Starts the switch. Returns when the controller has programmed it again."""
         self._target.start()
         self._controller.wait_synced()
 
     def kill(self) -> None:
-        """Kills the switch, which simulates a crash. Waits until its controller notices."""
+        """Kills the switch, which simulates a crash. Returns when its controller has noticed."""
         self._target.kill()
         wait_until(lambda: not self._controller.synced(), 20, "the controller to notice")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a separate strongSwan in a namespace: charon, controlled by swanctl.
 
-Two charons on one machine would share /run, so each gets a /run of its own. Depends on namespaces,
-process and wait.
+Two charons on one machine would use the same files in /run, so each gets its own /run. Depends on
+namespaces, process and wait.
 """
 
 from collections.abc import Sequence
@@ -46,9 +46,9 @@ def is_installed() -> bool:
 
 
 def kernel_has_esp(namespace: Namespace) -> bool:
-    """Returns whether the kernel accepts an ESP state.
+    """Returns whether the kernel accepts an ESP SA.
 
-    Adds a state, which may load a module, and deletes it again.
+    Adds an SA, which may load a kernel module, and deletes it again.
     """
     ends = ("src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "spi", "0x1000")
     aead = ("aead", "rfc4106(gcm(aes))", f"0x{'11' * 20}", "128")
@@ -66,9 +66,9 @@ def has_userspace_esp() -> bool:
 class StrongSwan:
     """Runs one IKE daemon.
 
-    `kernel` lists the plugins that install SAs: kernel-netlink alone, or kernel-libipsec before it.
-    If several of `plugins` offer the same algorithm, the first is used. With `keys_in_log`, the log
-    has the keys of the SAs (see `charon_keys`).
+    `kernel` lists the plugins that install SAs: kernel-netlink alone, or kernel-libipsec before
+    kernel-netlink. If several of `plugins` offer the same algorithm, the first one is used. With
+    `keys_in_log`, the log contains the keys of the SAs (see `charon_keys`).
     """
 
     def __init__(
@@ -102,7 +102,9 @@ class StrongSwan:
         )
 
     def start(self, connections: str) -> None:
-        """Starts charon and loads connections and secrets, in the format of swanctl.conf."""
+        """Starts charon and loads connections and secrets. `connections` has the format of
+        swanctl.conf.
+        """
         run = f"mount -t tmpfs tmpfs /run && exec env STRONGSWAN_CONF={self._settings} {CHARON}"
         argv = self._namespace.argv(["unshare", "--mount", "sh", "-c", run])
         self.process = self._supervisor.start(self._label, argv)
@@ -110,7 +112,7 @@ class StrongSwan:
         self.load(connections)
 
     def load(self, connections: str) -> None:
-        """Replaces charon's connections and secrets by these."""
+        """Loads these connections and secrets into charon, in place of the earlier ones."""
         path = self._directory / "swanctl.conf"
         path.write_text(connections, encoding="utf-8")
         self.ctl("--load-all", "--clear", "--file", str(path))
@@ -127,7 +129,9 @@ class StrongSwan:
         return str(self._namespace.run("env", *command).stdout)
 
     def established(self, child: str) -> list[str]:
-        """Returns the lines of `swanctl --list-sas` about a child SA that is installed."""
+        """Returns the lines of `swanctl --list-sas` for the child SA `child`, if it is
+        installed.
+        """
         lines = self.ctl("--list-sas").splitlines()
         return [line for line in lines if child in line and "INSTALLED" in line]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a P4Runtime target in a namespace: sluice-switch, or BMv2 as the reference.
 
-A name or the environment variable TARGET selects the target. sluice-switch and BMv2 take the same
-command line. If BMv2 is selected but missing, an error is raised: a skipped comparison would look
-like a passed one.
+A name or the environment variable TARGET selects the target. sluice-switch and BMv2 accept the same
+command line. If BMv2 is selected but missing, an error is raised: a test that skips the comparison
+would look as if it had passed.
 """
 
 import os
@@ -31,7 +31,7 @@ class TargetUnavailable(RuntimeError):
 
 
 def target_name(name: str | None = None) -> str:
-    """Returns the name of the target: `name`, else TARGET, else sluice-switch."""
+    """Returns the name of the target: `name`, otherwise TARGET, otherwise sluice-switch."""
     chosen = name or os.environ.get("TARGET") or NAMES[0]
     if chosen not in NAMES:
         known = ", ".join(NAMES)
@@ -40,7 +40,7 @@ def target_name(name: str | None = None) -> str:
 
 
 def bmv2_available() -> bool:
-    """Returns whether simple_switch_grpc is on this machine."""
+    """Returns whether simple_switch_grpc is installed on this machine."""
     return where.bmv2() is not None
 
 
@@ -64,9 +64,10 @@ def p4runtime_address(name: str | None, directory: Path, label: str) -> str:
 class Target:
     """Runs one switch.
 
-    `ports` maps a port number to its interface; the kernel no longer sends on these interfaces.
-    `options` are further options of the command line. The switch serves gRPC at `address`. The
-    default is a port on the namespace's loopback interface, so all targets may use the same port.
+    `ports` maps a port number to its interface. The kernel is stopped from sending on these
+    interfaces. `options` are additional command line options. The switch serves gRPC at `address`.
+    The default is a port on the namespace's loopback interface, so all targets may use the same
+    port.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Target:
         return self.process.pid
 
     def argv(self) -> list[str]:
-        """Returns the command line, without the words that enter the namespace."""
+        """Returns the switch's command line, without the wrapper that enters the namespace."""
         words = [str(binary(self.name))]
         words += ["--device-id", str(self.device_id)]
         for port, interface in sorted(self.ports.items()):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks ESP packets with Wireshark: tshark decrypts a capture with the SAs' keys and checks ICVs.
+"""Checks ESP packets with Wireshark: tshark decrypts a capture with the SAs' keys and checks the
+integrity check values (ICVs).
 
 Depends on process.
 """
@@ -41,7 +42,9 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class EspSa:
-    """Describes an SA of a capture. Keys are in hexadecimal; an AEAD's key ends with its salt."""
+    """Describes an SA of the captured ESP. Keys are in hexadecimal; an AEAD's key ends with its
+    salt.
+    """
 
     source: str
     destination: str
@@ -59,8 +62,8 @@ class EspSa:
         return "uat:esp_sa:" + ",".join(f'"{one}"' for one in (*fields, authentication, keys[1]))
 
     def is_refused(self) -> bool:
-        """Returns whether tshark refuses the SA's option. tshark checks options before it opens the
-        file.
+        """Returns whether tshark refuses the option for this SA. tshark checks its options before
+        it opens the capture file.
         """
         done = _tshark(["-r", os.devnull, "-o", self.preference()], check=False)
         return "Invalid -o flag" in done.stderr
@@ -70,8 +73,8 @@ class EspSa:
 class EspPacket:
     """Holds an ESP packet as tshark dissects it.
 
-    `inner` has source and destination of the inner packet, or None if tshark has not decrypted it.
-    `payload` has the bytes of the inner packet that tshark calls data.
+    `inner` is source and destination of the inner packet, or None if tshark has not decrypted the
+    packet. `payload` is the bytes of the inner packet that tshark calls data.
     """
 
     spi: int
@@ -82,7 +85,7 @@ class EspPacket:
 
 
 def require(algorithm: str) -> None:
-    """Skips the test if this tshark does not support the algorithm."""
+    """Skips the test if the installed tshark does not support the algorithm."""
     if EspSa("192.0.2.1", "192.0.2.2", 256, algorithm).is_refused():
         pytest.skip(f"this tshark has no {ALGORITHMS[algorithm][0]}")
 
@@ -109,8 +112,9 @@ def _tshark(words: Sequence[str], *, check: bool = True) -> CompletedProcess[str
 
 
 def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPacket:
-    """Parses one line of tshark's output. `ends` maps an SPI to the outer addresses."""
-    # tshark may show a second ESP header if it decrypted the packet with a wrong key.
+    """Parses one line of tshark's output. `ends` maps an SPI to the tunnel's outer addresses."""
+    # If tshark decrypted the packet with a wrong key, it may show a second ESP header in the
+    # result. So only the first is used.
     first = [field.partition(",")[0] for field in fields]
     number, sequence, good = first[:3]
     source, destination, source6, destination6 = fields[3:7]
@@ -127,5 +131,5 @@ def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPa
 
 
 def _pairs(sources: str, destinations: str) -> Iterable[tuple[str, str]]:
-    """Returns source and destination of each header, from tshark's comma-separated lists."""
+    """Pairs source and destination of each header. tshark's lists are separated by commas."""
     return zip(filter(None, sources.split(",")), filter(None, destinations.split(",")), strict=True)

@@ -4,8 +4,8 @@
 `wait_until` polls a condition until it holds or a deadline passes. The error after a deadline names
 the condition and the last value seen.
 
-Deadlines are chosen for a machine of usual speed. On a slower machine, such as an emulated one, the
-environment variable SLUICE_PATIENCE multiplies all deadlines.
+Deadlines are chosen for a machine of usual speed. For a slower machine, such as an emulated one,
+set the environment variable SLUICE_PATIENCE: all deadlines are multiplied by it.
 """
 
 import os
@@ -21,7 +21,7 @@ class Timeout(AssertionError):
 
 
 def patient(seconds: float) -> float:
-    """Returns `seconds` times SLUICE_PATIENCE."""
+    """Returns `seconds` multiplied by SLUICE_PATIENCE (default 1)."""
     return seconds * float(os.environ.get("SLUICE_PATIENCE", "1"))
 
 
@@ -37,7 +37,7 @@ def wait_until(
 
     `deadline` is in seconds from now (see `patient`). Exceptions of the types in `retry_on` count
     as "not yet"; all others propagate at once. The condition is always tried once more at the
-    deadline. So if the machine stalled, a condition that holds is not reported as failed.
+    deadline. So a condition that holds is not reported as failed only because the machine stalled.
     """
     deadline = patient(deadline)
     end = time.monotonic() + deadline
@@ -63,5 +63,5 @@ class Stopwatch:
         self._start = time.monotonic()
 
     def seconds(self) -> float:
-        """Returns the seconds that have passed so far."""
+        """Returns the seconds since its creation."""
         return time.monotonic() - self._start

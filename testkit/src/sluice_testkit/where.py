@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the programs under test. If one is missing, the error says how to build it.
 
-An environment variable can name each program. The default is the program that `make setup` has
-built in this checkout.
+Each program has an environment variable that may name its path. The default is the program that
+`make setup` has built in this checkout.
 """
 
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 def repository() -> Path:
-    """Returns the root of the checkout: SLUICE_ROOT, or the nearest parent directory with
-    `p4src/`.
+    """Returns the root of the checkout: SLUICE_ROOT, otherwise the nearest parent directory that
+    contains `p4src/`.
     """
     named = os.environ.get("SLUICE_ROOT")
     if named:
@@ -38,23 +38,25 @@ def _release(binary: str) -> Path:
 
 
 def sluice_switch() -> Path:
-    """Returns the switch's program: SLUICE_SWITCH, or cargo's release build."""
+    """Returns the path of the switch's program: SLUICE_SWITCH, otherwise cargo's release build."""
     return _find("SLUICE_SWITCH", _release("sluice-switch"), "run `make setup`")
 
 
 def sluice_esp() -> Path:
-    """Returns the ESP engine's program: SLUICE_ESP, or cargo's release build."""
+    """Returns the path of the ESP engine's program: SLUICE_ESP, otherwise cargo's release build."""
     return _find("SLUICE_ESP", _release("sluice-esp"), "run `make setup`")
 
 
 def sluice_traffic() -> Path:
-    """Returns the traffic generator's program: SLUICE_TRAFFIC, or cargo's release build."""
+    """Returns the path of the traffic generator's program: SLUICE_TRAFFIC, otherwise cargo's
+    release build.
+    """
     return _find("SLUICE_TRAFFIC", _release("sluice-traffic"), "run `make setup`")
 
 
 def sluice() -> Path:
-    """Returns the `sluice` command: SLUICE_COMMAND, or the command in the controller's
-    environment.
+    """Returns the path of the `sluice` command: SLUICE_COMMAND, otherwise the command in the
+    controller's environment.
     """
     default = repository() / ".venv" / "controller" / "bin" / "sluice"
     return _find("SLUICE_COMMAND", default, "run `make setup`")
@@ -66,7 +68,7 @@ def controller_python() -> Path:
 
 
 def p4runtime_shell_python() -> Path:
-    """Returns the Python interpreter of the environment with p4runtime-shell."""
+    """Returns the Python interpreter of the environment in which p4runtime-shell is installed."""
     default = repository() / ".venv" / "shell" / "bin" / "python"
     return _find("SLUICE_SHELL_PYTHON", default, "run `make setup`")
 
@@ -78,7 +80,7 @@ def pipeline() -> Path:
 
 
 def bmv2() -> Path | None:
-    """Returns the path of simple_switch_grpc: BMV2, or the program on PATH. None if it is
+    """Returns the path of simple_switch_grpc: BMV2, otherwise the program on PATH. None if it is
     missing.
     """
     found = os.environ.get("BMV2") or shutil.which("simple_switch_grpc")

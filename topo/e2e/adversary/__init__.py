@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short attacks by the adversary on a running router, and tests of the adversary itself."""
+"""Tests a running router by short attacks of the adversary (`sluice_adversary`), and tests the
+adversary itself.
+"""

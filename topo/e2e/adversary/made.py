@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds rules, datagrams and captured frames for tests of the reference and the checker."""
+"""Builds rules, datagrams and captured frames for the tests of `sluice_adversary`: its reference,
+checker and peer.
+"""
 
 from dataclasses import replace
 
@@ -20,50 +22,52 @@ NUMBER = 77
 
 
 def protected_port(port: int = 7000, verdict: Verdict = ONE) -> Rule:
-    """Returns a rule for one UDP port."""
+    """Returns a rule for one UDP destination port."""
     return Rule("port", verdict, protocols=(UDP,), destination_ports=((port, port),))
 
 
 def policy(*outbound: Rule, inbound: tuple[Rule, ...] = (), checked: bool = False) -> Policy:
-    """Returns SPDs in which east has these lists and south discards everything."""
+    """Returns a policy in which SPD `east` has these lists. SPD `south` has no rules, so it
+    discards everything.
+    """
     return Policy({"east": Spd("east", inbound, outbound, checked), "south": Spd("south")})
 
 
 def udp(
     port: int = 7000, size: int = 64, ends: tuple[bytes, bytes] = (A, B), number: int = NUMBER
 ) -> Draft:
-    """Returns a UDP datagram from port 53."""
+    """Returns a draft of a UDP datagram with source port 53."""
     version = 4 if len(ends[0]) == 4 else 6
     data = transport(ends, UDP, (53, port), number, size)
     return Draft(version, *ends, UDP, data, 5)
 
 
 def datagram(*packets: bytes, entry: EntryPoint = FROM_A, number: int = NUMBER) -> Datagram:
-    """Returns a datagram of these packets."""
+    """Returns a datagram that is sent as these packets: one whole packet, or its fragments."""
     return Datagram(number, "made", entry, list(packets))
 
 
 def left(link: str, packet: bytes) -> bytes:
-    """Returns the packet in a frame that leaves by a link."""
+    """Returns a frame that the router sends onto a link, with this packet."""
     ether_type = b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd"
     here = plan.LINKS[link]
     return mac(here.host_mac) + mac(here.router_mac) + ether_type + packet
 
 
 def to_engine(bundle: int, packet: bytes, kind: int = ENCRYPT) -> bytes:
-    """Returns the packet in a frame to the engine."""
+    """Returns a frame that the switch sends to the engine, with this packet."""
     ether_type = ETHERTYPE_SHIM.to_bytes(2, "big")
     return bytes(12) + ether_type + Shim(kind, bundle).pack(packet) + packet
 
 
 def filled(size: int) -> bytes:
-    """Returns a payload of marks with NUMBER."""
+    """Returns a payload that repeats the mark of datagram NUMBER."""
     return marks.fill(NUMBER, size)
 
 
 def altered(policy: Policy, old: str, rule: Rule) -> Policy:
-    """Returns the policy in which all rules of action `old` have the verdict of `rule`. The rules
-    for sentinels stay unchanged.
+    """Returns the policy with the verdict of `rule` in all rules of action `old`. Rules for
+    sentinels keep their verdicts.
     """
 
     def exchange(one: Rule) -> Rule:

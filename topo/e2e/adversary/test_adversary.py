@@ -2,9 +2,8 @@
 """Attacks a router with random rules and datagrams. Captures on every link must show no leak and no
 loss.
 
-The test is a short form of `make prove` with a fixed seed. The control experiments on the same
-router use a deliberately wrong reference. With the wrong reference, the same captures must show
-leaks and losses.
+The test is a short form of `make prove` with a fixed seed. Control experiments on the same router
+use a deliberately wrong reference, and the checker must then report leaks and losses.
 """
 
 import os
@@ -61,8 +60,8 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: object, kind: str
 ) -> None:
-    """Checks the checker with a wrong reference. The checker must report permitted packets as
-    leaks, and discarded packets as lost.
+    """Tests the checker with a wrong reference: it must report permitted packets as leaks, and
+    correctly discarded packets as lost.
     """
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", DISCARD if new is DISCARD else BYPASS)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the checker with hand-made frames: it reports leaking frames and accepts permitted ones."""
+"""Tests the checker with hand-made frames: it must report frames that leak, and accept permitted
+ones.
+"""
 
 import struct
 
@@ -56,9 +58,9 @@ def test_what_arrives_where_it_belongs_is_no_finding() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_any_fragment_in_clear_is_a_leak(at: int) -> None:
-    """Checks that each of three fragments in clear is reported as a leak.
+    """Checks that any of three fragments is reported as a leak if it is in clear.
 
-    The first fragment has no mark. The checker identifies it by its bytes.
+    The first fragment has no mark, so the checker identifies it by its bytes.
     """
     packets = udp(7000).cut(8, 32)
     checker = judging(policy(protected_port(), REST), datagram(*packets))
@@ -177,9 +179,8 @@ def test_an_error_may_leave_by_a_bundle_that_carried_packets_like_what_it_quotes
 
 
 def test_what_was_forgotten_takes_nothing_else_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgets the first of two datagrams with the same bytes.
-
-    The checker must still know the second datagram.
+    """Checks that the checker still knows the second of two datagrams with the same bytes, after it
+    has removed the first from its memory.
     """
     monkeypatch.setattr("sluice_adversary.checker.REMEMBERED", 1)
     packet = udp(53, size=0).whole()

@@ -20,7 +20,7 @@ LINKS = plan.LINKS
 
 
 def sealer(bundle: int) -> Sealer:
-    """Returns the router's half of an outbound SA."""
+    """Returns an encoder for an outbound SA of the router, with the router's key."""
     (sa,) = [sa for sa in router_sas() if (sa["direction"], sa["sa"]) == ("out", bundle)]
     return Sealer(sa["spi"], bytes.fromhex(sa["key"]))
 
@@ -82,9 +82,10 @@ def test_plaintext_beside_ciphertext_is_plaintext() -> None:
 
 
 def test_esp_that_nobody_can_open_is_a_leak() -> None:
-    """Reports a cleartext packet behind a forged ESP header with a known SPI as a leak.
+    """Checks that a clear packet behind a forged ESP header with a known SPI is reported as a leak.
 
-    The policy bypasses the router's own packets, so only the ESP check can report this one.
+    The policy bypasses the router's own packets, so only the check of the ESP can detect this
+    packet.
     """
     packet = udp().whole()
     checker = OutcomeChecker()

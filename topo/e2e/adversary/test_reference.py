@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the reference case by case, against RFC 4301 and the project's documents."""
+"""Tests single decisions of the reference against RFC 4301 and the project's documents."""
 
 import struct
 from dataclasses import replace
@@ -57,7 +57,7 @@ def expect(rules: Policy, *packets: bytes, entry: EntryPoint = FROM_A) -> Expect
     return Reference(rules).expect(datagram(*packets, entry=entry))
 
 
-# -- the search of an ordered list
+# -- search of an ordered list
 
 
 def test_the_first_match_decides() -> None:

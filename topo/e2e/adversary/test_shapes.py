@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the generator: it is reproducible, makes every shape, and marks every part of a payload."""
+"""Tests the generator of datagrams: it is reproducible, makes every shape of datagram, and puts
+marks into every part of a payload.
+"""
 
 from random import Random
 

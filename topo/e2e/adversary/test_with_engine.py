@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks a router whose ESP engine is inside the switch.
 
-Links may carry only permitted clear frames, and ESP that a peer can decrypt. The engine must refuse
-the peer's altered and repeated packets. The tests are a short form of the second part of `make
-prove`, with a fixed seed. They include the control experiments.
+The router may send only permitted clear frames, and ESP that a peer can decrypt. The engine must
+refuse the packets that the peer has altered or sends twice. The tests are a short form of the
+second part of `make prove`, with a fixed seed. They include the control experiments.
 """
 
 from collections.abc import Iterator
@@ -62,8 +62,8 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: Verdict, kind: str
 ) -> None:
-    """Checks the checker with a wrong reference. The checker must also report clear frames where
-    the reference requires ESP.
+    """Tests the checker with a wrong reference: it must also report clear frames where the
+    reference requires ESP.
     """
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", new)
@@ -75,9 +75,8 @@ def test_a_wrong_reference_is_found_out(
 
 
 def test_what_the_engine_must_not_take_is_counted(arena: Arena) -> None:
-    """Compares the engine's drops with the number of hostile frames.
-
-    The comparison must fail if the test claims frames that were never sent.
+    """Checks the comparison of the engine's drops with the number of hostile frames. It must fail
+    if the peer claims to have sent more hostile frames than it has.
     """
     assert arena.peer is not None
     arena.peer.hostile["altered"] += 1 << 32

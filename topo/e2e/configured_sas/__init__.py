@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests sites protected by SAs of the configuration and of `sluice sa`, with real engines."""
+"""Tests sites that are protected by SAs from the configuration and from `sluice sa`, with real ESP
+engines.
+"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts this package's network once, and checks captures after each test."""
+"""Starts this package's network once. Checks the captures after each test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -2,9 +2,9 @@
 """Starts the hub and spokes of e2e.protected. Their controllers install the SAs in the engines.
 
 The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is
-ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has its own outbound SA to r2.
-The second engine takes over if the first fails. If the target is sluice-switch, r3's engine is
-inside its switch; all other engines are `sluice-esp`.
+ChaCha20-Poly1305 over IPv6. r1 has two engines. The second engine has its own outbound SA to r2,
+and takes over if the first engine fails. If the target is sluice-switch, r3's engine is inside its
+switch. All other engines are `sluice-esp`.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ SECOND_PORT = 10
 
 
 def key(label: str, algorithm: str) -> str:
-    """Returns the key for a label, in hexadecimal."""
+    """Returns the key of this algorithm that belongs to a label, in hexadecimal."""
     return hashlib.shake_128(f"key of {label}".encode()).hexdigest(KEY_BYTES[algorithm])
 
 
@@ -45,10 +45,10 @@ class Engines:
     all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
-    """All keys that were used. A test searches for them in logs, files and outputs."""
+    """All keys that `key_file` has written. A test searches for them in logs, files and outputs."""
 
     def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
-        """Writes the key for a label to a file and returns its path."""
+        """Writes the key that belongs to a label to a file. Returns the file's path."""
         path = self.keys / label
         path.touch(mode=mode)
         path.chmod(mode)
@@ -58,7 +58,7 @@ class Engines:
 
 
 class Sites:
-    """Holds the running network."""
+    """Holds the running network, and controls its routers."""
 
     def __init__(self, network: Network, engines: dict[str, Engines], directory: Path):
         self.network = network
@@ -71,7 +71,7 @@ class Sites:
         return self.network.routers["t"].namespace
 
     def router(self, name: str) -> P4Router:
-        """Returns a router."""
+        """Returns the router of this name."""
         return self.network.p4_router(name)
 
     def sluice(self, router: str, *words: str) -> str:
@@ -85,28 +85,28 @@ class Sites:
         return {(one["name"], one["spi"]): one for one in listed}
 
     def state(self, router: str, name: str, spi: int) -> str | None:
-        """Returns the state of an SA, or None if it is not listed."""
+        """Returns the state of a router's SA, or None if the SA is not listed."""
         found = self.sas(router).get((name, spi))
         return None if found is None else str(found["state"])
 
     def drops(self, router: str, reason: str) -> int:
-        """Returns the number of packets that the switch has dropped for this reason."""
+        """Returns the number of packets that the router's switch has dropped for this reason."""
         counters = self.router(router).controller.ask(command="show", what="counters")
         return int(counters["switch_drops"].get(reason, {"packets": 0})["packets"])
 
     def problems(self, router: str) -> str:
-        """Returns the problems in `show status`."""
+        """Returns the problems that `show status` lists for a router."""
         status = self.router(router).controller.ask(command="show", what="status")
         return "\n".join(status["problems"])
 
     def file_of(self, router: str, *sas: dict[str, Any]) -> str:
-        """Writes a file for `sluice sa add` and returns its path."""
+        """Writes SAs to a file for `sluice sa add` and returns its path."""
         path = self.directory / f"{router}-add.yaml"
         path.write_text(yaml.safe_dump({"security_associations": list(sas)}), encoding="utf-8")
         return str(path)
 
     def rekey(self, number: int, spi: int) -> None:
-        """Rekeys an SA at both ends, the receiver first."""
+        """Rekeys an SA at its two routers, first at the one that decrypts."""
         from_, _, to = NAMES[number].split("-")
         label = f"{NAMES[number]}-{spi:x}"
         for router in (to, from_):
@@ -116,9 +116,7 @@ class Sites:
             )
 
     def without_configured(self, router: str, bundle: str) -> None:
-        """Removes the outbound SAs of a bundle from a router's configuration, and reloads the
-        file.
-        """
+        """Reloads a router's configuration without the outbound SAs of a bundle."""
         controller = self.router(router).controller
         config = controller.config
         left = [
@@ -129,7 +127,7 @@ class Sites:
         self._reload(router, config | {"security_associations": left})
 
     def restore_configured(self, router: str) -> None:
-        """Reloads a router's original configuration."""
+        """Writes a router's original configuration again, and reloads it."""
         self._reload(router, self.router(router).controller.config)
 
     def _reload(self, router: str, config: dict[str, Any]) -> None:
@@ -139,7 +137,7 @@ class Sites:
         self.sluice(router, "reload")
 
     def everything_written(self) -> str:
-        """Returns all log output of programs, and the contents of all files of controllers."""
+        """Returns the text of all logs, and of all files in the controllers' state directories."""
         texts = [path.read_text("utf-8", "replace") for path in self.directory.rglob("*.log")]
         for name in self.engines:
             state = Path(self.router(name).controller.config["state_dir"])
@@ -148,14 +146,14 @@ class Sites:
 
 
 def outbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
-    """Returns the configuration of an SA at the router that encrypts."""
+    """Returns the configuration of a tunnel's SA for the router that encrypts."""
     sa = TUNNEL[number]
     ends = {"local": sa.source, "remote": sa.destination}
     return _common(number, bundle, key_file) | {"direction": "outbound"} | ends | more
 
 
 def inbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
-    """Returns the configuration of an SA at the router that decrypts."""
+    """Returns the configuration of a tunnel's SA for the router that decrypts."""
     return _common(number, bundle, key_file) | {"direction": "inbound"} | more
 
 
@@ -171,7 +169,7 @@ def _common(number: int, bundle: str, key_file: Path) -> dict[str, Any]:
 
 
 def configure(config: dict[str, Any], engines: Engines) -> None:
-    """Writes a router's SAs into its configuration, with names instead of numbers."""
+    """Replaces the SA numbers in a router's configuration by named SAs with key files."""
     sas: list[dict[str, Any]] = []
     for bundle in config["bundles"]:
         name = bundle["name"]
@@ -188,7 +186,7 @@ def configure(config: dict[str, Any], engines: Engines) -> None:
 
 
 def add_spare(config: dict[str, Any], engines: Engines, router: str) -> None:
-    """Adds the SA from r1 to r2 with which r1's second engine can take over."""
+    """Adds the standby SA from r1 to r2, which r1's second engine uses when the first one fails."""
     path = engines.key_file(SPARE)
     spare = {"name": SPARE, "spi": SPARE_SPI}
     if router == "r1":
@@ -201,7 +199,7 @@ def add_spare(config: dict[str, Any], engines: Engines, router: str) -> None:
 
 @contextmanager
 def running(lab: Lab) -> Iterator[Sites]:
-    """Starts the network. Its SAs come from the configuration."""
+    """Starts the network, with SAs from the configuration."""
 
     @contextmanager
     def attach(router: P4Router) -> Iterator[Engines]:
@@ -224,14 +222,14 @@ def running(lab: Lab) -> Iterator[Sites]:
 
 
 def _inside(lab: Lab, router: P4Router) -> EspEngineProcess:
-    """Configures the engine inside a switch. The engine starts with the switch."""
+    """Configures the engine inside a router's switch. It starts with the switch."""
     controller = router.controller
     del controller.config["engines"][0]["device"]
     return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
 
 
 def _beside(lab: Lab, router: P4Router) -> list[EspEngineProcess]:
-    """Starts engines on interfaces: two for r1, one for any other router."""
+    """Starts `sluice-esp` engines in a separate namespace: two for r1, one for any other router."""
     place, name = engine_place(lab, router), router.name
     engines = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
     if name == "r1":

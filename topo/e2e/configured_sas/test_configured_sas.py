@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that configured SAs are installed, rekeyed, expire, and move to another engine. Every
-restart restores them.
+"""Tests SAs from the configuration: installation, rekeying, expiry, the move to another engine, and
+their return after each kind of restart.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -31,7 +31,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def ping(sites: Sites, source: str, to: str, version: int, *options: str) -> probes.Ping:
-    """Pings between hosts. Sends all requests at once."""
+    """Pings from host to host. Sends all requests at once."""
     hosts = sites.network.hosts
     words = ("-l", str(COUNT), "-p", PATTERN.hex(), *options)
     place, address = hosts[source].namespace, hosts[to].address(version)
@@ -39,13 +39,13 @@ def ping(sites: Sites, source: str, to: str, version: int, *options: str) -> pro
 
 
 def passes(sites: Sites, source: str, to: str, version: int = 4) -> None:
-    """Checks that all pings are answered."""
+    """Checks that all pings from host to host are answered."""
     seen = ping(sites, source, to, version)
     assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
 
 
 def where_lost(sites: Sites) -> str:
-    """Returns the existing SAs and the drops, for an error message."""
+    """Returns each router's SAs, drops and problems, for an error message."""
     lines = []
     for name in sites.engines:
         counters = sites.router(name).controller.ask(command="show", what="counters")
@@ -60,14 +60,14 @@ def in_use(sites: Sites, router: str, name: str, spi: int) -> bool:
 
 
 def serves(sites: Sites, router: str, number: int, spi: int) -> None:
-    """Waits until an SA of the tunnel is in use at a router."""
+    """Waits until a router uses this SA."""
     wait_until(
         partial(in_use, sites, router, NAMES[number], spi), 20, f"{NAMES[number]} at {router}"
     )
 
 
 def current(sites: Sites, router: str, number: int) -> int:
-    """Returns the SPI of the SA of this name that is in use."""
+    """Returns the SPI of a tunnel's SA that is in use at a router."""
     (spi,) = (
         spi
         for (name, spi), sa in sites.sas(router).items()
@@ -81,7 +81,9 @@ def current(sites: Sites, router: str, number: int) -> int:
 def test_sites_are_protected(
     sites: Sites, wires: LinkCaptures, version: int, to: str, wire: str
 ) -> None:
-    """With SAs from the configuration, transit links carry ESP and hosts get cleartext."""
+    """If the SAs come from the configuration, the links between the routers carry the hosts'
+    packets only as ESP, and the hosts get cleartext.
+    """
     with Capture(sites.network.hosts[to].namespace, "eth0") as arriving:
         passes(sites, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -92,8 +94,8 @@ def test_sites_are_protected(
 
 
 def test_what_is_listed(sites: Sites) -> None:
-    """`sluice sa list` shows each SA with its bundle, state and counts. The second engine's SA has
-    the state standby.
+    """Checks that `sluice sa list` shows each SA with its bundle, state and counters. The SA of the
+    second engine has the state standby.
     """
     before = sites.sas("r1")[NAMES[12], 0x1002]["packets"]  # as of the controller's last query
     passes(sites, "h1", "h2")
@@ -122,7 +124,9 @@ def test_what_is_listed(sites: Sites) -> None:
 
 
 def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptures) -> None:
-    """An SA with a hard limit of packets expires. Then no packet leaves, in ESP or in clear."""
+    """After an SA has reached its hard limit of packets, no packet leaves, neither in ESP nor in
+    clear.
+    """
     keys = sites.engines["r1"]
     path, there = keys.key_file("short"), sites.engines["r2"].key_file("short")
     short = {"name": "short", "spi": 0x1777}
@@ -138,7 +142,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
         stack.callback(sites.restore_configured, "r1")
         stack.callback(sites.sluice, "r2", "sa", "del", "short")
         stack.callback(sites.sluice, "r1", "sa", "del", "short")
-        # Without the configured SAs, no other SA takes over from the expired one.
+        # Without the configured SAs, no other SA can replace the expired one.
         sites.without_configured("r1", "spoke2")
         before = sites.drops("r1", "NO_SA")
         seen = ping(sites, "h1", "h2", 4, *SOON)
@@ -154,7 +158,9 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
 
 
 def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures) -> None:
-    """Two rekeys of each direction lose no packet. The old SAs are deleted automatically."""
+    """Two rekeys of the SA in each direction lose no packet. The old SAs are deleted
+    automatically.
+    """
     hosts = sites.network.hosts
     with UdpFlows(hosts["h1"], hosts["h2"]) as there, UdpFlows(hosts["h2"], hosts["h1"]) as back:
         for number, spis in ((12, (0x1112, 0x1212)), (21, (0x2121, 0x2221))):
@@ -190,8 +196,8 @@ def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures
 
 @pytest.mark.executes("docs/how-to/protect.md")
 def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) -> None:
-    """The commands of docs/how-to/protect.md generate keys, list SAs and rekey an SA at both
-    ends.
+    """The commands of docs/how-to/protect.md work: they generate keys, list SAs, and rekey an SA at
+    both ends.
     """
     keys = tmp_path / "keys"
 
@@ -223,7 +229,7 @@ def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: LinkCaptures) -
     """While its engine is dead, a router drops packets as NO_ENGINE. A restarted engine gets its
     SAs back.
 
-    No sequence number repeats.
+    No sequence number is used twice.
     """
     engine = sites.engines["r2"].all[0]
     passes(sites, "h1", "h2")
@@ -242,14 +248,14 @@ def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: LinkCaptures) -
 
 
 def current_spi(sites: Sites, router: str, number: int) -> int:
-    """Returns the SPI of the newest SA of this name, in any state."""
+    """Returns the largest SPI of a tunnel's SAs at a router, in any state."""
     return max(spi for name, spi in sites.sas(router) if name == NAMES[number])
 
 
 def test_a_bundle_moves_to_another_engine(sites: Sites, wires: LinkCaptures) -> None:
-    """If its engine dies, the bundle moves to its standby SA on the other engine.
+    """If a bundle's engine dies, the bundle's standby SA on the other engine takes over.
 
-    The dead engine's key is not used on another engine.
+    The other engine does not use the key of the dead engine.
     """
     engine, spi = sites.engines["r1"].all[0], current(sites, "r1", 12)
     passes(sites, "h1", "h2")
@@ -290,7 +296,9 @@ def test_a_controller_that_restarts_disturbs_nobody(sites: Sites) -> None:
 def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """A rekey completes although both controllers are killed after each end's part of the rekey."""
+    """A rekey completes although both controllers are killed twice: after the receiver's and after
+    the sender's rekey.
+    """
     hosts, spi = sites.network.hosts, 0x1E12
     label = f"{NAMES[12]}-{spi:x}"
     with UdpFlows(hosts["h1"], hosts["h2"]) as traffic:
@@ -312,7 +320,8 @@ def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
 def test_an_engine_that_lost_its_reserve_refuses_until_a_rekey(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """An engine that lost its sequence numbers does not use the key again, and drops packets.
+    """An engine that has lost its file of reserved sequence numbers refuses the old key and drops
+    packets.
 
     After a rekey, packets pass again.
     """
@@ -374,8 +383,8 @@ def test_a_wrong_key_file_is_refused_and_changes_nothing(
 
 
 def test_a_key_serves_one_sa_only(sites: Sites) -> None:
-    """The controller refuses a key for a second SA, and for the successor of the SA that uses the
-    key.
+    """The controller refuses a key that an SA already uses: for a second SA, and for a rekey of the
+    same SA.
     """
     path = sites.engines["r1"].keys / NAMES[13]
     sa = outbound(13, "spoke3", path) | {"name": "again", "spi": 0x1999}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that links and authentic ICMP errors limit a tunnel's path MTU. Also tests ESP in
-fragments.
+"""Tests what limits a tunnel's path MTU: links, and ICMP errors that came inside the tunnel. Also
+tests ESP in fragments.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -38,17 +38,18 @@ def path_mtu(sites: Sites) -> dict[str, Any]:
 
 
 def ping(sites: Sites, size: int, *options: str, count: int = 1, to: str = "h2") -> probes.Ping:
-    """Pings from site to site. `size` is the length of the IP packet."""
+    """Pings from h1 to another site. `size` is the length of the IP packet."""
     hosts = sites.network.hosts
     place, address = hosts["h1"].namespace, hosts[to].address(4)
     return probes.ping(place, address, count=count, size=size - 28, options=options)
 
 
 def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
-    """Checks the longest packets of the tunnel.
+    """Checks that the tunnel carries packets up to a path MTU of `mtu`.
 
-    A packet whose ESP packet has the length of the path MTU passes whole. A longer packet gets an
-    ICMP error before encryption, and is fragmented if DF is not set.
+    A packet is not fragmented if its ESP packet has exactly this length. If the ESP packet would be
+    longer, a packet with DF gets an ICMP error and is not encrypted. A packet without DF is
+    fragmented before encryption.
     """
     h1, room = sites.network.hosts["h1"].namespace, mtu - OVERHEAD
     flush_path_mtu(h1)
@@ -69,8 +70,8 @@ def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
 
 
 def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCaptures) -> None:
-    """The path MTU is the MTU of the link to the peer, although the inner packets' route uses
-    another link.
+    """The path MTU is the MTU of the link that ESP takes to the peer. The inner packets' route uses
+    another link, which does not limit it.
     """
     router = sites.router("r1")
     unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}
@@ -91,7 +92,9 @@ def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCapt
 
 
 def error(sites: Sites, source: str, mtu: int, spi: int | None = None) -> bytes:
-    """Returns an ICMP error about an ESP packet of the tunnel from r1 to r2."""
+    """Returns an ICMP error (fragmentation needed) that quotes an ESP packet of the tunnel from r1
+    to r2.
+    """
     header = (spi or current(sites, "r1", 12)).to_bytes(4, "big") + (1).to_bytes(4, "big")
     about = ipv4(LOCAL, REMOTE, ESP, header + bytes(1472))[:28]
     return ipv4(source, LOCAL, ICMP, icmp(*FRAGMENTATION_NEEDED, mtu, about))
@@ -104,7 +107,7 @@ def counted(sites: Sites, group: str, name: str) -> int:
 
 
 def one_more(sites: Sites, group: str, name: str, happens: Callable[[], None]) -> None:
-    """Calls `happens`, and checks that the counter rises by one."""
+    """Calls `happens`, and checks that it increments the counter by one."""
     now = partial(counted, sites, group, name)
     before = now()
     happens()
@@ -112,19 +115,19 @@ def one_more(sites: Sites, group: str, name: str, happens: Callable[[], None]) -
 
 
 def in_clear(sites: Sites, packet: bytes) -> None:
-    """Sends a packet in clear to r1, on the link to t."""
+    """Injects a clear packet on the link from t to r1."""
     inject(sites.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
 
 
 def protected(sites: Sites, packet: bytes) -> None:
-    """Sends a packet from h2 to r2, which protects it."""
+    """Sends a packet from h2 to r2, which sends it on through the tunnel."""
     place = sites.network.hosts["h2"].namespace
     inject(place, "eth0", ethernet(R2_TO_H2, ELSEWHERE, IPV4, packet))
 
 
 @pytest.mark.parametrize("is_let_in", [False, True], ids=["refused", "let in by a rule"])
 def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_in: bool) -> None:
-    """An ICMP error in clear does not change the path MTU, even if a rule bypasses it."""
+    """An ICMP error in clear does not change the path MTU, even if a rule lets the error pass."""
     walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     rules = ["{name: errors, action: bypass, protocol: icmp, icmp: 3/4}"] if is_let_in else []
     group, name = "first_packets", "ICMP errors in clear refused"
@@ -141,8 +144,8 @@ def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_i
 def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """An ICMP error inside the tunnel lowers the path MTU if rules admit it, and never raises
-    it.
+    """An ICMP error inside the tunnel lowers the path MTU if rules admit the error. It never raises
+    the path MTU.
     """
     walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     sent = f"protocol: icmp, source: 10.2.0.0/16, destination: {LOCAL}"
@@ -195,7 +198,8 @@ def reassembled(sites: Sites, router: str) -> int:
 def test_after_encryption_esp_is_fragmented_as_the_sa_says(
     sites: Sites, wires: LinkCaptures, number: int, wire: str, df: str
 ) -> None:
-    """With fragmentation after encryption, packets of the link's MTU pass, even with DF.
+    """If an SA fragments after encryption, inner packets as long as the link's MTU pass, even with
+    DF.
 
     The spoke's engine reassembles their ESP packets.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts this package's network once, and checks captures after each test."""
+"""Starts this package's network once. Checks the captures after each test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,8 +16,8 @@ from .network import LinkCaptures, Protected, running
 
 @pytest.fixture(scope="package", params=["beside", "inside"])
 def protected(request: pytest.FixtureRequest) -> Iterator[Protected]:
-    """Yields two networks in turn: with `sluice-esp` on an interface, and with the engine in the
-    switch.
+    """Yields one network after the other: the first with `sluice-esp` on an interface, the second
+    with the engine inside the switch.
     """
     inside = request.param == "inside"
     if inside and target_name() != "sluice-switch":

@@ -3,7 +3,7 @@
 
 An engine is `sluice-esp` on an interface, or the engine inside sluice-switch. The tunnel between r1
 and r2 is AES-128-GCM with ESN over IPv4; the tunnel between r1 and r3 is ChaCha20-Poly1305 over
-IPv6. SAs are installed through the engines' admin sockets.
+IPv6. The tests install the SAs through the engines' admin sockets, without the controllers.
 """
 
 import hashlib
@@ -28,20 +28,20 @@ HEADERS_AND_TRAILER = 8 + 8 + 3 + 2 + 16
 
 
 def key(number: int) -> str:
-    """Returns the key of an SA. Every SA has another key."""
+    """Returns the key of an SA. Each SA has a different key."""
     length = KEY_BYTES[ALGORITHM[number]]
     return hashlib.shake_128(f"key of {number}".encode()).hexdigest(length)
 
 
 def outbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
-    """Returns the specification of an SA at the router that encrypts."""
+    """Returns the specification of an SA for the engine that encrypts."""
     sa = TUNNEL[number]
     ends = {"local": sa.source, "remote": sa.destination}
     return _spec("out", number, bundle) | ends | more
 
 
 def inbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
-    """Returns the specification of an SA at the router that decrypts."""
+    """Returns the specification of an SA for the engine that decrypts."""
     return _spec("in", number, bundle) | more
 
 
@@ -59,7 +59,7 @@ def _spec(direction: str, number: int, bundle: int) -> dict[str, Any]:
 
 
 def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the specifications of the SAs in a router's configuration."""
+    """Returns the specifications of all SAs that a router's configuration refers to."""
     found = []
     for bundle in config["bundles"]:
         if "outbound" in bundle:
@@ -81,13 +81,15 @@ class Protected:
         return self.network.routers["t"].namespace
 
     def restore(self, name: str) -> None:
-        """Adds a router's SAs to its engine again."""
+        """Adds a router's SAs to its engine again, for example after the engine was restarted."""
         self.engines[name].add(specs(self.network.p4_router(name).controller.config))
 
 
 @contextmanager
 def running(lab: Lab, inside: bool) -> Iterator[Protected]:
-    """Starts the network and installs the SAs. `inside`: engines are inside the switches."""
+    """Starts the network and installs the SAs. With `inside`, the engines are inside the
+    switches.
+    """
 
     @contextmanager
     def attach(router: P4Router) -> Iterator[EspEngineProcess]:
@@ -124,24 +126,24 @@ def _inside(router: P4Router, lab: Lab) -> EspEngineProcess:
 
 
 class LinkCaptures:
-    """Captures the routers' frames on t's links.
+    """Captures the frames that the routers send on t's links.
 
-    Only ESP, ARP and neighbour discovery are allowed.
+    `check` fails if one of them is neither ESP, ARP nor neighbour discovery.
     """
 
     def __init__(self, captures: dict[str, Capture]):
         self._captures = captures
 
     def sent(self, interface: str) -> list[Frame]:
-        """Returns the frames that t received by an interface."""
+        """Returns the frames that t received on an interface."""
         return [frame for frame in self._captures[interface].frames() if not frame.outgoing]
 
     def esp(self, interface: str) -> list[Frame]:
-        """Returns the ESP packets that t received by an interface."""
+        """Returns the ESP packets that t received on an interface."""
         return list(filter(is_esp, self.sent(interface)))
 
     def check(self) -> None:
-        """Checks that no frame was in clear."""
+        """Checks that the routers have sent no frame in clear."""
         for interface in self._captures:
             for frame in self.sent(interface):
                 allowed = is_esp(frame) or is_arp(frame) or is_neighbor_discovery(frame)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests traffic between sites through real ESP engines: it is ESP between routers and in clear at
-hosts.
+"""Tests traffic between sites through real ESP engines. It must be ESP between the routers, and in
+clear at the hosts.
 
 After each test, all frames that the routers sent to t are checked: none may be in clear.
 """
@@ -25,7 +25,7 @@ COUNT = 10
 
 
 def ping(protected: Protected, source: str, to: str, version: int, *options: str) -> probes.Ping:
-    """Pings between hosts. Sends all requests at once."""
+    """Pings from host to host. Sends all requests at once."""
     hosts = protected.network.hosts
     words = ("-l", str(COUNT), "-p", PATTERN.hex(), *options)
     place, address = hosts[source].namespace, hosts[to].address(version)
@@ -33,13 +33,13 @@ def ping(protected: Protected, source: str, to: str, version: int, *options: str
 
 
 def passes(protected: Protected, source: str, to: str, version: int) -> None:
-    """Checks that all pings are answered."""
+    """Checks that all pings from host to host are answered."""
     seen = ping(protected, source, to, version)
     assert seen.lost == 0, f"{seen.output}\n{lost_where(protected)}"
 
 
 def lost_where(protected: Protected) -> str:
-    """Returns the drops of engines and switches, for an error message."""
+    """Returns the drop counters of engines and switches, for an error message."""
     lines = []
     for name, engine in protected.engines.items():
         counters = protected.network.p4_router(name).controller.ask(command="show", what="counters")
@@ -49,7 +49,7 @@ def lost_where(protected: Protected) -> str:
 
 
 def numbers(frames: list[Frame]) -> list[tuple[int, int]]:
-    """Returns SPI and sequence number of ESP packets."""
+    """Returns SPI and sequence number of each ESP packet."""
     headers = [
         frame.data[34:42] if frame.ethertype == 0x0800 else frame.data[54:62] for frame in frames
     ]
@@ -63,7 +63,9 @@ def numbers(frames: list[Frame]) -> list[tuple[int, int]]:
 def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
     protected: Protected, wires: LinkCaptures, version: int, to: str, wire: str, spi: int
 ) -> None:
-    """A ping is ESP between the routers and in clear at the host, in tunnels over IPv4 and IPv6."""
+    """A ping is ESP between the routers and in clear at the hosts, for tunnels over IPv4 and over
+    IPv6.
+    """
     with Capture(protected.network.hosts[to].namespace, "eth0") as arriving:
         passes(protected, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -77,8 +79,8 @@ def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
 
 @VERSIONS
 def test_through_the_hub(protected: Protected, wires: LinkCaptures, version: int) -> None:
-    """The hub decrypts packets of one spoke and encrypts them for the other, with another
-    algorithm.
+    """A packet from spoke to spoke is decrypted at the hub, and encrypted again with the algorithm
+    of the other tunnel.
     """
     passes(protected, "h2", "h3", version)
     assert [len(wires.esp(wire)) for wire in ("eth3", "eth2", "eth4", "eth1")] == [COUNT] * 4
@@ -97,9 +99,9 @@ def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: Li
 def test_replayed_and_changed_packets_come_no_further_than_the_engine(
     protected: Protected, wires: LinkCaptures
 ) -> None:
-    """The engine drops ESP that is sent again, unchanged or with one bit changed."""
+    """If ESP packets are sent again, unchanged or with one bit changed, the engine drops them."""
     passes(protected, "h2", "h1", 4)
-    # Frames that t forwarded to r1.
+    # ESP packets from r2 that t forwarded to r1.
     with Capture(protected.between, "eth1") as seen:
         passes(protected, "h2", "h1", 4)
         sent = seen.frames(lambda frame: frame.outgoing and frame.protocol == 50)
@@ -125,9 +127,9 @@ def test_replayed_and_changed_packets_come_no_further_than_the_engine(
 def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
     protected: Protected, wires: LinkCaptures
 ) -> None:
-    """Without its engine, a router drops protected packets.
+    """Without its engine, a router drops packets that need protection.
 
-    No sequence number repeats after a restart.
+    After the engine's restart, no sequence number is used twice.
     """
     engine = protected.engines["r1"]
     passes(protected, "h1", "h2", 4)
@@ -145,7 +147,9 @@ def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
 
 
 def test_after_a_hard_lifetime_nothing_leaves(protected: Protected, wires: LinkCaptures) -> None:
-    """An SA with a limit of three packets drops all later ones. A new SA then carries packets."""
+    """An SA with a hard limit of three packets drops every later packet. A new SA then carries
+    packets.
+    """
     engine = protected.engines["r1"]
     engine.ctl("delete-out", "12")
     engine.add([outbound_spec(12, 2, hard={"packets": 3})])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests an engine's packets with tshark, which decrypts them with the SA's keys and checks ICVs.
+"""Tests the ESP packets of an engine with tshark, which decrypts them with the SA's keys and checks
+their ICVs.
 
 r1 and r2 protect packets from h1 to h2 with each algorithm in turn. The packets are captured on the
 link between the routers. topo/interop/test_libipsec.py tests ESP in UDP in the same way.
@@ -37,7 +38,9 @@ SA, BUNDLE_OF_R1, BUNDLE_OF_R2 = 12, 2, 1
 
 
 def keys(algorithm: str, round_: str) -> dict[str, str]:
-    """Returns keys that no other SA has, in hexadecimal, under the engine's names."""
+    """Returns the keys of an SA in hexadecimal, under the names in the engine's specification. No
+    other SA has these keys.
+    """
     sizes = zip(("key", "integrity_key"), KEY_BYTES[algorithm], strict=True)
     return {
         name: hashlib.shake_128(f"{name} of {algorithm} {round_}".encode()).hexdigest(size)
@@ -47,7 +50,7 @@ def keys(algorithm: str, round_: str) -> dict[str, str]:
 
 @contextmanager
 def protected_by(protected: Protected, settings: dict[str, Any]) -> Iterator[None]:
-    """Replaces the SA from r1 to r2 while the context is open."""
+    """Changes settings of the SA from r1 to r2 at both engines while the context is open."""
     r1, r2 = protected.engines["r1"], protected.engines["r2"]
 
     def install(more: dict[str, Any]) -> None:
@@ -64,7 +67,7 @@ def protected_by(protected: Protected, settings: dict[str, Any]) -> Iterator[Non
 
 
 def captured(protected: Protected, path: Path) -> None:
-    """Captures pings from h1 to h2 on the link from r1, and writes them to a file."""
+    """Pings from h1 to h2. Writes r1's ESP packets on the link to t to a pcap file."""
     with Capture(
         protected.between, "eth1", lambda frame: frame.source == TUNNEL[SA].source
     ) as seen:

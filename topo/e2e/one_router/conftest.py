@@ -19,6 +19,6 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Yields the network. Before and after every test, all SPDs let everything pass."""
+    """Yields the network. When a test begins, all SPDs let everything pass."""
     yield started
     started.restore()

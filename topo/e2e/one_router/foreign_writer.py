@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a second client of the switch, which changes every discarded flow of a table to bypass.
+"""Runs a second client of the switch, which changes all discarded flows of a table to bypass.
 
     python foreign_writer.py ADDRESS P4INFO ROLE ELECTION_ID TABLE
 
 With its own role, the client coexists with the controller. Without a role and with a higher
-election id, it displaces the controller until the client ends. The client prints the number of
-changed flows.
+election id, it replaces the controller as primary until the client ends. The client prints the
+number of changed flows.
 """
 
 import sys
@@ -36,7 +36,7 @@ def main(address: str, p4info: str, role: str, election_id: str, name: str) -> N
         yield p4r.StreamMessageRequest(arbitration=asked)
         over.wait()
 
-    # HTTP/2 does not accept the path of a Unix socket as authority.
+    # The default authority would be the path of the Unix socket, which HTTP/2 does not accept.
     options = [("grpc.default_authority", "localhost")]
     with grpc.insecure_channel(address, options=options) as channel:
         stream = channel.stream_stream(
@@ -67,7 +67,7 @@ def read(channel: grpc.Channel, entry: Any, role: str) -> list[Any]:
 
 
 def turn(info: Any, entry: Any) -> bool:
-    """Changes a discarded flow to bypass. Returns whether the flow was discarded."""
+    """Changes the verdict of a flow from discard to bypass. Returns whether it was discard."""
     (action,) = (one for one in info.actions if one.preamble.id == entry.action.action.action_id)
     names = {one.id: one.name for one in action.params}
     for param in entry.action.action.params:

@@ -3,11 +3,11 @@
 
     a --- eth1 [ r ] eth2 --- b        SPDs: west guards eth1, east eth2, south eth3, north eth4
                  eth3 --- c            All but a have the site 10.9.0.0/24, 2001:db8:9::/64;
-                 eth4 --- d            its routes lead by b.
+                 eth4 --- d            its routes go via b.
 
-All SPDs let everything pass until a test commits another one. An `Interposer` stands between
-controller and switch, so that a test can decide when a message arrives. `walking` sends the
-packets.
+All SPDs let everything pass until a test commits another one. All messages between controller and
+switch pass through an `Interposer`, so a test can decide when a message arrives. `walking` sends
+the packets.
 """
 
 import os
@@ -55,7 +55,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def udp(name: str, action: str, *ports: int) -> Rule:
-    """Returns a rule for UDP to these ports; without ports, for all UDP."""
+    """Returns a rule for UDP to these ports, or for all UDP if no port is given."""
     rule: Rule = {"name": name, "action": action, "protocol": "udp"}
     return rule | {"destination_ports": list(ports)} if ports else rule
 
@@ -103,10 +103,11 @@ class OneRouter:
         *,
         interposed: bool = True,
     ) -> None:
-        """`flow_caches` has the caches of SPDs that differ from `ROOMY`.
+        """`flow_caches` maps an SPD to its flow cache, if it differs from `ROOMY`.
 
-        `versions`: IP versions in use. Without `interposed`, the controller is connected to the
-        switch itself, whose dry runs the interposer does not pass on.
+        `versions`: IP versions in use. Without `interposed`, the controller is connected directly
+        to the switch. `sluice explain` needs this, because the interposer does not forward dry
+        runs.
         """
         places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
         if 6 not in versions:
@@ -140,7 +141,7 @@ class OneRouter:
         self._ports = count(FIRST_PORT)
 
     def start(self) -> None:
-        """Starts everything. Returns once packets pass between all hosts and to the site."""
+        """Starts everything. Returns when a's packets reach all other hosts and the site."""
         for name, host in self.hosts.items():
             host.start()
             if name != "a":
@@ -156,7 +157,9 @@ class OneRouter:
         self.controller.wait_synced()
 
     def wait_taken_over(self) -> None:
-        """Waits until the controller, which may have been restarted, has taken over the switch."""
+        """Waits until the controller, perhaps a new one, has reconciled the switch and its
+        flows.
+        """
         self.controller.wait_synced()
         wait_until(lambda: self.list_of("east")["flows"] is not None, 20, "flows taken over")
 
@@ -178,7 +181,7 @@ class OneRouter:
 
     @contextmanager
     def site_by_c(self) -> Iterator[None]:
-        """Routes the site by c while the context is open, then by b again."""
+        """Routes the site via c while the context is open, then via b again."""
         self._route_site("b", "c")
         try:
             yield
@@ -210,7 +213,7 @@ class OneRouter:
         self.commit_together({spd: lists})
 
     def commit_together(self, spds: Mapping[str, Mapping[str, Sequence[Rule]]]) -> None:
-        """Commits several SPDs at once."""
+        """Commits several SPDs in one commit. In each, an omitted list lets everything pass."""
         files = []
         for spd, lists in spds.items():
             text = {"spd": spd, "inbound": [EVERYTHING], "outbound": [EVERYTHING], **lists}
@@ -220,13 +223,13 @@ class OneRouter:
         self._changed -= {spd for spd, lists in spds.items() if not lists}
 
     def restore(self) -> None:
-        """Commits SPDs that let everything pass again."""
+        """Commits an SPD that lets everything pass in place of each changed one."""
         for spd in tuple(self._changed):
             self.commit(spd)
 
     @contextmanager
     def configured(self, spd: str, outbound: Sequence[Rule]) -> Iterator[None]:
-        """Changes the outbound list in the configuration while the context is open."""
+        """Replaces the outbound list of an SPD in the configuration while the context is open."""
         (found,) = (one for one in self.controller.config["spds"] if one["name"] == spd)
         before, found["outbound"] = found["outbound"], list(outbound)
         try:
@@ -239,36 +242,38 @@ class OneRouter:
         return self.controller.command(*words, "--socket", str(self.controller.socket))
 
     def spd_record(self) -> bytes:
-        """Returns the controller's record of all lists on disk.
+        """Returns the file in which the controller records all lists.
 
-        The controller writes the record before the switch's tables.
+        The controller writes this file before it writes the switch's tables.
         """
         return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
 
     def list_of(self, spd: str, direction: str = "outbound") -> dict[str, Any]:
-        """Returns a list of an SPD, as in `sluice show spd`."""
+        """Returns one list of an SPD, as in `sluice show spd`."""
         lists = self.controller.ask(command="show", what="spd", spd=spd)
         (found,) = (one for one in lists if one["direction"] == direction)
         return dict(found)
 
     def rule(self, spd: str, name: str, direction: str = "outbound") -> "RuleCounts":
-        """Returns the number of packets that matched a rule, in the flow cache and in the
+        """Returns how many packets matched a rule: by a cached flow, and by a search in the
         controller.
         """
         (found,) = (one for one in self.list_of(spd, direction)["rules"] if one["name"] == name)
         return RuleCounts(found["hits"], found["searched"])
 
     def searched(self) -> int:
-        """Returns how often the controller has searched the rules for a packet, over all SPDs.
+        """Returns how often the controller has searched rules for a packet, over all SPDs.
 
-        Waits until the controller has taken over the SPDs.
+        Waits until the controller has read the SPDs back from the switch.
         """
         show = partial(self.controller.ask, command="show", what="spd")
         lists = wait_until(show, 20, "SPDs taken over", retry_on=(RequestRefused,))
         return sum(rule["searched"] for one in lists for rule in one["rules"])
 
     def flows(self, spd: str, direction: str = "outbound", **like: object) -> list[dict[str, Any]]:
-        """Returns the flows in `sluice show flows` with these values, in the order of eviction."""
+        """Returns the flows of `sluice show flows` that have these values. The flow to evict next
+        comes first.
+        """
         return [
             flow
             for flow in self.controller.ask(command="show", what="flows", spd=spd)
@@ -278,25 +283,25 @@ class OneRouter:
     # -- counters
 
     def first_packets(self, name: str) -> int:
-        """Returns a counter of the controller about lookups of first packets."""
+        """Returns a counter in the controller's group `first_packets`."""
         counters = self.controller.ask(command="show", what="counters")
         return int(counters["controller"]["first_packets"].get(name, 0))
 
     def drops(self, reason: str) -> int:
-        """Returns the number of packets that the switch has dropped for a reason."""
+        """Returns the number of packets that the switch has dropped for this reason."""
         counters = self.controller.ask(command="show", what="counters")
         return int(counters["switch_drops"][reason]["packets"])
 
     def refusals(self) -> int:
-        """Returns the number of outbound packets that the controller searched rules for and
-        discarded.
+        """Returns the number of outbound packets that the controller has discarded after a search
+        of the rules.
         """
         counters = self.controller.ask(command="show", what="counters")["controller"]
         return int(counters["first_packets"].get("dropped: policy discards outbound", 0))
 
     @contextmanager
     def dropping(self, reason: str, packets: int = 1) -> Iterator[None]:
-        """Checks that the switch drops exactly this many packets for a reason while the context is
+        """Checks that the switch drops exactly `packets` packets for a reason while the context is
         open.
         """
         before = self.drops(reason)
@@ -306,7 +311,7 @@ class OneRouter:
 
     @contextmanager
     def refusing(self, packets: int = 1) -> Iterator[None]:
-        """Checks that the controller discards exactly this many outbound packets while the context
+        """Checks that the controller discards exactly `packets` outbound packets while the context
         is open.
         """
         before = self.refusals()
@@ -320,13 +325,15 @@ class OneRouter:
 
 
 class RuleCounts(NamedTuple):
-    """Counts the packets that matched a rule: flow cache hits, and searches by the controller."""
+    """Holds the number of packets that matched a rule: by flow cache hits, and by searches of the
+    controller.
+    """
 
     hits: int
     searched: int
 
     def since(self, before: "RuleCounts") -> tuple[int, int]:
-        """Returns hits and searches since an earlier count."""
+        """Returns the increase of hits and of searches since an earlier count."""
         return self.hits - before.hits, self.searched - before.searched
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restarts a router with a changed configuration, and observes the effect on its traffic.
+"""Restarts a router with a changed configuration, and observes the effect on traffic.
 
 A `RestartSetting` holds what the operator changes between two runs: the order of the interfaces,
-their SPDs, and the SPDs' rules. `Traffic` sends continuously from every host to every other host.
-`seen` returns the packets that arrived at each host. A setting permits a packet if two lists permit
-it: the inbound list of the sender's interface and the outbound list of the receiver's interface.
+their SPDs, and the SPDs' rules. `Traffic` sends continuously from every host to every other host,
+and `Traffic.seen` returns the packets that arrived at each host. A setting permits a packet if two
+lists permit it: the inbound list of the sender's interface and the outbound list of the receiver's
+interface.
 """
 
 import random
@@ -30,13 +31,14 @@ INTERFACES = tuple(f"eth{number}" for number in range(1, len(HOSTS) + 1))
 NONE = "none"
 FIRST_FLOW_PORT = 20000
 PASSED = 3
-"""Packets after which a flow counts as passing."""
+"""Number of packets that must arrive before a flow counts as passing."""
 
 
 class TrafficPath(NamedTuple):
-    """Holds one flow of the traffic, which has a UDP port of its own.
+    """Identifies one flow of the traffic. Each flow has its own UDP port.
 
-    The flow goes to a host's address, or to the site that a static route reaches by host b.
+    The destination is an address of the host `sink`, or the site behind it, which a static route
+    reaches via b.
     """
 
     source: str
@@ -54,7 +56,7 @@ INTERFACE_OF = dict(zip(HOSTS, INTERFACES, strict=True))
 
 
 class Discards(NamedTuple):
-    """Holds the ports that an SPD's inbound and outbound list discard. All other packets pass."""
+    """Holds the UDP ports that the two lists of an SPD discard. All other packets pass."""
 
     inbound: frozenset[int] = frozenset()
     outbound: frozenset[int] = frozenset()
@@ -64,10 +66,10 @@ class Discards(NamedTuple):
 class RestartSetting:
     """Holds the part of a configuration that a restart changes.
 
-    `guards` maps interfaces to SPDs or `none`.
+    `guards` maps an interface to its SPD, or to `none`.
 
-    `forgotten`: the file of interface numbers is deleted, so the interfaces' order determines their
-    numbers.
+    With `forgotten`, the file of interface numbers is deleted. Then the order of the interfaces
+    determines their numbers.
     """
 
     order: tuple[str, ...] = INTERFACES
@@ -76,18 +78,20 @@ class RestartSetting:
     forgotten: bool = False
 
     def allows(self, path: TrafficPath) -> bool:
-        """Returns whether the sender's inbound and the receiver's outbound list let the flow
-        pass.
+        """Returns whether the flow passes: the sender's inbound list and the receiver's outbound
+        list must permit it.
         """
         first, last = (self.guard(INTERFACE_OF[host]) for host in (path.source, path.sink))
         return path.port not in first.inbound and path.port not in last.outbound
 
     def guard(self, interface: str) -> Discards:
-        """Returns the lists that guard an interface."""
+        """Returns the discards of the SPD that guards an interface."""
         return self.spds.get(self.guards.get(interface, NONE), Discards())
 
     def treats_equally(self, other: "RestartSetting", interface: str) -> bool:
-        """Returns whether a restart from `other` changes nothing for this interface."""
+        """Returns whether a restart from `other` to this setting changes nothing for an
+        interface.
+        """
         name = self.guards.get(interface, NONE)
         return (
             name == other.guards.get(interface, NONE)
@@ -96,7 +100,7 @@ class RestartSetting:
         )
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Writes the setting into a controller's configuration."""
+        """Changes a controller's configuration according to the setting."""
         if self.forgotten:
             (Path(config["state_dir"]) / "interfaces.json").unlink()
         known = {one["name"]: one for one in config["interfaces"]}
@@ -119,7 +123,7 @@ def _rules(discarded: frozenset[int]) -> list[dict[str, Any]]:
 
 
 def draw(dice: random.Random, before: RestartSetting | None = None) -> RestartSetting:
-    """Draws a random setting. Some parts may stay as in `before`."""
+    """Draws a random setting. If `before` is given, some parts are copied from it."""
     names = ["north", "east", "south", "west", "upper", "lower"]
     dice.shuffle(names)
     spds = {name: Discards(_draw_ports(dice), _draw_ports(dice)) for name in names[:4]}
@@ -139,7 +143,7 @@ def _draw_ports(dice: random.Random) -> frozenset[int]:
 
 
 class Traffic:
-    """Sends all flows, each with `rate` packets per second, and captures at every host."""
+    """Sends packets of all flows, `rate` per second for each flow. Captures them at every host."""
 
     def __init__(self, network: OneRouter, rate: float = 60.0) -> None:
         self._network = network
@@ -165,7 +169,9 @@ class Traffic:
                 source.sendto(PAYLOAD.pack(MARK, self._number), (destination, path.port))
 
     def seen(self) -> dict[tuple[TrafficPath, str], list[int]]:
-        """Returns the packets seen, by flow and by the host at which they arrived."""
+        """Returns the numbers of the captured packets, by flow and by the host at which they
+        arrived.
+        """
         found: dict[tuple[TrafficPath, str], list[int]] = defaultdict(list)
         for host, capture in self._captures.items():
             for frame in capture.frames():
@@ -174,7 +180,9 @@ class Traffic:
         return found
 
     def wait_until_passing(self, setting: RestartSetting, deadline: float = 30.0) -> None:
-        """Waits until all permitted flows pass and their packets cause no more searches."""
+        """Waits until all permitted flows pass and the controller searches no more rules for
+        them.
+        """
         end = time.monotonic() + deadline
         searched = None
         while searched != (searched := self._network.searched()):
@@ -221,7 +229,7 @@ class Traffic:
 
 
 def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
-    """Describes packets that neither setting permits, and packets that arrived at a wrong host."""
+    """Describes packets that both settings forbid, and packets that arrived at a wrong host."""
     found = []
     for (path, host), numbers in traffic.seen().items():
         if host != path.sink:
@@ -232,9 +240,9 @@ def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[st
 
 
 def losses(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
-    """Describes losses of flows that the change does not affect.
+    """Describes packets lost from flows that the change does not affect.
 
-    Precondition: no packet is under way.
+    Precondition: all sent packets have arrived or were dropped.
     """
     found = []
     seen = traffic.seen()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the audit log of a running router: logged discards, policy changes, rotation."""
+"""Tests the audit log of a running router: which discards and policy changes it contains, and its
+rotation.
+"""
 
 import json
 import os
@@ -36,9 +38,11 @@ def test_a_commit_is_logged_with_who_asked_for_it(network: OneRouter) -> None:
 
 @VERSIONS
 def test_a_discard_is_logged_where_its_rule_asks_for_it(network: OneRouter, version: int) -> None:
-    """The audit log has every packet that the controller discards after a search of the rules.
+    """If a rule has `audit`, the audit log contains each packet that the controller discards by
+    this rule after a search.
 
-    Packets that the switch discards by a cached verdict are only counted.
+    Packets that the switch discards by a cached verdict are only counted. A rule without `audit`
+    logs nothing.
     """
     with Flow(network, version) as quiet, Flow(network, version) as loud:
         rules = [

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the controller detects, repairs and reports writes of another client to the switch."""
+"""Tests the auditor: the controller must detect, repair and report entries that another client has
+written to the switch.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ BESIDE, INSTEAD = ("foreign_writer", 1), ("", 1 << 100)
 
 @pytest.fixture
 def network(network: OneRouter) -> OneRouter:
-    """Returns the network with an auditor interval that is short enough for a test."""
+    """Returns the network with an auditor that checks the switch often enough for a test."""
     config = network.controller.config
     if "limits" not in config:
         config["limits"] = {"auditor_seconds": INTERVAL}
@@ -35,20 +37,24 @@ def network(network: OneRouter) -> OneRouter:
 
 
 def report(network: OneRouter) -> dict[str, Any]:
-    """Returns the audit of policy in `sluice show status`."""
+    """Returns the auditor's report about policy tables in `sluice show status`."""
     status = network.controller.ask(command="show", what="status")
     return dict(status["auditor"]["policy"])
 
 
 def wait_round(network: OneRouter) -> int:
-    """Waits until another round is complete. Returns the number of rounds."""
+    """Waits until the auditor has completed another round. Returns the number of completed
+    rounds.
+    """
     before = int(report(network)["rounds"])
     wait_until(lambda: report(network)["rounds"] > before, 20, "a complete round")
     return before + 1
 
 
 def write_as_another(network: OneRouter, role: str, election_id: int) -> int:
-    """Makes another client change discarded flows to bypass. Returns their number."""
+    """Runs another client that changes discarded flows to bypass. Returns the number of changed
+    flows.
+    """
     script = Path(__file__).with_name("foreign_writer.py")
     argv = [str(where.controller_python()), str(script), network.interposer.switch]
     argv += [str(where.pipeline() / "router.p4info.txtpb"), role, str(election_id), TABLE]
@@ -59,7 +65,9 @@ def write_as_another(network: OneRouter, role: str, election_id: int) -> int:
 def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
     network: OneRouter, who: tuple[str, int]
 ) -> None:
-    """The auditor repairs the flow within a few rounds. After the repair, no packet passes."""
+    """The auditor makes a flow discard again that another client changed to bypass. The repair
+    takes a few rounds, and no packet passes afterwards.
+    """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(flow))
         with Stream(flow, rate=100) as stream:
@@ -103,7 +111,9 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
 
 
 def test_nothing_is_repaired_that_the_controller_wrote(network: OneRouter) -> None:
-    """The auditor repairs nothing while the controller changes flows, routes and lists."""
+    """The auditor takes none of the controller's own changes to flows, routes and lists for a
+    fault.
+    """
     before = report(network)["repaired"]
     with Flow(network) as flow, ArrivalRecorder(network), Stream(flow):
         for _ in range(5):

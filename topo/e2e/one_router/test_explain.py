@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that `sluice explain` tells what then happens to real packets.
+"""Tests that `sluice explain` predicts what happens to real packets.
 
-For random packets and rules, the explanation is compared with the arrival of the packet. The
-explanation comes before the packet (no flow is cached) and after it (the flow is cached).
+For random packets and rules, the prediction is compared with the arrival of the packet. Each packet
+is explained before it is sent, when its flow is not cached, and again when its flow is cached.
 """
 
 import json
@@ -25,7 +25,7 @@ ASKS_SWITCH = target_name() == "sluice-switch"
 
 
 def explain(network: OneRouter, flow: Flow, version: int) -> dict[str, Any]:
-    """Returns the explanation of a flow's packets, which arrive on eth1."""
+    """Returns the explanation for packets of a flow that arrive on eth1."""
     ends = [(network.address("a", version), flow.source_port), (flow.destination, flow.port)]
     texts = [f"[{host}]:{port}" if version == 6 else f"{host}:{port}" for host, port in ends]
     found = network.sluice("explain", f"udp {texts[0]} > {texts[1]} in eth1", "--json")
@@ -43,7 +43,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def flows(network: OneRouter) -> Iterator[list[Flow]]:
-    """Yields a list of flows, which are closed at the end."""
+    """Yields an empty list for flows. All flows in the list are closed after the test."""
     opened: list[Flow] = []
     yield opened
     for flow in opened:
@@ -51,7 +51,9 @@ def flows(network: OneRouter) -> Iterator[list[Flow]]:
 
 
 def random_rules(chance: random.Random, ports: list[int]) -> list[Rule]:
-    """Returns rules that bypass or discard ranges of these ports; some hide later rules."""
+    """Returns rules that bypass or discard ranges of these ports. A rule may completely cover a
+    later one.
+    """
     rules = []
     for number in range(8):
         low, high = sorted(chance.sample(ports, 2))
@@ -89,9 +91,9 @@ def test_packets_have_the_fate_that_is_explained(
 
 
 def _is_cached(found: dict[str, Any]) -> bool:
-    """Returns whether the list that decides has the flow in its cache.
+    """Returns whether all lists on the packet's path have the flow in their caches.
 
-    Checks that switch and model agree by then.
+    If so, also checks that the controller's explanation and the switch's dry run agree.
     """
     lists = [found["inbound"], *found["outbound"]]
     if any(one["cache"] != "flow" for one in lists):
@@ -122,7 +124,9 @@ def test_an_explanation_sends_and_counts_nothing(network: OneRouter, flows: list
 
 @pytest.mark.skipif(not ASKS_SWITCH, reason="other targets have no dry runs")
 def test_a_commit_changes_both_accounts(network: OneRouter, flows: list[Flow]) -> None:
-    """Explains a flow whose cached verdict a commit has changed."""
+    """After a commit has changed the verdict of a cached flow, the controller's explanation and the
+    switch's dry run both report the new verdict.
+    """
     flow = Flow(network)
     flows.append(flow)
     flow.send()

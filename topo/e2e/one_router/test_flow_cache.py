@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the flow cache: its contents, hits and evictions.
 
-Each rule counts hits and searches. `sluice show` lists the entries, and so does the switch, which
-the interposer queries. Captures show which packets arrived. The tests use IPv4 only, because
-neighbour discovery would take entries of a cache of eight.
+The controller counts hits and searches for each rule. The entries are read from `sluice show`, and
+from the switch through the interposer. Captures show which packets arrived. The tests use IPv4
+only, because neighbour discovery would occupy entries of a cache that has only eight.
 """
 
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 class Cache:
-    """Reads the flow cache of one list from the switch."""
+    """Reads the flow cache of one list of an SPD from the switch."""
 
     def __init__(self, network: OneRouter, spd: str, direction: str = "outbound") -> None:
         self._network = network
@@ -42,7 +42,7 @@ class Cache:
         self._list = network.list_of(spd, direction)["list_id"]
 
     def ports(self) -> list[int]:
-        """Returns the destination ports of its entries, sorted."""
+        """Returns the destination ports of all entries, sorted."""
         return sorted(entry["dst_port"] for entry in self._entries())
 
     def current(self) -> dict[int, int]:
@@ -60,12 +60,12 @@ class Cache:
         wait_until(lambda: self.current().get(port) == verdict, 10, f"port {port} cached")
 
 
-# -- effects of changed rules on hits and entries, after VPP's tests
+# -- effects of changed rules on hits and entries, modelled on VPP's tests
 
 
 @LISTS
 def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, direction: str) -> None:
-    """After each change of the rule, ten packets cost one search and give nine hits, with one
+    """After each change of the rule, ten packets cause one search and nine hits, and leave one
     entry.
     """
     cache = Cache(network, spd, direction)
@@ -101,7 +101,9 @@ def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, dire
 
 @LISTS
 def test_stale_flows_are_refilled_in_place(network: OneRouter, spd: str, direction: str) -> None:
-    """A new epoch makes all flows stale without a write to flows. A MODIFY refills each entry."""
+    """A new epoch makes all flows stale, without a write to the flow table. Later, each flow's next
+    packet causes a MODIFY of its entry and no INSERT.
+    """
     cache = Cache(network, spd, direction)
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network, sink="c")) for _ in range(5)]
@@ -162,7 +164,9 @@ def test_a_full_cache_evicts_stale_flows_first(network: OneRouter) -> None:
 
 
 def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
-    """The flow evicted is the one that was idle longest, not the one that was cached first."""
+    """A full cache evicts the flow that has been idle longest, not the flow that was cached
+    first.
+    """
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(SMALL + 1)]
@@ -188,7 +192,9 @@ def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
 
 
 def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
-    """With twice as many flows as entries, discarded flows never pass in three rounds."""
+    """If there are twice as many flows as entries, packets of discarded flows never pass, in three
+    rounds over all flows.
+    """
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(2 * SMALL)]
@@ -219,7 +225,9 @@ def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
 
 
 def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> None:
-    """With three times as many flows as entries and no insert acknowledged, all packets pass."""
+    """If there are three times as many flows as entries, all packets pass while the switch
+    acknowledges no insert. The cache never exceeds its size.
+    """
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(3 * SMALL)]
@@ -244,7 +252,7 @@ def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> N
 def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
     network: OneRouter,
 ) -> None:
-    """With the cache off, no packet is lost, doubled or looped, and no old entry serves a packet.
+    """With the cache off, no packet is lost, doubled or looped, and no old entry is used.
 
     The controller searches the inbound and the outbound list for every packet.
     """
@@ -281,7 +289,9 @@ def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
 
 
 def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -> None:
-    """Switching the cache off and on loses or doubles no packet of a running flow."""
+    """While a flow is sending, no packet is lost or doubled when the cache is switched off
+    and on.
+    """
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         with Stream(flow, rate=100) as stream:
             for word in ("off", "on", "off", "on"):
@@ -293,8 +303,8 @@ def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -
 
 
 def test_off_outlives_the_controller(network: OneRouter) -> None:
-    """A cache that was switched off stays off after a crash: the new controller searches the rules
-    for every packet.
+    """A cache that was switched off is still off after the controller has crashed: the new
+    controller searches the rules for every packet.
     """
     with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
@@ -316,7 +326,9 @@ def test_off_outlives_the_controller(network: OneRouter) -> None:
 
 
 def test_idle_flows_leave_and_busy_ones_stay(network: OneRouter) -> None:
-    """Idle flows are deleted and busy ones stay. The switch's counters show which are busy."""
+    """Idle flows are deleted, and busy flows stay. The controller distinguishes them by the
+    switch's counters.
+    """
     cache = Cache(network, "north")
     with (
         Flow(network, sink="d") as idle,

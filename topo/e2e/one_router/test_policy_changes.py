@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests rules and routes that change under traffic. Captures on the hosts check the results.
+"""Tests changes of rules and routes while traffic runs. Captures on the hosts check the results.
 
-A test waits for the counter of a drop, never for a fixed time, to know that a packet will not
-arrive.
+To know that a packet will not arrive, a test waits until the packet is counted as dropped, and
+never for a fixed time.
 """
 
 from functools import partial
@@ -15,14 +15,15 @@ from sluice_testkit.wait import wait_until
 from .network import EVERYTHING, SITE, VERSIONS, OneRouter, udp
 from .walking import ArrivalRecorder, Flow, Fragments, Stream
 
-# -- rules that change under a running flow
+# -- rules that change while a flow is sending
 
 
 @VERSIONS
 def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version: int) -> None:
-    """Packets that are sent after the commit has returned do not arrive.
+    """When a commit of a discard rule has returned, packets of a flow that is already sending no
+    longer arrive.
 
-    The flow is cached with the verdict discard.
+    The flow is then cached with the verdict discard.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with Stream(flow) as stream:
@@ -40,9 +41,10 @@ def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version
 
 @VERSIONS
 def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, version: int) -> None:
-    """Every packet that is sent after the commit has returned arrives once.
+    """When a commit has removed the discard rule of a flow, every packet sent afterwards arrives
+    once.
 
-    No earlier packet arrives.
+    No packet arrives before the commit.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
@@ -61,8 +63,8 @@ def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, vers
 def test_a_discard_rule_discards_and_is_cached(
     network: OneRouter, version: int, spd: str, direction: str
 ) -> None:
-    """The controller searches the rules for one packet. The switch drops the others, which the rule
-    counts.
+    """For a discarded flow, the controller searches the rules for the first packet only. The switch
+    drops the later packets, and they count as hits of the rule.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit(spd, **{direction: [udp("no", "discard", flow.port), EVERYTHING]})
@@ -80,9 +82,10 @@ def test_a_discard_rule_discards_and_is_cached(
 
 @VERSIONS
 def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, version: int) -> None:
-    """For a first packet, the controller searches each list once. The packet leaves once.
+    """For the first packet of a flow, the controller searches the inbound and the outbound list
+    once each. The packet leaves once.
 
-    The caches serve the next packets.
+    The later packets hit both caches.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
@@ -105,8 +108,8 @@ def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, ver
 def test_fragments_meet_the_rule_of_their_datagram(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """Later fragments get the verdict of their first fragment. Without a first fragment, they are
-    dropped.
+    """Later fragments get the verdict of the first fragment of their datagram. If the first
+    fragment has not arrived, they wait for it and do not pass.
     """
     other = {"bypass": "discard", "discard": "bypass"}[action]
     port = network.fresh_port()
@@ -130,7 +133,9 @@ def test_fragments_meet_the_rule_of_their_datagram(
 def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
     network: OneRouter, version: int
 ) -> None:
-    """If all matching rules agree, later fragments are cached and need no first fragment."""
+    """If all rules that may match a later fragment agree, its verdict is cached and it needs no
+    first fragment.
+    """
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
     with ArrivalRecorder(network) as b:
@@ -146,16 +151,18 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
         assert network.rule("east", "ports") == (4, 1)
 
 
-# -- routes that change under a running flow
+# -- routes that change while a flow is sending
 
 
 @VERSIONS
 def test_a_running_flow_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int
 ) -> None:
-    """The flow is cached for east while its route leads by b.
+    """When a route moves to another interface, that interface's SPD applies to a flow that is
+    already sending.
 
-    When the route moves to c, south's list applies and discards the flow.
+    The flow is cached for SPD `east` while its route goes via b. When the route moves to c, the
+    list of `south` discards the flow.
     """
     with (
         Flow(network, version, destination=SITE[version]) as flow,

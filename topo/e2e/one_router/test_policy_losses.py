@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests lost messages between controller and switch, and a controller that is killed.
+"""Tests that policy holds although messages between controller and switch are lost, or the
+controller is killed.
 
-Packets or commits may be lost, but policy must hold. Captures on the hosts check two conditions. No
-packet arrives that the current rules discard. No packet arrives twice.
+Packets and commits may be lost. But captures on the hosts check that no packet arrives that the
+current rules discard, and that no packet arrives twice.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,9 @@ from .walking import ArrivalRecorder, Flow, stop
 def test_a_lost_message_costs_its_packet_and_no_other(
     network: OneRouter, version: int, kind: MessageKind
 ) -> None:
-    """After a packet-in or packet-out is lost, the next packet of the flow passes."""
+    """If a packet-in or packet-out is lost, only its packet is lost: the next packets of the flow
+    pass.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         facts = flow.miss() if kind == "packet_in" else flow.answer()
         with network.interposer.drop(kind, **facts) as lost:
@@ -36,10 +39,10 @@ def test_a_lost_message_costs_its_packet_and_no_other(
 
 
 def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRouter) -> None:
-    """After a write of a flow is lost, the controller starts a new session from the switch's
+    """After a write of a flow is lost, the controller starts a new session and reads the switch's
     contents.
 
-    No discarded packet arrives.
+    No packet arrives that the rules discard.
     """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
@@ -64,7 +67,9 @@ def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRout
 
 
 def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
-    """After a lost connection, the next session keeps epochs and flows."""
+    """A lost connection costs no flow: in the next session, epochs and cached flows are the
+    same.
+    """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         cached = partial(network.flows, "east", stale=False)
@@ -86,9 +91,9 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 
 
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
-    """A commit that the switch did not get fails, and the old rules stay in force.
+    """A commit fails if its write does not reach the switch.
 
-    The old rules also stay in force in the next session. A second commit takes effect.
+    Then the old rules stay in force, also in the next session.
     """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
@@ -110,9 +115,11 @@ def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> No
 
 
 def test_half_a_commit_is_none(network: OneRouter) -> None:
-    """If only one list of an SPD reaches the switch, both lists keep the old rules.
+    """If the write for one of an SPD's two lists is lost, the commit fails, and both lists keep the
+    old rules.
 
-    This happens on targets where each list is committed alone.
+    On targets that commit each list with a separate write, the switch has then received only one of
+    the lists.
     """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
@@ -143,9 +150,10 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
 
 
 def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
-    """If the controller dies between insert and re-injection, the packet is lost and never doubled.
+    """If the controller dies after a flow's insert but before the packet is re-injected, the packet
+    is lost and never doubled.
 
-    The packet's flow is installed, and the next controller keeps the flow.
+    The flow is installed, and the next controller keeps it.
     """
     with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
@@ -170,9 +178,10 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
 
 
 def test_killed_between_punt_and_insert(network: OneRouter) -> None:
-    """If the controller dies between punt and insert, new flows wait for the next controller.
+    """If the controller dies after a punt but before the flow's insert, packets of new flows are
+    lost until the next controller runs.
 
-    Until then, no packet leaves that needs a search of the rules.
+    Until then, no packet leaves that needs a search of the rules. Cached flows continue.
     """
     with Flow(network) as flow, Flow(network) as running, ArrivalRecorder(network) as b:
         known = running.send()
@@ -195,12 +204,12 @@ def test_killed_between_punt_and_insert(network: OneRouter) -> None:
 
 @pytest.mark.parametrize("held", ["write", "answer"])
 def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind) -> None:
-    """The controller is killed before the switch has a commit, or before the switch's answer
-    arrives.
+    """Kills the controller before the switch has received a commit, or before the switch's answer
+    has arrived.
 
-    The next controller's rules then apply to every packet, and no stale flow is used. The commit
-    has either deleted the changed flow or made it stale by a new epoch, depending on the number of
-    flows.
+    Then the next controller's rules apply to every packet, and no stale flow is used. Depending on
+    the number of flows, the commit has either deleted the changed flow, or made it stale by a new
+    epoch.
     """
     cached = partial(network.interposer.entries, "outbound.ipv4_flow")
     with Flow(network) as flow, ArrivalRecorder(network) as b, ThreadPoolExecutor(1) as pool:
@@ -237,7 +246,9 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind)
 
 
 def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter) -> None:
-    """A controller with a changed configuration makes the old flows stale before it is ready."""
+    """If a controller starts with other rules than its predecessor, it makes the old flows stale
+    before it is ready.
+    """
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send(3)
         b.wait_for(first)
@@ -254,8 +265,8 @@ def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter
 
 
 def test_what_was_committed_outlives_the_controller(network: OneRouter) -> None:
-    """A flow that a commit stopped stays stopped while the controller is dead, and after its
-    restart.
+    """A flow that was stopped by a commit stays stopped while the controller is dead, and after the
+    controller's restart.
     """
     with Flow(network) as flow, Flow(network) as new, ArrivalRecorder(network) as b:
         b.wait_for(flow.send())

@@ -3,8 +3,8 @@
 before the verdict reaches the switch.
 
 The interposer holds messages between controller and switch, so each race happens in the order that
-the test determines. Captures on the hosts check two conditions. No packet arrives that the current
-rules discard. Every other packet arrives once.
+the test needs. Captures on the hosts check that no packet arrives that the current rules discard,
+and that every other packet arrives once.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +28,8 @@ FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
 def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
     network: OneRouter, version: int
 ) -> None:
-    """A packet that was punted before a commit gets the new verdict if the search follows the
-    commit. The cache gets the new verdict, too.
+    """If a packet is punted before a commit but searched after it, the packet and its cached flow
+    get the new verdict.
     """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_in", **flow.miss()) as punts:
@@ -60,9 +60,9 @@ def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
 def test_an_answer_that_comes_after_a_commit_is_dropped(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """The switch drops a packet-out whose claim is older than a commit, as STALE_VERDICT.
+    """If a packet-out carries a verdict from before a commit, the switch drops it as STALE_VERDICT.
 
-    The flow that was installed with this claim is stale.
+    A flow that was installed with this verdict is stale.
     """
     direction = stage.lower()
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
@@ -88,7 +88,9 @@ def test_an_answer_that_comes_after_a_commit_is_dropped(
 def test_any_commit_makes_answers_stale(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """A commit makes claims stale even if their verdict stays the same. The next packet passes."""
+    """A commit invalidates every verdict found before it, even if the verdict would stay the same.
+    The flow's next packet passes.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
             flow.send()
@@ -105,7 +107,9 @@ def test_any_commit_makes_answers_stale(
 def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
     network: OneRouter, version: int
 ) -> None:
-    """The inbound verdict of a packet must still be valid when the packet leaves the router."""
+    """If the inbound list changes during the outbound search, the packet is dropped: its inbound
+    verdict must still be valid when it leaves the router.
+    """
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
             flow.send()
@@ -118,10 +122,10 @@ def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
 
 @VERSIONS
 def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version: int) -> None:
-    """A commit waits for inserts that were sent or queued before the commit. No insert begins while
-    it waits.
+    """A commit waits for the inserts that were sent or queued before it. While the commit waits, no
+    new insert begins.
 
-    When the commit is in force, the inserted flows are deleted or stale.
+    When the commit is in force, the flows of these inserts are deleted or stale.
     """
     entries = partial(network.interposer.entries, FLOW_TABLE[version])
 
@@ -175,9 +179,8 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
 
 @VERSIONS
 def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: int) -> None:
-    """Until the commit returns, the old rules apply to running and new flows.
-
-    Afterwards the new rules apply.
+    """Until a commit returns, the old rules apply to running and new flows. Afterwards the new
+    rules apply.
     """
     with (
         Flow(network, version) as running,
@@ -202,9 +205,9 @@ def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: in
 
 
 def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) -> None:
-    """If the target supports it, several SPDs are committed in one write.
+    """If the target supports it, a commit of several SPDs is a single write to the switch.
 
-    Else the commit is refused.
+    Otherwise the commit is refused.
     """
     with (
         Flow(network, sink="c") as flow,
@@ -234,7 +237,9 @@ def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) ->
 
 
 def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRouter) -> None:
-    """A second commit waits until the switch has the first one, and is in force at the end."""
+    """Of two simultaneous commits, the second waits until the switch has the first one. At the end,
+    the second is in force.
+    """
     with Flow(network) as flow, ArrivalRecorder(network) as b, ThreadPoolExecutor(2) as pool:
         with network.interposer.hold("write", tables="outbound.list_state") as writes:
             one = pool.submit(network.commit, "east", outbound=stop(flow))
@@ -260,7 +265,9 @@ def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRoute
 def test_the_route_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """East's verdict is not valid for south: the packet misses in south's list."""
+    """The verdict of `east` is not valid for `south`: when the route moves, the re-injected packet
+    is a miss in the list of `south`.
+    """
     with (
         Flow(network, version, destination=SITE[version]) as flow,
         ArrivalRecorder(network, "b") as b,

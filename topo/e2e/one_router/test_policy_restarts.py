@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that a restart with another configuration never mixes the old and the new configuration.
 
-Every host permanently sends to every other host. Every packet that arrives must be permitted by the
-old configuration as a whole, or by the new configuration as a whole. The packet must leave by the
-port of its destination. SLUICE_RESTARTS is the number of random changes.
+During a restart, every host continuously sends to every other host. Every packet that arrives must
+be permitted by the whole old configuration, or by the whole new one. It must leave by the port of
+its destination. SLUICE_RESTARTS is the number of random changes.
 """
 
 import os
@@ -43,14 +43,16 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 def run_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Kills the controller and starts it with this setting, including its rules."""
+    """Kills the controller and starts it with this setting, including the rules of the setting."""
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
 
 
 def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None:
-    """Changes one setting to another under traffic. Checks that no forbidden packet arrives."""
+    """Restarts with setting `new` instead of `old` under traffic. No packet may leak, and flows
+    that the change does not affect may lose none.
+    """
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
         run_with(network, new)
@@ -64,11 +66,11 @@ def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None
 
 
 def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRouter) -> None:
-    """Packets never reach a wrong host when the configuration lists the interfaces in another
-    order.
+    """When the configuration lists the interfaces in another order, packets never reach a wrong
+    host.
 
     Without the file of interface numbers, each interface gets the number of another interface. With
-    the file, the numbers stay and no packet is lost.
+    the file, all numbers stay the same and no packet is lost.
     """
     run_with(network, ALL_OPEN)
     turned = replace(ALL_OPEN, order=INTERFACES[::-1])
@@ -77,10 +79,11 @@ def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRo
 
 
 def test_interfaces_that_change_their_spds_change_together(network: OneRouter) -> None:
-    """No packet passes from a to b while both guards change together.
+    """If the SPDs of a's and b's interfaces change in one restart, no packet passes from a to b at
+    any time.
 
-    The old SPD of a's interface discards these packets inbound. The new SPD of b's interface
-    discards them outbound.
+    Before the restart, the SPD of a's interface discards these packets inbound. After the restart,
+    the SPD of b's interface discards them outbound.
     """
     to_b = next(way for way in TRAFFIC_PATHS if (way.source, way.sink) == ("a", "b"))
     closed = frozenset({to_b.port})

@@ -2,7 +2,7 @@
 """Tests reloads of the configuration while the router runs. A reload is accepted or refused as a
 whole.
 
-Every host permanently sends to every other host. Like a restart, a reload of interfaces or their
+Every host continuously sends to every other host. Like a restart, a reload of interfaces or their
 SPDs never mixes the old configuration with the new one. The controller's process keeps running.
 SLUICE_RESTARTS is the number of random changes.
 """
@@ -41,7 +41,9 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Yields the network with SPDs that let everything pass. Each test restores the file."""
+    """Yields the network after a restart with SPDs that let everything pass. After the test, the
+    controller's process must still run.
+    """
     begin_with(started, OPEN)
     yield started
     assert started.controller.process is not None
@@ -49,7 +51,9 @@ def network(started: OneRouter) -> Iterator[OneRouter]:
 
 
 def begin_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Restarts the controller with a setting, including its rules."""
+    """Restarts the controller with a setting, including the setting's rules. Returns when zebra is
+    connected.
+    """
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
@@ -58,7 +62,7 @@ def begin_with(network: OneRouter, setting: RestartSetting) -> None:
 
 
 def write(network: OneRouter, config: dict[str, Any]) -> None:
-    """Writes the file that the next reload reads."""
+    """Writes a configuration file for the next reload."""
     text = yaml.safe_dump(config, sort_keys=False)
     network.controller.config_path.write_text(text, encoding="utf-8")
 
@@ -71,7 +75,9 @@ def reload(network: OneRouter) -> tuple[int, str]:
 
 
 def reload_with(network: OneRouter, setting: RestartSetting) -> None:
-    """Reloads another setting. The rules in force stay."""
+    """Reloads with another setting. Checks that the reload is accepted. The rules in force do not
+    change.
+    """
     setting.configure(network.controller.config)
     write(network, network.controller.config)
     status, said = reload(network)
@@ -79,13 +85,15 @@ def reload_with(network: OneRouter, setting: RestartSetting) -> None:
 
 
 def index(network: OneRouter, name: str) -> Any:
-    """Returns the index of a network device in the router."""
+    """Returns the kernel's index of a network device in the router's namespace."""
     done = network.router.namespace.run("ip", "-j", "link", "show", name)
     return json.loads(done.stdout)[0]["ifindex"]
 
 
 def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
-    """Draws other guards in another order. Keeps the rules, since only commits change them."""
+    """Draws a random order of the interfaces, and random SPDs for them. Keeps the rules, since only
+    commits change rules.
+    """
     guards = {name: dice.choice([*old.spds, NONE]) for name in INTERFACES}
     guards |= {name: old.guards[name] for name in INTERFACES if dice.random() < 0.4}
     order = tuple(dice.sample(INTERFACES, len(INTERFACES)))
@@ -93,7 +101,9 @@ def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
 
 
 def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None:
-    """Changes one setting to another under traffic. Checks that no forbidden packet arrives."""
+    """Reloads with setting `new` instead of `old` under traffic. No packet may leak, and flows that
+    the change does not affect may lose none.
+    """
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
         reload_with(network, new)
@@ -132,7 +142,7 @@ def test_random_reloads_never_mix(network: OneRouter) -> None:
 def test_what_cannot_be_taken_is_refused_whole(
     network: OneRouter, change: dict[str, Any], said: str
 ) -> None:
-    """A reload with one invalid change is refused as a whole: a valid change does not apply
+    """A reload with one invalid change is refused as a whole: its valid changes do not apply
     either.
     """
     controller = network.controller
@@ -188,7 +198,9 @@ def test_an_interface_goes_and_comes_and_all_others_stay(network: OneRouter) -> 
 
 
 def test_an_interface_that_cannot_be_made_changes_nothing(network: OneRouter) -> None:
-    """The reload fails because another device, which is no TAP, has the interface's name."""
+    """A reload changes nothing if an interface cannot be created, because another device that is no
+    TAP has its name.
+    """
     controller, place = network.controller, network.router.namespace
     place.run("ip", "link", "add", "taken", "type", "veth", "peer", "name", "taken-peer")
     before = controller.show("status")

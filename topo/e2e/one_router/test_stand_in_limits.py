@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what a stand-in must not do, and which events end it.
+"""Tests the limits of the stand-in, the process that serves the TAPs while the controller is dead,
+and the events that end it.
 
-Each test kills the controller and starts it again after the checks. Policy still discards. A
-withdrawn address is not answered. Another controller or a restarted switch ends the stand-in. The
-stand-in has no more privileges than the controller.
+Each test kills the controller, and starts it again after the checks. The stand-in must still apply
+policy, and must not answer for a withdrawn address. It ends when another controller becomes
+primary, or when the switch restarts. It has no more privileges than the controller.
 """
 
 import sys
@@ -50,7 +51,7 @@ CAP_NET_ADMIN = f"{1 << 12:016x}"
 
 
 def stand_in(network: OneRouter) -> int | None:
-    """Returns the PID of the process that stands in at all TAPs, or None."""
+    """Returns the PID of the stand-in that holds the locks of all TAPs, or None."""
     argv = (sys.executable, "-c", HOLDER, *TAPS)
     said = network.router.namespace.run(*argv).stdout.split()
     assert len(said) == 1, said
@@ -59,7 +60,9 @@ def stand_in(network: OneRouter) -> int | None:
 
 @contextmanager
 def killed(network: OneRouter) -> Iterator[int]:
-    """Kills the controller while the context is open. Yields the PID of the stand-in."""
+    """Kills the controller, and starts it again when the context ends. Yields the PID of the
+    stand-in.
+    """
     network.controller.kill()
     try:
         wait_until(partial(stand_in, network), 10, "a stand-in to run")
@@ -75,7 +78,9 @@ def killed(network: OneRouter) -> Iterator[int]:
 
 
 def answers(network: OneRouter, address: str) -> bool:
-    """Returns whether a ping from a is answered, after its neighbour entry was deleted."""
+    """Returns whether the router answers a ping from a, which must first resolve its MAC
+    address.
+    """
     a = network.host("a")
     a.run("ip", "neigh", "flush", "dev", "eth0")
     return probes.ping(a, address, count=2).received > 0
@@ -83,13 +88,13 @@ def answers(network: OneRouter, address: str) -> bool:
 
 @pytest.fixture
 def warm(network: OneRouter) -> OneRouter:
-    """Returns the network with flows cached for pings to the router and for neighbour discovery."""
+    """Returns the network with cached flows for pings to the router and for neighbour discovery."""
     warm_up(network)
     return network
 
 
 def warm_up(network: OneRouter) -> None:
-    """Caches flows. Under an SPD, the first packet of a flow needs the controller."""
+    """Caches flows, because the first packet of a flow needs a controller to search the rules."""
     for address in (OWN, OWN6):
         wait_until(partial(answers, network, address), 10, f"{address} to answer")
 
@@ -146,9 +151,11 @@ def test_it_has_one_capability(warm: OneRouter) -> None:
 
 @contextmanager
 def another_primary(network: OneRouter, bits: int) -> Iterator[Process]:
-    """Runs a controller of another host, which takes over with an election id of `bits` bits.
+    """Runs a second controller, as on another host, that becomes primary with an election id of
+    `bits` bits.
 
-    Each id must have more bits than the previous one, because the id of a primary is never reused.
+    Each call needs more bits than the previous one, because the switch never accepts a primary's id
+    again.
     """
     place = network.router.namespace
     argv = place.argv((sys.executable, "-c", BECOME_PRIMARY, network.router.target.grpc, str(bits)))
@@ -179,7 +186,9 @@ def test_it_does_not_begin_where_another_controller_is_primary(warm: OneRouter) 
 
 
 def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
-    """After a second kill, the new controller's stand-in answers, with that controller's tables."""
+    """After a restart and a second kill, the router is served by the new controller's stand-in, and
+    no longer by the first one.
+    """
     with killed(warm) as first:
         warm.controller.start()
         warm.wait_taken_over()
@@ -190,10 +199,10 @@ def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
 
 
 def test_it_ends_with_the_switch(warm: OneRouter) -> None:
-    """A restarted switch ends the stand-in, because the new switch does not know the stand-in's
-    numbers.
+    """A restart of the switch ends the stand-in, because the new switch does not know the numbers
+    that the stand-in uses.
 
-    Must be the last test.
+    This test must be the last one.
     """
     with killed(warm):
         warm.router.target.stop()

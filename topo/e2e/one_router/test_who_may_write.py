@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests attacks by a local user without privileges, from inside a running router's namespace.
 
-Where root is permitted to do the same, the test also does it as root. So no test passes only
-because its attack never works. docs/security.md describes the boundaries.
+If root is permitted to do the same, the test also does it as root, and expects success. This shows
+that the attack works and fails only for lack of privileges. docs/security.md describes the
+boundaries.
 """
 
 import errno
@@ -77,14 +78,16 @@ INJECTED = "10.66.0.0/24"
 
 
 def attempt(network: OneRouter, program: str, *words: str, user: tuple[str, ...] = NOBODY) -> str:
-    """Runs a program as a user in the router's namespace. Returns its output."""
+    """Runs a Python program as `user` in the router's namespace. Returns its output."""
     argv = (*user, sys.executable, "-c", program, *words)
     return str(network.router.namespace.run(*argv).stdout)
 
 
 @contextmanager
 def reachable(path: Path) -> Iterator[None]:
-    """Opens the directories of a file, so that only the file's own permissions exclude users."""
+    """Makes a file's directory accessible to all, so that only the permissions of the file protect
+    it.
+    """
     before = stat.S_IMODE(path.parent.stat().st_mode)
     path.parent.chmod(0o755)
     try:
@@ -125,7 +128,7 @@ def test_a_strangers_fpm_connection_neither_displaces_zebra_nor_injects(network:
     assert after["refused"] == before["refused"] + 1
     assert after["peer"] == before["peer"]
     assert INJECTED not in prefixes(network)
-    # Root may send the frame. This control shows that the frame has an effect.
+    # Control experiment: root may send the same frame, and it takes effect.
     attempt(network, INJECT_AND_WAIT, fpm_frame().hex(), user=())
     wait_until(lambda: INJECTED in prefixes(network), 20, "root's route")
     wait_until(lambda: str(status(network)["fpm"]["peer"]).endswith("(user frr)"), 30, "zebra back")
@@ -145,7 +148,7 @@ with socket.create_connection(("127.0.0.1", 2620), timeout=10) as connection:
 
 
 def fpm_frame() -> bytes:
-    """Returns a blackhole route as zebra would send it."""
+    """Returns an FPM message with a blackhole route, as zebra would send it."""
     destination = struct.pack("=HH4s", 8, 1, bytes((10, 66, 0, 0)))
     body = struct.pack("=BBBBBBBBI", 2, 24, 0, 0, 254, 186, 0, 6, 0) + destination
     message = struct.pack("=IHHII", 16 + len(body), 24, 0x501, 1, 0) + body
@@ -170,7 +173,7 @@ def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
 def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> None:
     """Only root can send from port 4500, although the port is not privileged.
 
-    The generated rule bypasses packets from that port.
+    Otherwise a user could bypass policy, since a generated rule bypasses packets from that port.
     """
     network.commit("west", outbound=[])
     try:
@@ -193,8 +196,8 @@ def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> 
 
 
 def test_a_request_that_is_nested_deeply_is_refused(network: OneRouter) -> None:
-    """A deeply nested request is refused (regression: 60,000 brackets crashed the YAML loader's C
-    code).
+    """A deeply nested request is refused. Regression: 60,000 brackets crashed the YAML loader's C
+    code.
     """
     pid = network.controller.pid
     for text in ("[" * 60_000, "{a: " * 60_000, "spd: west\noutbound:\n" + "- " * 60_000):
@@ -207,8 +210,8 @@ def test_a_request_that_is_nested_deeply_is_refused(network: OneRouter) -> None:
 def test_a_file_of_60000_rules_is_committed_and_a_larger_request_is_told_its_size(
     network: OneRouter, tmp_path: Path
 ) -> None:
-    """60,000 rules are committed; a larger request is refused with its size (regression: broken
-    pipe).
+    """A commit of 60,000 rules succeeds. A larger request is refused with an error that states its
+    size. Regression: the connection was closed instead (broken pipe).
     """
     file = tmp_path / "west.yaml"
     argv = [str(where.sluice()), "spd", "commit", str(file)]
@@ -239,7 +242,7 @@ def many_rules(number: int, padding: str = "") -> dict[str, Any]:
     return {"spd": "west", "inbound": [EVERYTHING], "outbound": [*rules, EVERYTHING]}
 
 
-# -- remaining privileges of root
+# -- what only root may do
 
 
 def test_the_controller_and_its_keeper_have_one_capability(network: OneRouter) -> None:
@@ -272,8 +275,8 @@ def test_what_is_on_disk_is_for_the_owner(network: OneRouter) -> None:
 
 
 def test_the_largest_election_id_is_stood_by(network: OneRouter) -> None:
-    """A controller stands by if another has the largest election id (regression: endless
-    ValueErrors).
+    """If another controller has the largest possible election id, this controller becomes a
+    standby. Regression: it raised ValueErrors endlessly.
     """
     said = attempt(network, ARBITRATE, network.router.target.grpc, user=())
     assert "('arbitration', True" in said, said

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends packets with unique numbers, and records their arrival.
 
-Every packet is UDP and carries a unique number. A `Flow` sends packets and keeps a socket open at
-its far end, so that no host answers with an error. `Fragments` sends fragments of datagrams that
-never become complete. An `ArrivalRecorder` captures on a host's interface.
+Every packet is UDP, and its payload contains a unique number. A `Flow` sends packets and keeps a
+socket open at the receiving host, so that the host answers with no ICMP error. `Fragments` sends
+fragments of datagrams that never become complete. An `ArrivalRecorder` captures on a host's
+interface.
 """
 
 import ipaddress
@@ -31,7 +32,9 @@ _numbers = count(1)
 
 
 class Flow:
-    """Sends UDP from host a to `destination` (default: the sink's address), received at `sink`."""
+    """Sends UDP from host a to `destination` (default: the address of host `sink`). The packets are
+    received at `sink`.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Flow:
         self.source_port = int(self._socket.getsockname()[1])
 
     def send(self, packets: int = 1) -> list[int]:
-        """Sends packets back to back. Returns their numbers."""
+        """Sends packets without a pause. Returns the numbers in their payloads."""
         numbers = [next(_numbers) for _ in range(packets)]
         for number in numbers:
             self.send_number(number)
@@ -66,11 +69,13 @@ class Flow:
         self._socket.send(PAYLOAD.pack(MARK, number))
 
     def miss(self) -> dict[str, object]:
-        """Returns the metadata of this flow's packet-in after an outbound miss."""
+        """Returns the fields that match this flow's packet-in after an outbound miss."""
         return {"reason": "OUTBOUND_MISS", "destination_port": self.port}
 
     def answer(self, stage: str = "OUTBOUND") -> dict[str, object]:
-        """Returns the metadata of the packet-out that answers a punt of this flow."""
+        """Returns the fields that match the packet-out with which the controller answers a punt of
+        this flow.
+        """
         return {"kind": "REINJECT", "stage": stage, "destination_port": self.port}
 
     def close(self) -> None:
@@ -91,12 +96,12 @@ class Flow:
 
 
 def stop(*flows: Flow) -> list[Rule]:
-    """Returns a list that discards these flows and lets all other packets pass."""
+    """Returns the rules of a list that discards these flows and lets all other packets pass."""
     return [rule("stop", "discard", *(flow.port for flow in flows)), EVERYTHING]
 
 
 class Fragments:
-    """Sends fragments of incomplete UDP datagrams from a to `sink`."""
+    """Sends fragments of UDP datagrams from a to `sink`. The datagrams never become complete."""
 
     def __init__(self, network: OneRouter, version: int, port: int, sink: str = "b") -> None:
         self._place = network.host("a")
@@ -108,16 +113,18 @@ class Fragments:
         self._offsets: dict[int, int] = {}
 
     def send_first(self) -> int:
-        """Sends a first fragment, which has ports. Returns its number."""
+        """Sends the first fragment of a new datagram, which contains the ports. Returns the number
+        in its payload.
+        """
         number = next(_numbers)
         self._send(udp(FRAGMENT_SOURCE_PORT, self._port, PAYLOAD.pack(MARK, number)), 0, number)
         return number
 
     def send_later(self, of: int | None = None) -> int:
-        """Sends a middle fragment, which has no ports. Returns its number.
+        """Sends a middle fragment, which contains no ports. Returns the number in its payload.
 
-        `of` is the number of the datagram's first fragment. Without it, the fragment belongs to a
-        datagram of its own. Fragments of one datagram follow each other.
+        `of` is the number of the datagram's first fragment. Without `of`, the fragment belongs to a
+        new datagram. Each further fragment of a datagram has a higher offset.
         """
         number = next(_numbers)
         datagram = number if of is None else of
@@ -141,7 +148,7 @@ class Fragments:
 
 
 class Stream:
-    """Sends a flow's packets at a steady rate in a thread, until the context ends."""
+    """Sends packets of a flow at a steady rate, in a thread, while the context is open."""
 
     def __init__(self, flow: Flow, rate: float = 200.0) -> None:
         self._flow = flow
@@ -180,7 +187,8 @@ class Stream:
 
 
 class ArrivalRecorder:
-    """Records the numbers of the packets that a host's interface has received, with repetitions.
+    """Records the numbers of the packets that a host's interface has received. A packet that
+    arrives twice is recorded twice.
 
     The numbers are sorted, because a packet that hits the cache may overtake a punted one.
     """
@@ -190,7 +198,7 @@ class ArrivalRecorder:
         self._capture = Capture(place, "eth0", lambda f: not f.outgoing and MARK in f.data)
 
     def numbers(self) -> list[int]:
-        """Returns all numbers so far, sorted."""
+        """Returns the recorded numbers, sorted."""
         return sorted(number_of(frame) for frame in self._capture.frames())
 
     def wait_for(self, numbers: Iterable[int], deadline: float = 10.0) -> list[int]:
@@ -216,5 +224,5 @@ class ArrivalRecorder:
 
 
 def number_of(frame: Frame) -> int:
-    """Returns the number that a packet carries."""
+    """Returns the number in a packet's payload."""
     return int(PAYLOAD.unpack_from(frame.data, frame.data.index(MARK))[1])

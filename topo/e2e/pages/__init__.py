@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executes the commands of the documentation unchanged."""
+"""Tests that the commands in the documentation work as they are written."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulates a machine on which a page's commands run, with its own network, /run, /var/lib and
+"""Simulates a machine for the commands of a page. It has its own network, /run, /var/lib and
 /etc/frr.
 
-Programs and sockets have the names that the pages use. All files are in `directory`, where the
-commands run.
+So programs and sockets can have the names that the pages use. All files are in `directory`, which
+is also the working directory of the commands.
 """
 
 import os
@@ -26,7 +26,7 @@ exec sleep infinity
 
 
 class Machine:
-    """Runs commands on the simulated machine. `supervisor` ends its processes."""
+    """Runs commands on the simulated machine. When `supervisor` stops, their processes end."""
 
     def __init__(self, directory: Path, supervisor: Supervisor) -> None:
         self.directory = directory
@@ -52,7 +52,7 @@ class Machine:
     def start(self, command: Command | str, *, directory: Path | None = None) -> Process:
         """Starts a program in the background, as with `&`.
 
-        Returns when the program reports ready.
+        If it is `sluice` or `sluice-switch`, returns when it reports that it is ready.
         """
         text = command.text if isinstance(command, Command) else command
         text = text.rstrip().removesuffix("&")
@@ -68,13 +68,13 @@ class Machine:
         return process
 
     def links(self, *names: str) -> None:
-        """Creates veth pairs whose ends are called NAME and NAME-far."""
+        """Creates veth pairs for these names. The ends of a pair are called NAME and NAME-far."""
         for name in names:
             self.type(f"ip link add {name} type veth peer name {name}-far")
             self.type(f"ip link set {name} up; ip link set {name}-far up")
 
     def write(self, name: str, text: str) -> Path:
-        """Writes a file into the directory where the commands run."""
+        """Writes a file into the working directory of the commands."""
         path = self.directory / name
         path.write_text(text, encoding="utf-8")
         path.chmod(0o600)
@@ -96,7 +96,9 @@ def _ptf() -> list[Path]:
 
 
 def block(page: str, language: str, begins: str) -> str:
-    """Returns the text of the only block of a page in this language that begins with `begins`."""
+    """Returns the text of a page's block in this language that begins with `begins`. There must be
+    exactly one.
+    """
     (found,) = (
         one.text
         for one in blocks(page)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests commands that query a router, on r1 of the two-site network with FRR's routes."""
+"""Tests the commands of the documentation that only query a router. They run on r1 of the two-site
+network, which has routes from FRR.
+"""
 
 import re
 
@@ -11,8 +13,8 @@ from sluice_testkit.process import run
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
-# Maps the beginning of a command to a pattern for its output. The longest matching beginning
-# applies.
+# For each command: a pattern that its output must match. A key is the beginning of the command; if
+# several keys fit, the longest one applies.
 PRINTS = {
     "sluice show status": r"^synced +yes",
     "sluice show status --check": r"\A\Z",
@@ -37,7 +39,9 @@ PRINTS = {
 
 
 def typed(router: P4Router, command: Command) -> str:
-    """Runs a command in the router's namespace, with the router's sockets instead of the page's."""
+    """Runs a page's command in the router's namespace. Replaces the sockets of the page by those of
+    the router.
+    """
     assert router.frr is not None
     directory = router.frr.directory
     vtysh = f"vtysh --vty_socket={directory} --config_dir={directory}"

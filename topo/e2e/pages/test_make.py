@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests make commands that run a part of a suite, or run a suite on any server."""
+"""Tests the make commands of the documentation that run a part of a test suite, or run a suite on
+any server.
+"""
 
 import os
 import shlex
@@ -28,8 +30,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def make(machine: Machine, text: str) -> str:
-    """Returns the output of a make command in the checkout, without the variables of the make
-    process that runs this test.
+    """Runs a make command in the checkout and returns its output. It does not inherit the variables
+    of the make process that runs this test.
     """
     kept = {
         name: os.environ[name] for name in ("RUSTUP_HOME", "CARGO_HOME") if name in os.environ

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the commands about policy, with the configuration and SPD of docs/how-to/policy.md."""
+"""Tests the commands about policy. The configuration and the SPD are those of
+docs/how-to/policy.md.
+"""
 
 import re
 import struct
@@ -48,7 +50,7 @@ PRINTS = {
     "sluice flow-cache clear": r"",
 }
 
-# Two frames in the format of tcpdump. The page explains the second one.
+# A capture file with two equal frames. The page's command explains the second one.
 FRAME = bytes.fromhex(
     "02000000010102000000000108004500001c00000000400165d50a01000a0a0001020800f7ff00000000"
 )
@@ -78,7 +80,7 @@ def controller(machine: Machine) -> Process:
 
 
 def prints(machine: Machine, command: object, text: str) -> None:
-    """Runs a command and checks its output."""
+    """Runs a command and checks its output by the pattern in PRINTS."""
     start = max((one for one in PRINTS if str(command).startswith(one)), key=len)
     printed = machine.type(text)
     assert re.search(PRINTS[start], printed, re.MULTILINE), f"{command}\n{printed}"
@@ -92,7 +94,7 @@ def test_commands_about_policy(machine: Machine, controller: Process, shown: Sho
     for command in shown.rest():
         prints(machine, command.words, command.text)
     assert "spd: corp" in (machine.directory / "corp.yaml").read_text()
-    # Without rules, the check warns about each BGP session.
+    # If the SPD has no rules, the check warns about each BGP session.
     machine.write("corp.yaml", "spd: corp\noutbound: []\n")
     prints(machine, with_frr.words, with_frr.text)
     machine.write("corp.yaml", block(PAGE, "yaml", "# corp.yaml"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the commands of pages that start their own router, from the checkout or from another
+"""Tests the commands of pages on which a router is started, from the checkout or from another
 directory.
 """
 
@@ -31,8 +31,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def pipeline(machine: Machine) -> None:
-    """Links the pipeline's files into the directory of the commands, for pages that name the files
-    without a directory.
+    """Links the compiled pipeline into the working directory, for pages that name its files without
+    a directory.
     """
     for name in ("router.json", "router.p4info.txtpb"):
         (machine.directory / name).symlink_to(where.pipeline() / name)
@@ -105,7 +105,8 @@ def test_the_engine(machine: Machine, shown: Shown) -> None:
     assert re.search(r"^in +sa 21 spi 0x2001 bundle 2 ", told, re.MULTILINE), told
 
 
-# Checks that the switch's ports and address can be reached, as the PTF suite needs them.
+# Checks what every test of the PTF suite needs: the switch's address accepts connections, and the
+# parameters arrive.
 PTF_TEST = """
 import socket
 
@@ -143,7 +144,7 @@ def test_the_stand_in_for_bmv2_and_ptf(machine: Machine, shown: Shown) -> None:
 
 
 def shown_path(script: str) -> str:
-    """Returns the page's command that puts the stand-in programs first on PATH."""
+    """Returns the page's command that puts its replacements for BMv2 first on PATH."""
     found = re.search(r"export PATH=\S+", script)
     assert found is not None
     return found[0]

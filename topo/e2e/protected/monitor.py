@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that policy lets nothing out in clear, with captures on every wire and a list of
-exceptions.
+"""Checks that policy lets no packet out in clear. It captures on every link and has a list of
+permitted frames.
 
-The wires between the routers and t are captured at t's end. So the direction of a frame shows
-whether the router or a test has sent the frame. A router's frame must be on a list: ESP of a known
-tunnel, ARP, neighbour discovery, IKE, and frames that a test declares as bypassed. Any other frame
-fails the test. The monitor does not search rules. Packets that a test sends onto a wire contain the
-mark FORGED. No host and no engine may receive such a packet. Depends on network.
+The links between the routers and t are captured at t's end. So the direction of a frame shows
+whether the router or a test has sent it. A frame from a router must be one of these: ESP of a known
+tunnel, ARP, neighbour discovery, IKE, or a frame that the test declares as bypassed. Any other
+frame fails the test. The monitor does not search rules.
+
+Packets that a test injects contain the mark FORGED. No host and no engine may receive such a
+packet. Depends on network.
 """
 
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ TUNNELS = {(sa.source, sa.destination) for sa in TUNNEL.values()}
 
 
 def is_esp(frame: Frame) -> bool:
-    """Returns whether the frame is ESP between the two ends of a tunnel."""
+    """Returns whether the frame is ESP between the two end points of a known tunnel."""
     return frame.protocol == ESP and (frame.source, frame.destination) in TUNNELS
 
 
@@ -33,7 +35,9 @@ def is_arp(frame: Frame) -> bool:
 
 
 def is_neighbor_discovery(frame: Frame) -> bool:
-    """Returns whether the frame is neighbour discovery that was not forwarded (hop limit 255)."""
+    """Returns whether the frame is neighbour discovery with hop limit 255, which shows that it was
+    not forwarded.
+    """
     return (
         frame.protocol == ICMPV6
         and frame.ttl == 255
@@ -43,7 +47,9 @@ def is_neighbor_discovery(frame: Frame) -> bool:
 
 
 def is_ike(frame: Frame) -> bool:
-    """Returns whether the frame is UDP from port 500 or 4500 of a router's own address."""
+    """Returns whether the frame is UDP with source port 500 or 4500 and a router's own address as
+    source.
+    """
     return frame.protocol == UDP and frame.source_port in (500, 4500) and _is_gateway(frame.source)
 
 
@@ -52,7 +58,7 @@ def _is_gateway(address: str) -> bool:
 
 
 class LeakMonitor:
-    """Holds all captures of one test."""
+    """Holds the captures of one test on all links and hosts."""
 
     def __init__(
         self, wires: dict[str, Capture], hosts: dict[str, Capture], walks: ProtectedNetwork
@@ -63,23 +69,25 @@ class LeakMonitor:
         self._allowed: list[Filter] = [is_esp, is_arp, is_neighbor_discovery, is_ike]
 
     def allow(self, matching: Filter) -> None:
-        """Declares that policy bypasses these frames in this test."""
+        """Permits these frames in this test, because policy bypasses them."""
         self._allowed.append(matching)
 
     def sent(self, wire: str, matching: Filter | None = None) -> list[Frame]:
-        """Returns the frames that the router has sent onto a wire so far."""
+        """Returns the frames that the router has sent onto a link."""
         return [f for f in self.wires[wire].frames(matching) if not f.outgoing]
 
     def esp(self, wire: str) -> int:
-        """Returns the number of ESP packets that the router has sent onto a wire so far."""
+        """Returns the number of ESP packets that the router has sent onto a link."""
         return len(self.sent(wire, is_esp))
 
     def arrived(self, host: str, matching: Filter | None = None) -> list[Frame]:
-        """Returns the frames that have arrived at a host so far."""
+        """Returns the frames that a host has received."""
         return [f for f in self.hosts[host].frames(matching) if not f.outgoing]
 
     def check(self) -> None:
-        """Fails if a forbidden frame was captured."""
+        """Fails if a router has sent a frame that is not permitted, or if a host or an engine has
+        received a forged packet.
+        """
         for wire in self.wires:
             for frame in self.sent(wire):
                 seen = any(allowed(frame) for allowed in self._allowed)
@@ -94,7 +102,7 @@ class LeakMonitor:
 
 @contextmanager
 def monitored(walks: ProtectedNetwork) -> Iterator[LeakMonitor]:
-    """Captures while the context is open, then checks the captures."""
+    """Captures while the context is open. Checks the captures when it ends."""
     for engine in walks.engines.values():
         engine.clear()
     with ExitStack() as stack:
@@ -112,6 +120,6 @@ def monitored(walks: ProtectedNetwork) -> Iterator[LeakMonitor]:
 
 
 def time_exceeded(monitor: LeakMonitor, host: str, version: int) -> list[Frame]:
-    """Returns the ICMP errors about TTL or hop limit that arrived at a host."""
+    """Returns the ICMP errors (time exceeded) that arrived at a host."""
     wanted = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
     return monitor.arrived(host, lambda seen: (seen.protocol, seen.icmp_type) == wanted)

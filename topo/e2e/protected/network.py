@@ -8,7 +8,7 @@
     +--------------+
             | eth3      everything between the sites is protected:
           +---+         h1 and h2 by r1 and r2, h1 and h3 by r1 and r3 (over IPv6),
-          | t |---- r3 (engine) --- h3       h2 and h3 by both, through r1
+          | t |---- r3 (engine) --- h3       h2 and h3 by both tunnels, through r1
           +---+ eth4
       eth1 | | eth2
     +--------------+
@@ -43,7 +43,7 @@ ENGINE_PORT = 9
 Engine = TypeVar("Engine")
 GATEWAYS = {"r1-2": "10.0.12.1", "r1-3": "10.0.13.1", "r2": "10.0.20.1", "r3": "10.0.30.1"}
 WIRES = {"r1-2": "eth1", "r1-3": "eth2", "r2": "eth3", "r3": "eth4"}
-"""The interface of t on each wire."""
+"""t's interface for each link to a router."""
 SITES = ("10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24")
 SITES_IPV6 = ("2001:db8:1::/64", "2001:db8:2::/64", "2001:db8:3::/64")
 TUNNEL = {
@@ -56,18 +56,18 @@ TUNNEL = {
 ROOM = {number: 1500 - sa.overhead() for number, sa in TUNNEL.items()}
 """Length of the largest packet that fits into each SA's tunnel."""
 HUB = {4: "10.1.0.1", 6: "2001:db8:1::1"}
-"""r1's addresses on its site, which rules name. No rule names its addresses towards t."""
+"""r1's addresses towards h1, which configured rules match. They match no address towards t."""
 HUB_TO_SPOKE2 = {4: "10.0.12.1", 6: "2001:db8:0:12::1"}
 R1_TO_H1, R1_TO_T, ELSEWHERE = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:ff:01"
 """MAC addresses: r1's first two ports, and a simulated neighbour."""
 SOON = ("-W", "0.5")
-"""Options for pings that are not answered: a short wait."""
+"""Options for pings that get no answer: ping waits only for a short time."""
 INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
-"""The inbound SAs of each router: SPI to bundle."""
+"""For each router: maps the SPI of an inbound SA to the SA's bundle."""
 
 
 def hub_and_spoke() -> Topology:
-    """Returns the topology in the picture at the top of this module."""
+    """Returns the topology that the module's docstring shows."""
     hosts = tuple(
         Host(
             f"h{number}",
@@ -91,7 +91,7 @@ def hub_and_spoke() -> Topology:
 
 
 class ProtectedNetwork:
-    """Holds the running network and its engines, and queries the routers."""
+    """Holds the running network and its engines. Queries and changes the routers."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ProtectedNetwork:
         return self.place(node)
 
     def place(self, router: str) -> Namespace:
-        """Returns a router's namespace, which has its host stack."""
+        """Returns a router's namespace, in which its host stack runs."""
         return self.network.routers[router].namespace
 
     def ping(
@@ -133,10 +133,10 @@ class ProtectedNetwork:
         size: int = 56,
         options: tuple[str, ...] = (),
     ) -> probes.Ping:
-        """Pings with all requests at once.
+        """Pings with all requests sent at once.
 
-        ping waits for the last answer only for the interval or twice the longest round trip. On a
-        busy machine, answers arrive later. So the interval is one second.
+        After the last request, ping waits only for the interval, or for twice the longest round
+        trip. On a busy machine, answers take longer. So the interval is one second.
         """
         at_once = ("-l", str(count), *options)
         return probes.ping(place, address, count=count, interval=1.0, size=size, options=at_once)
@@ -157,16 +157,16 @@ class ProtectedNetwork:
         self.place(router).run(str(binary(target.name)), "ctl", "--admin", socket, *words)
 
     def drops(self, router: str, reason: str) -> int:
-        """Returns the number of packets that the switch has dropped for this reason."""
+        """Returns the number of packets that the router's switch has dropped for this reason."""
         drops = self.show(router, "counters")["switch_drops"]
         return int(drops.get(reason, {"packets": 0})["packets"])
 
     def counted(self, router: str, group: str, name: str) -> int:
-        """Returns a counter of the controller."""
+        """Returns a counter of the router's controller."""
         return int(self.show(router, "counters")["controller"][group].get(name, 0))
 
     def flows(self, router: str, **wanted: object) -> list[dict[str, Any]]:
-        """Returns the valid flows with these values."""
+        """Returns the valid flows of `sluice show flows` that have these values."""
         return [
             flow
             for flow in self.show(router, "flows")
@@ -174,7 +174,7 @@ class ProtectedNetwork:
         ]
 
     def rule(self, router: str, spd: str, direction: str, name: str) -> dict[str, Any]:
-        """Returns a rule as in `sluice show spd`, with its counts."""
+        """Returns a rule as in `sluice show spd`, with its counters."""
         (found,) = [
             rule
             for one in self.show(router, "spd")
@@ -199,8 +199,8 @@ class ProtectedNetwork:
     ) -> str:
         """Writes a file with an SPD and returns its path.
 
-        Each list begins with the rules of `first`. The configured rules follow, unless `only` is
-        set.
+        Each list begins with the rules in `first`. The configured rules of the list follow, unless
+        `only` is set.
         """
         config = self.network.p4_router(router).controller.config
         (configured,) = [one for one in config["spds"] if one["name"] == spd]
@@ -219,7 +219,9 @@ class ProtectedNetwork:
     def amended(
         self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
     ) -> Iterator[None]:
-        """Commits an SPD with these rules first (or alone) while the context is open."""
+        """Commits an SPD with the rules in `first` before the configured rules (or alone) while the
+        context is open.
+        """
         self.sluice(router, "spd", "commit", self.spd_file(router, spd, first, only))
         try:
             yield
@@ -229,7 +231,9 @@ class ProtectedNetwork:
 
 @contextmanager
 def running(lab: Lab) -> Iterator[ProtectedNetwork]:
-    """Starts the network with doubles of the engines, and waits for routes in the switches."""
+    """Starts the network with doubles of the ESP engines. Waits until all switches have the
+    routes.
+    """
     places: dict[str, Namespace] = {}
 
     def attach(router: P4Router) -> AbstractContextManager[EspEngine]:
@@ -246,7 +250,7 @@ def started(
 ) -> Iterator[tuple[Network, dict[str, Engine]]]:
     """Starts the network and its engines.
 
-    `attach` starts a router's engine before the router starts.
+    `attach` is called for each router before it starts, and starts the router's engine.
     """
     network = build_in_lab(hub_and_spoke(), lab, os.environ.get("TARGET"))
     with ExitStack() as stack:
@@ -261,7 +265,7 @@ def started(
 def engine_place(lab: Lab, router: P4Router) -> Namespace:
     """Creates a namespace for a router's engine.
 
-    Its interface `engine` leads to the engine port.
+    The interface `engine` in this namespace is connected to the switch's engine port.
     """
     place = lab.namespace(f"{router.name}-engine")
     veth(router.namespace, "port9", place, "engine", mtu=ENGINE_MTU)
@@ -271,7 +275,9 @@ def engine_place(lab: Lab, router: P4Router) -> Namespace:
 
 
 def double(router: P4Router, place: Namespace) -> EspEngine:
-    """Returns a double of an engine, with a router's SAs."""
+    """Starts a double of a router's ESP engine. The double knows the SAs in the router's
+    configuration.
+    """
     outbound = {}
     for bundle in router.controller.config["bundles"]:
         if "outbound" in bundle:
@@ -283,9 +289,7 @@ def double(router: P4Router, place: Namespace) -> EspEngine:
 
 
 def _has_route(network: Network, name: str, prefix: str) -> bool:
-    """Returns whether the switch has a route for the prefix, or for a shorter one that covers
-    it.
-    """
+    """Returns whether the switch has a route that covers the prefix."""
     routes = network.p4_router(name).controller.ask(command="show", what="routes")
     return any(_covers(r["prefix"], prefix) for r in routes if r.get("installed", True))
 
@@ -298,6 +302,6 @@ def _covers(route: str, prefix: str) -> bool:
 
 
 def flush_path_mtu(place: Namespace) -> None:
-    """Deletes the path MTUs that a host stack has learned."""
+    """Deletes the path MTUs that the kernel of a namespace has learned."""
     for family in ("-4", "-6"):
         place.run("ip", family, "route", "flush", "cache")

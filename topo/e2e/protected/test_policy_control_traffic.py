@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests control traffic of an interface with an SPD. Generated rules admit ND and IKE. BGP and OSPF
-need a configured rule.
+"""Tests control traffic through an interface with an SPD. Generated rules admit neighbour discovery
+and IKE. BGP and OSPF need a configured rule.
 
 r1 runs BGP and OSPF with t, and BGP with r2 behind t. After each test, captures are checked: no
 packet may be in clear that policy protects or discards.
@@ -38,7 +38,9 @@ HELLO = """interface {name}
 
 
 def bgp(number: int, identity: str, *peers: tuple[str, int]) -> str:
-    """Returns a BGP speaker that retries every second. Its peers are one hop away or more."""
+    """Returns the configuration of a BGP speaker that retries every second. A peer may be up to
+    four hops away.
+    """
     lines = [f"router bgp {number}", f" bgp router-id {identity}", f" {TIMERS}"]
     lines.append(" no bgp ebgp-requires-policy")
     for address, peer in peers:
@@ -49,7 +51,7 @@ def bgp(number: int, identity: str, *peers: tuple[str, int]) -> str:
 
 
 def configurations() -> dict[str, str]:
-    """Returns FRR configurations: BGP on r1, r2 and t, OSPF between r1 and t."""
+    """Returns FRR configurations: BGP for r1, r2 and t, OSPF for r1 and t."""
     hello = "router ospf\n ospf router-id {}\n"
     return {
         "r1": HELLO.format(name="eth3")
@@ -66,7 +68,7 @@ def configurations() -> dict[str, str]:
 def routing_protocols(
     walks: ProtectedNetwork, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Runs bgpd and ospfd on the configured routers during this module's tests."""
+    """Runs the configured routing daemons during the tests of this module."""
     started = []
     for name, text in configurations().items():
         frr = walks.network.routers[name].frr
@@ -118,11 +120,11 @@ def test_ike_comes_in_and_is_answered(
 def test_ike_in_fragments_passes(
     walks: ProtectedNetwork, monitor: LeakMonitor, family: int, router: str, peer: str, port: int
 ) -> None:
-    """IKE messages of two fragments pass, as certificates need.
+    """IKE messages in two fragments pass. Messages with certificates need this.
 
-    The later fragment shows no port.
+    The second fragment contains no ports.
     """
-    # Without the four zero bytes, the message would be ESP on port 4500 (RFC 3948, 2.2).
+    # On port 4500, a message that does not begin with four zero bytes would be ESP (RFC 3948, 2.2).
     message, answer = (bytes(4) + text * 11 for text in (bytes(range(256)), b"an answer " * 26))
     monitor.allow(lambda seen: seen.is_fragment and seen.source == router)
     with (
@@ -145,7 +147,9 @@ def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket
 
 
 def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """Drops IKE to h1: the generated rule names only this router's own addresses."""
+    """IKE from t to h1 is discarded: the generated rule permits IKE only to the router's own
+    addresses.
+    """
     name = "dropped: policy discards inbound"
     searched, hit = walks.counted("r1", "first_packets", name), walks.drops("r1", "INBOUND_DISCARD")
     packet = ipv4("10.0.12.2", "10.1.0.2", UDP, udp(500, 500, FORGED))
@@ -159,7 +163,9 @@ def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, monitor: Lea
 def test_neighbor_discovery_works_while_the_spd_is_empty(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Neighbours are resolved in both directions, although both lists discard everything."""
+    """MAC addresses are resolved in both directions even if both lists of the SPD discard
+    everything.
+    """
     r1, t = walks.place("r1"), walks.between
     with walks.amended("r1", "to-spoke2", {}, only=True):
         for place, interface in ((r1, "eth2"), (t, "eth1")):
@@ -175,7 +181,7 @@ def test_neighbor_discovery_works_while_the_spd_is_empty(
 
 
 def resolved(place: Namespace, address: str) -> bool:
-    """Returns whether a neighbour's MAC address is known."""
+    """Returns whether the kernel has a neighbour's MAC address."""
     return "lladdr" in place.run("ip", "neigh", "show", address).stdout
 
 
@@ -186,7 +192,8 @@ def resolved(place: Namespace, address: str) -> bool:
 def test_bgp_through_a_protected_interface_needs_its_rule(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Without a rule, `spd check` warns, the session stays down and no segment leaves.
+    """Without a rule for BGP, `sluice spd check` warns, the session stays down and no segment
+    leaves.
 
     With the rule, the session comes up.
     """
@@ -212,8 +219,8 @@ def test_bgp_through_a_protected_interface_needs_its_rule(
 def test_bgp_runs_protected_between_two_routers(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """bgpd's packets leave and arrive by the engine. No packet of bgpd is in clear between the
-    routers.
+    """A rule can protect BGP between r1 and r2. Its packets pass the engines, and none is in clear
+    between the routers.
     """
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
@@ -235,7 +242,7 @@ def test_bgp_runs_protected_between_two_routers(
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """Without a rule, no hello leaves and none is accepted.
+    """Without a rule for OSPF, no hello leaves r1, and the adjacency with t stays down.
 
     With the rule, the adjacency comes up.
     """
@@ -270,7 +277,8 @@ def is_hello(frame: Frame) -> bool:
 
 
 def check(walks: ProtectedNetwork, first: dict[str, list[str]], spd: str = "to-spoke2") -> str:
-    """Runs `sluice spd check` on an SPD with these rules first. Returns its output.
+    """Runs `sluice spd check` for an SPD that begins with these rules. Returns the command's
+    output.
 
     The command also gets the BGP and OSPF part of r1's FRR configuration.
     """
@@ -287,6 +295,6 @@ def state(walks: ProtectedNetwork, peer: str) -> str:
 
 
 def discarded_own(walks: ProtectedNetwork) -> int:
-    """Returns the number of r1's own packets that the controller and the switch have discarded."""
+    """Returns how many of r1's own packets the controller and the switch have discarded."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched + walks.drops("r1", "OUTBOUND_DISCARD")

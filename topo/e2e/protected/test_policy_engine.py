@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests protected traffic end to end, through three routers with an ESP engine each. Captures are
-on every wire.
+"""Tests protected traffic end to end, through three routers with an ESP engine each. Every link
+between them is captured.
 
-The tests cover protected packets in transit, from the router, for the router and through the hub,
-and packets while no engine runs. After each test, captures are checked: no packet may be in clear
-that policy protects or discards.
+The tests cover protected packets in transit, from the router itself, to the router itself, and
+through the hub. They also cover packets while no engine runs. After each test, captures are
+checked: no packet may be in clear that policy protects or discards.
 """
 
 import socket
@@ -73,9 +73,9 @@ def test_what_the_router_itself_sends_is_protected(
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """Discards the router's own packets if no rule names their source.
+    """The router's own packets are discarded if no rule matches their source address.
 
-    Their source is the address of the protected interface.
+    Here the source is the address of the protected interface, which belongs to no site.
     """
     h2 = walks.host("h2").address(version)
     before = sum(discarded(walks))
@@ -86,7 +86,9 @@ def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
 
 
 def discarded(walks: ProtectedNetwork) -> tuple[int, int]:
-    """Returns the discards by the controller (first packets) and by the switch (later packets)."""
+    """Returns the number of discards by the controller (first packets), and by the switch (later
+    packets).
+    """
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched, walks.drops("r1", "OUTBOUND_DISCARD")
 
@@ -124,9 +126,7 @@ def test_a_decrypted_packet_goes_on_through_another_protected_interface(
 
 
 def test_the_monitor_sees_a_leak(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
-    """The control experiment: if policy bypasses ICMP, the monitor reports the same packets as a
-    leak.
-    """
+    """Control experiment: if a rule bypasses ICMP, the monitor must report the pings as leaks."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     first = {"outbound": ["{name: leak, action: bypass, protocol: icmp}"]}
     with walks.amended("r1", "to-spoke2", first):
@@ -141,7 +141,9 @@ def test_the_monitor_sees_a_leak(walks: ProtectedNetwork, monitor: LeakMonitor) 
 def test_a_long_tcp_stream_goes_through_whole(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int, ends: tuple[str, str]
 ) -> None:
-    """A TCP stream arrives whole. Its segments are first too long, and both ends learn the MTU."""
+    """A TCP stream arrives complete, although its first segments are too long for the tunnel. Both
+    ends learn the tunnel's MTU.
+    """
     address = {name: END_ADDRESSES[name][version == 6] for name in ends}
     client, server = ((walks.namespace(name), address[name]) for name in ends)
     sent = bytes(range(256)) * 2000
@@ -152,7 +154,7 @@ def test_a_long_tcp_stream_goes_through_whole(
 
 
 def streamed(client: tuple[Namespace, str], server: tuple[Namespace, str], data: bytes) -> bytes:
-    """Sends data from a TCP client. Returns the data that the server received."""
+    """Sends data from a TCP client to a server. Returns the data that the server received."""
     family = socket.AF_INET6 if ":" in server[1] else socket.AF_INET
     with (
         server[0].socket(family, socket.SOCK_STREAM) as listening,
@@ -202,9 +204,10 @@ def test_without_the_cache_each_packet_is_searched_and_protected_once(
 def test_packets_wait_for_a_neighbour_as_what_they_are(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """An encrypted packet waits for t's MAC address, a decrypted one for h1's.
+    """A packet that waits for a MAC address keeps its state: t's address for an encrypted packet,
+    h1's for a decrypted one.
 
-    Each is sent once, without another lookup.
+    Each packet is then sent once, and policy is not applied to it again.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
     held = walks.counted("r1", "held_packets", "held")
@@ -218,7 +221,9 @@ def test_packets_wait_for_a_neighbour_as_what_they_are(
 
 
 def knows_outer_gateway(walks: ProtectedNetwork) -> bool:
-    """Returns whether r1's switch has the MAC address of the gateway for ESP to spoke 2."""
+    """Returns whether r1's switch knows the MAC address of the next hop for ESP to spoke 2. Also
+    true while the switch is not in sync.
+    """
     nexthops = walks.show("r1", "nexthops")["nexthops"]
     (gateway,) = [one for one in nexthops if one["gateway"] == OUTER_GATEWAY]
     return bool(gateway["mac"]) or not walks.show("r1", "status")["synced"]
@@ -275,9 +280,9 @@ def test_an_engine_port_without_link_leaks_nothing(
 def test_a_switch_without_the_engine_s_port_leaks_nothing(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """If the switch has no engine port, it drops packets that need the engine.
+    """If the engine port is removed from the switch, the switch drops packets that need the engine.
 
-    The link of the engine's device stays up.
+    The interface itself stays up, so only the switch reports the missing port.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
 
@@ -307,7 +312,9 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(
 def test_an_sa_carries_only_what_its_rule_names(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The SPD of spoke 3's SA refuses correctly encrypted packets that only spoke 2 may send."""
+    """A packet with a source address of spoke 2 is discarded if it arrives in an SA of spoke 3,
+    although it was encrypted correctly.
+    """
     lie = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"a lie")
     before = walks.drops("r1", "INBOUND_DISCARD")
     frame = ethernet(R1_TO_T, ELSEWHERE, 0x86DD, seal(TUNNEL[31], 9000, lie))
@@ -326,8 +333,8 @@ def refused_lies(walks: ProtectedNetwork) -> int:
 def test_esp_inside_of_esp_is_not_opened_again(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """A decrypted packet that is ESP is not decrypted again. No rule admits such a packet, with any
-    SPI.
+    """If a decrypted packet is itself ESP, it is not decrypted again. No rule admits it, so it is
+    discarded.
     """
     inner = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"twice")
     twice = seal(TUNNEL[21], 9002, seal(TUNNEL[21], 9001, inner))
@@ -363,7 +370,9 @@ def test_kernel_forwarding_switched_on_changes_nothing(
 def test_what_the_kernel_forwards_into_an_interface_stays_there(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The kernel forwards a packet that reaches it beside the switch, but no frame leaves."""
+    """If a packet reaches the kernel without the switch, the kernel forwards it into a TAP. But no
+    frame leaves the router.
+    """
     place, h2 = walks.place("r1"), walks.host("h2").address(4)
     veth(place, "side0", place, "side1")
     place.add_address("side0", "10.77.0.1/24")

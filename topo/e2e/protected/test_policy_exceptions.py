@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests protected packets that cannot be forwarded: too big, TTL exceeded, unresolved.
+"""Tests protected packets that cannot be forwarded: the packet is too big, its TTL expires, or its
+next hop has no MAC address.
 
-A router's error returns to the sender. If the packet came by a tunnel, the error returns by that
-tunnel.
+The router then sends an ICMP error to the packet's sender. If the packet arrived through a tunnel,
+the error returns through the same tunnel.
 """
 
 import pytest
@@ -48,9 +49,10 @@ def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
 def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """Spoke 2's tunnel to the hub takes 20 bytes more than the tunnel to spoke 3.
+    """A packet from spoke 2 to spoke 3 fits into the tunnel to the hub, but not into the second
+    tunnel, whose MTU is 20 bytes smaller.
 
-    So the hub sends the error, by the tunnel of the packet.
+    So the hub sends the error, through the tunnel to spoke 2.
     """
     h2, h3 = walks.host("h2"), walks.host("h3")
     size = ROOM[13] + 1 - HEADERS[version]
@@ -67,7 +69,9 @@ def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
 def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller fragments the router's own packets that its host stack has left whole."""
+    """If the host stack sends a packet that is too long for the tunnel, the controller fragments it
+    before encryption.
+    """
     options = ("-I", HUB[4], "-M", "dont")
     seen = walks.ping(walks.place("r1"), walks.host("h2").address(4), size=1472, options=options)
     assert seen.lost == 0, walks.where_lost(seen)
@@ -79,7 +83,9 @@ def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
 def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """The router's own switch sends the error, as no other router knows the overhead of ESP."""
+    """The router's own switch sends the error to the host stack, because no other router knows the
+    overhead of ESP.
+    """
     place, h2 = walks.place("r1"), walks.host("h2").address(version)
     size = ROOM[12] + 1 - HEADERS[version]
     options = ("-I", HUB[version], *DO_NOT_FRAGMENT, *SOON)
@@ -106,7 +112,9 @@ def test_ttl_1_on_a_protected_interface_is_answered_and_goes_nowhere(
 def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """Each router's error returns by the tunnel of the packet, and is decrypted on the way."""
+    """Traceroute shows every router of a protected path. Each ICMP error returns through the tunnel
+    of its packet.
+    """
     h2, h3 = walks.host("h2"), walks.host("h3")
     hops = probes.traceroute(h2.namespace, h3.address(version))
     gateway = next(g for g in h2.description.gateways if (":" in g) == (version == 6))

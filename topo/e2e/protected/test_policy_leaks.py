@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attacks on the wire and by a compromised engine: no packet leaves a router in clear.
+"""Tests attacks from a link and from a compromised engine: no packet may leave a router in clear.
 
 After each test, the captures are checked against a list of frames that may be in clear between the
-sites. The drop reasons show what stopped each attack.
+sites. The drop reasons show which check stopped each attack.
 """
 
 import json
@@ -26,13 +26,13 @@ OWN_ADDRESS = "10.0.13.1"
 
 
 def from_h1(walks: ProtectedNetwork, *packets: bytes) -> None:
-    """Sends IP packets from h1 to r1, by an interface without an SPD."""
+    """Sends IP packets from h1 to r1, on an interface without an SPD."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
 
 def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
-    """Sends frames to r1 from its engine."""
+    """Sends frames to r1 from the engine's end of r1's engine port."""
     for frame in frames:
         inject(walks.engine_places["r1"], "engine", frame)
 
@@ -40,8 +40,8 @@ def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
 def test_errors_about_what_a_bundle_carried_leave_by_it(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """An error that quotes a protected packet leaves by its bundle, even if a rule bypasses
-    ICMP.
+    """An ICMP error that quotes a packet of a bundle leaves through the same bundle, even if a rule
+    bypasses ICMP.
     """
     engine = walks.engines["r2"]
     with walks.amended("r2", "wan", {"outbound": [BYPASS_ICMP]}):
@@ -54,8 +54,8 @@ def test_errors_about_what_a_bundle_carried_leave_by_it(
 def test_ike_ports_of_this_router_let_no_transit_out(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Drops packets of other hosts with the router's addresses, which the generated rules
-    bypass.
+    """Packets of other hosts with one of the router's addresses as source are dropped as MARTIAN.
+    The generated rule for IKE would bypass some of them.
     """
     before = walks.drops("r1", "MARTIAN")
     for port in (500, 4500):
@@ -67,7 +67,9 @@ def test_ike_ports_of_this_router_let_no_transit_out(
 def test_an_engine_cannot_send_plaintext_as_encrypted(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Drops packets marked as encrypted that are not ESP, or not from the bundle's own address."""
+    """Packets that the engine marks as encrypted are dropped if they are not ESP, or if they do not
+    have their bundle's tunnel addresses.
+    """
     before = walks.drops("r1", "SHIM_INVALID")
     shim = Shim(ENCRYPTED, bundle=2, sa=12, ingress_l3_if=1)
     sealed = bytes(8) + FORGED * 4
@@ -87,7 +89,9 @@ def test_an_engine_cannot_send_plaintext_as_encrypted(
 def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Drops an error that quotes a bypassed flow and carries 800 bytes of the attacker's choice."""
+    """An ICMP error is discarded although it quotes a bypassed flow, because it could carry 800
+    bytes of the attacker's choice.
+    """
     quoted = ipv4("10.2.0.99", H1, UDP, udp(4000, 4000, FORGED * 33))
     discards = partial(walks.counted, "r1", "first_packets", "dropped: policy discards outbound")
     before = discards()
@@ -98,9 +102,10 @@ def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
 def test_a_small_first_fragment_does_not_free_the_rest(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """A first fragment of eight bytes holds the ports.
+    """A first fragment of only eight bytes, just the UDP header, is enough to decide about the
+    datagram.
 
-    The later fragments are protected like the first.
+    The later fragments get the same verdict: they are protected.
     """
     datagram = ipv4(H1, H2, UDP, udp(7100, 7100, FORGED * 30), identification=0x7100)
     parts = in_fragments(datagram, 8)
@@ -114,7 +119,9 @@ def test_a_small_first_fragment_does_not_free_the_rest(
 def test_refused_packets_are_in_the_audit_log(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The audit log has addresses, SPI, rule and interface of refused packets (RFC 4301, 5.2)."""
+    """The audit log contains addresses, SPI, rule and interface of refused packets (RFC 4301,
+    5.2).
+    """
     log = Path(walks.network.p4_router("r1").controller.config["state_dir"]) / "audit.log"
     known = len(log.read_text().splitlines())
     clear = ipv4(H2, H1, UDP, udp(7200, 7201, FORGED))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests single packets at an interface with an SPD: fragments, ICMP errors, options, forgeries,
-ESP.
+"""Tests what happens to single packets at an interface with an SPD: fragments, ICMP errors, packets
+with options, forged packets, ESP.
 
 The network and the captures are those of test_policy_engine.py. After each test, captures are
 checked: no packet may be in clear that policy protects or discards.
@@ -47,7 +47,7 @@ def listener(place: Namespace, port: int, address: str = "0.0.0.0") -> socket.so
 
 
 def from_h1(walks: ProtectedNetwork, *packets: bytes) -> None:
-    """Sends IP packets from h1 to r1."""
+    """Sends IP packets from h1 to r1, on an interface without an SPD."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
@@ -59,7 +59,9 @@ def from_t(walks: ProtectedNetwork, *packets: bytes) -> None:
 
 
 def answered(walks: ProtectedNetwork) -> None:
-    """Waits until all earlier packets have passed r1, in both directions."""
+    """Waits until r1 has processed all earlier packets, in both directions: a later ping must be
+    answered.
+    """
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(4), count=1)
     assert seen.lost == 0, walks.where_lost(seen)
@@ -72,14 +74,16 @@ def answered(walks: ProtectedNetwork) -> None:
 def test_a_large_datagram_is_protected_in_fragments(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """A datagram is fragmented to the tunnel's MTU before encryption, so no ESP packet is a
-    fragment.
+    """A datagram is fragmented to the tunnel's MTU before encryption. So its ESP packets are not
+    fragments.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
     options = ("-M", "dont") if version == 4 else ()
 
     def path_mtu_known() -> int:
-        """Pings once. In IPv6, each end first gets an error and then sends smaller packets."""
+        """Pings once. Over IPv6, each host first gets an ICMP error, and then sends smaller
+        packets.
+        """
         at = h2.address(version)
         return walks.ping(h1.namespace, at, count=1, size=3000, options=options + SOON).received
 
@@ -94,9 +98,10 @@ def test_a_large_datagram_is_protected_in_fragments(
 def test_fragments_of_a_bypass_by_port_are_bypassed(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The first fragment matches `open` by its port, and the later ones get the same verdict.
+    """The first fragment matches the rule `open` by its port. The later fragments get the same
+    verdict, bypass.
 
-    The same rules protect all fragments of every other datagram between the two hosts.
+    The same rules protect all fragments of other datagrams between these hosts.
     """
     payload = bytes(range(256)) * 8
     monitor.allow(lambda seen: seen.flow[:3] == (H1, H2, UDP) and seen.is_fragment)
@@ -110,7 +115,9 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(
 def test_fragments_of_what_is_protected_are_protected(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """In any order of arrival, no fragment leaves by `open`. Later fragments show no port."""
+    """Fragments of a protected datagram are protected even if the later ones arrive first. They
+    contain no ports, and must not be bypassed by the rule `open`.
+    """
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
     with listener(walks.host("h2").namespace, SITE_PORT) as waiting:
@@ -135,7 +142,9 @@ def test_a_discard_by_port_takes_the_whole_datagram(
 
 
 def fragments_to_engine(walks: ProtectedNetwork) -> list[int]:
-    """Returns the offsets of the UDP fragments that r1's engine has encrypted, in order."""
+    """Returns the offsets of the UDP fragments that r1's engine has encrypted, in the order of
+    encryption.
+    """
     encrypted = walks.engines["r1"].encrypted
     return [seen.fragment_offset for seen in encrypted if seen.protocol == UDP and seen.is_fragment]
 
@@ -146,10 +155,11 @@ def fragments_to_engine(walks: ProtectedNetwork) -> list[int]:
 def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Spoke 2 sends an ICMP error about a packet of `site`. No rule names the error's source.
+    """An ICMP error about a packet of `site` is treated like that packet, although no rule matches
+    the error's own source.
 
-    At the spoke, no list applies: the error leaves by the bundle of the quoted packet. The hub
-    searches its list with the quoted packet, for each error.
+    Spoke 2 sends the error through the bundle of the quoted packet, without a search of a list. The
+    hub searches its list for each error, by the quoted packet, and never caches the result.
     """
     h1 = walks.host("h1").namespace
     name = "searched by the packet that an ICMP error quotes"
@@ -168,9 +178,10 @@ def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
 def test_an_error_in_clear_about_a_protected_flow_is_refused(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Refuses a clear error about a protected flow, since any node on the path can forge one.
+    """An ICMP error in clear about a protected flow is refused, because any node on the path could
+    have forged it.
 
-    RFC 4301, 6.1.1 leaves this to policy.
+    RFC 4301, 6.1.1 leaves this decision to policy.
     """
     about = ipv4(H1, H2, UDP, udp(7003, 53, FORGED))
     refused = partial(walks.counted, "r1", "first_packets", "ICMP errors in clear refused")
@@ -184,7 +195,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
 def test_an_error_about_somebody_elses_packet_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Drops an error to h1 that quotes a packet of another host."""
+    """An ICMP error to h1 is dropped if the quoted packet was not sent by h1."""
     about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
     name = "dropped: icmp_enclosed_source"
     before = walks.counted("r1", "first_packets", name)
@@ -208,9 +219,10 @@ def test_a_packet_with_options_is_protected_with_them(
 def test_more_options_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller searches the rules for every packet with forty options.
+    """The switch's parser does not walk forty IPv4 options, so the controller searches the rules
+    for every such packet.
 
-    Such packets are protected and never cached.
+    The packets are protected and never cached.
     """
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
     from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
@@ -245,9 +257,10 @@ def dropped_source_routes(walks: ProtectedNetwork) -> int:
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller searches the rules for every packet with eight extension headers.
+    """The switch's parser does not walk eight extension headers, so the controller searches the
+    rules for every such packet.
 
-    The rule matches the protocol behind these headers.
+    The rule matches the protocol behind the headers.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
     ends = h1.address(6), h2.address(6)
@@ -269,7 +282,9 @@ def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
 def test_esp_in_fragments_is_put_together_by_the_engine(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """ESP fragments go to the engine, since no rule applies before decryption."""
+    """Fragments of an ESP packet go to the engine, which reassembles them. No rule applies before
+    decryption.
+    """
     inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
     outer = seal(TUNNEL[21], 9001, inner)
     with listener(walks.host("h1").namespace, 7010) as waiting:
@@ -299,8 +314,8 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 def test_a_forged_shim_on_a_front_port_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
-    """Drops forged shims: from outside with the mark decrypted, from inside with the mark
-    encrypted.
+    """Frames with a shim are dropped if they do not come from the engine port. They are sent from t
+    and from h1, with each kind of shim.
     """
     before = walks.drops("r1", "FORGED_SHIM")
     shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
@@ -316,7 +331,9 @@ def test_a_forged_shim_on_a_front_port_is_dropped(
 def test_what_is_no_answer_of_the_engines_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Drops frames of the engine without a shim, with a request, or decrypted without a bundle."""
+    """Frames from the engine are dropped if they have no shim, a request, an unknown kind, or the
+    kind DECRYPTED without a bundle.
+    """
     before = walks.drops("r1", "SHIM_INVALID")
     inner = ipv4(H2, H1, UDP, udp(7007, 7007, FORGED))
     bare = ethernet(R1_TO_T, ELSEWHERE, IPV4, inner)
@@ -340,7 +357,7 @@ def test_esp_with_an_unknown_spi_is_dropped_by_name(
 def test_esp_that_is_not_the_peers_ends_at_the_engine(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The engine drops ESP with a known SPI that fails the integrity check."""
+    """ESP with a known SPI but a wrong integrity check value is dropped by the engine."""
     forged = (0x2001).to_bytes(4, "big") + bytes(4) + FORGED * 4
     from_t(walks, ipv4("10.0.20.1", "10.0.12.1", ESP, forged))
     engine = walks.engines["r1"]
@@ -350,10 +367,9 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller searches the rules for the first clear packet. The others hit the cached
-    verdict.
+    """Clear packets that a rule protects are dropped as INBOUND_CLEARTEXT, first and later ones.
 
-    All packets are dropped.
+    The controller searches the rules for the first packet. The others hit the cached verdict.
     """
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests programs of a router that die and restart under traffic.
+"""Tests the death and restart of each program of a router under traffic.
 
-The switch keeps zebra's routes.
+The switch must then have the same routes as zebra.
 """

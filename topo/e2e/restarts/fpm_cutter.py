@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a proxy between zebra and the FPM server, which can cut the connection inside a message.
+"""Runs a proxy between zebra and the FPM server. The proxy can cut the connection inside a message.
 
-The proxy runs in a thread of the test, with its sockets in the router's namespace. Only zebra sends
-messages, so only one direction is parsed. An FPM message begins with version, type and length.
+It runs in a thread of the test, with its sockets in the router's namespace. Only zebra sends
+messages, so the proxy parses only this direction. An FPM message begins with version, type and
+length.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ READ_SIZE = 65536
 
 
 class FpmCutter:
-    """Listens at `port`. Connects to the FPM server at port `server` for each client."""
+    """Listens at `port` for zebra. Connects each session to the FPM server at port `server`."""
 
     def __init__(self, place: Namespace, port: int, server: int) -> None:
         self._place = place
@@ -34,20 +35,21 @@ class FpmCutter:
         self._cuts: list[int] = []
         self.cuts_made = 0
         self.frames = 0
-        """Number of whole messages passed on."""
+        """Number of complete messages that were passed on."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="fpm-cutter")
 
     def cut_after(self, *frames: int) -> None:
         """Cuts the connection inside a message, after `frames[0]` more messages.
 
-        Each further number is for the next session and counts from the session's start.
+        Each further number cuts one later session. It counts messages from the start of that
+        session.
         """
         with self._lock:
             self._cuts = list(frames)
 
     def wait_for_cuts(self, count: int, deadline: float = 30.0) -> None:
-        """Waits until `count` cuts have been made since the start."""
+        """Waits until the proxy has made `count` cuts since its start."""
         wait_until(lambda: self.cuts_made >= count, deadline, f"{count} cuts of FPM")
 
     def __enter__(self) -> Self:
@@ -71,7 +73,7 @@ class FpmCutter:
                     self._serve(zebra)
 
     def _serve(self, zebra: socket.socket) -> None:
-        """Relays one session of zebra, until a peer closes the session or the test cuts it."""
+        """Relays one session of zebra, until one end closes it or the test cuts it."""
         with (
             self._place.socket(socket.AF_INET, socket.SOCK_STREAM) as server,
             contextlib.suppress(OSError),  # no controller: zebra has to retry
@@ -96,9 +98,10 @@ class FpmCutter:
                 return
 
     def _divide(self, data: bytes) -> tuple[bytes, bytes, bool]:
-        """Returns the bytes to pass on, the bytes of an incomplete message, and whether to cut.
+        """Returns the bytes to pass on, the bytes of an incomplete message, and whether to cut the
+        connection.
 
-        If the connection is to be cut, the first part ends with half a message.
+        To cut, the bytes to pass on end with half a message.
         """
         end = 0
         with self._lock:

@@ -4,10 +4,11 @@
     python -m e2e.restarts.measure_bfd [--kills N]        (in topo/, with the controller's Python)
 
 The network is that of the restart proofs, with four BFD sessions between r1 and its neighbours. One
-session sends every 50 ms and cannot time out: its packets measure the silence on the neighbour's
-link and on r1's host interface. The other sessions send every 100, 300 and 500 ms and time out
-after three intervals. FRR counts how often they go down. The program prints one JSON object and
-does not judge the result.
+session sends every 50 ms, and its timeout is so long that it cannot expire. The gaps between its
+packets are the silence, measured on the neighbour's link and on r1's host interface.
+
+The other sessions send every 100, 300 and 500 ms, and expire after three intervals. FRR counts how
+often they go down. The program prints one JSON object and does not judge the result.
 """
 
 import argparse
@@ -34,7 +35,7 @@ KILLS = 20
 
 
 class Session(NamedTuple):
-    """Describes a BFD session of r1. `interface` is r1's interface; the neighbour's interface is
+    """Describes a BFD session of r1. `interface` is the interface of r1. The neighbour uses its
     eth1.
     """
 
@@ -46,7 +47,7 @@ class Session(NamedTuple):
     multiplier: int
 
     def lines(self, of_neighbor: bool) -> Iterator[str]:
-        """Yields the configuration lines of one end."""
+        """Yields the FRR configuration lines of one end: r1's, or the neighbour's."""
         own, peer, interface = self.own, self.peer, self.interface
         if of_neighbor:
             own, peer, interface = peer, own, "eth1"
@@ -77,7 +78,7 @@ def configure(network: Restarts, sessions: tuple[Session, ...]) -> None:
 
 
 def down(network: Restarts, sessions: tuple[Session, ...]) -> list[str]:
-    """Returns the peers of the sessions that are not up on r1."""
+    """Returns the peer addresses of the sessions that r1 does not report as up."""
     up = {peer["peer"] for peer in peers(network.router.frr) if peer["status"] == "up"}
     return [one.peer for one in sessions if one.peer not in up]
 
@@ -89,7 +90,9 @@ def peers(frr: Frr) -> list[dict[str, Any]]:
 
 
 def falls(network: Restarts, session: Session) -> int:
-    """Returns how often the session went down, as counted by the end that saw most failures."""
+    """Returns how often the session went down. If the two ends disagree, returns the larger
+    number.
+    """
     counts = [0]
     for frr in (network.router.frr, network.transit[session.neighbor].frr):
         for one in frr.json("show bfd peers counters json"):
@@ -106,14 +109,18 @@ def from_probe(frame: Frame) -> bool:
 
 
 def silence(capture: Capture, source: str, begin: float) -> float:
-    """Returns the longest gap between two packets of `source` since `begin`, in milliseconds."""
+    """Returns the longest gap between packets of `source`, in milliseconds. Counts from shortly
+    before `begin`.
+    """
     times = [frame.time for frame in capture.frames() if frame.source == source]
     times = [one for one in times if one >= begin - 0.2]
     return 1000 * max(later - earlier for earlier, later in pairwise(times))
 
 
 def measure(network: Restarts, kills: int) -> dict[str, Any]:
-    """Kills and restarts the controller `kills` times. Returns the effects on BFD."""
+    """Kills and restarts the controller `kills` times. Returns the silences and the lost BFD
+    sessions.
+    """
     sessions = (PROBE, *JUDGED)
     configure(network, sessions)
     before = [falls(network, one) for one in JUDGED]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a P4 router with some thousand BGP routes over two neighbours, and traffic on these
+"""Builds a P4 router with some thousand BGP routes from two neighbours, and traffic on these
 routes.
 
                    port2 +----+
@@ -10,8 +10,8 @@ routes.
 
 r1, t1 and t2 and their files are those of the two-site topology. This module adds routes with many
 prefix lengths. Each route is announced by t1, by t2, or by t1 and t2. A route from t1 and t2 has
-two equal next hops. Some routes are more specific than others. BGP uses graceful restart. zebra
-reaches the controller through a proxy (`fpm_cutter`).
+two equal next hops. Some routes lie within the prefix of another route. BGP uses graceful restart.
+zebra reaches the controller through a proxy (`fpm_cutter`).
 """
 
 import os
@@ -41,7 +41,7 @@ BLOCKS = {4: (20, 2400), 6: (48, 1000)}
 """Prefix length of a block of addresses, and the number of blocks. Each block has one route."""
 CHANGING = {4: "21.0.0.0/8", 6: "3fff:1000::/20"}
 CHANGES = 400
-"""Routes of each IP version that t1 adds and deletes. They carry no traffic."""
+"""Number of routes that t1 adds and deletes, for each IP version. They carry no traffic."""
 PORTS = {"eth1": 1, "eth2": 2, "eth3": 3}
 CUTTER_PORT, CONTROLLER_PORT = 2621, 2620
 KEPT_SECONDS = 20
@@ -68,7 +68,7 @@ FAR = {
 
 @dataclass(frozen=True)
 class Announced:
-    """Holds a prefix and the neighbours that announce it."""
+    """Holds a prefix and the names of the neighbours that announce it."""
 
     prefix: Prefix
     by: tuple[str, ...]
@@ -80,8 +80,8 @@ def subnets(network: Prefix, length: int) -> Iterator[Prefix]:
 
 
 def announced(version: int) -> Iterator[Announced]:
-    """Yields the routes of one IP version. Half of these routes are announced by t1 and also by
-    t2.
+    """Yields the routes of one IP version, with their neighbours. About half of them have two
+    neighbours.
     """
     length, count = BLOCKS[version]
     blocks = subnets(ip_network(RANGES[version]), length)
@@ -95,13 +95,15 @@ def announced(version: int) -> Iterator[Announced]:
 
 
 def changing(version: int) -> list[Prefix]:
-    """Returns the prefixes of the routes that are added and deleted."""
+    """Returns the prefixes of the routes that the tests add and delete."""
     length, _ = BLOCKS[version]
     return list(islice(subnets(ip_network(CHANGING[version]), length), CHANGES))
 
 
 def destinations(version: int) -> list[str]:
-    """Returns addresses for the traffic, spread over routes of every length and next hop."""
+    """Returns destination addresses for the traffic. They lie behind routes of every prefix length
+    and next hop.
+    """
     routes = list(announced(version))
     step = len(routes) // FLOWS | 1  # odd, so that all next hops and lengths occur
     chosen = [routes[at * step % len(routes)] for at in range(FLOWS)]
@@ -109,8 +111,8 @@ def destinations(version: int) -> list[str]:
 
 
 def transit_config(router: Router) -> str:
-    """Returns a transit router's configuration without the sessions to r2, since this network has
-    no r2.
+    """Returns a transit router's FRR configuration without its sessions with r2, because this
+    network has no r2.
     """
     far = tuple(f"neighbor {address} " for address in FAR[router.name].values())
     lines = router.frr_config().splitlines()
@@ -121,14 +123,14 @@ def transit_config(router: Router) -> str:
 
 
 def graceful(text: str) -> str:
-    """Adds graceful restart to bgpd's configuration: its neighbours keep routes while it
+    """Adds graceful restart to a BGP configuration. Then neighbours keep the routes of a bgpd that
     restarts.
     """
     return re.sub(r"^(router bgp .*)$", "\n".join((r"\1", *GRACEFUL)), text, flags=re.MULTILINE)
 
 
 def age(entry: dict[str, Any]) -> float:
-    """Returns the age of a route in zebra's RIB in seconds; infinite if it is a day or more."""
+    """Returns the age of a route in zebra's RIB in seconds. From one day on, returns infinity."""
     hours, _, rest = entry["uptime"].partition(":")
     minutes, _, seconds = rest.partition(":")
     return 3600 * int(hours) + 60 * int(minutes) + int(seconds) if seconds else float("inf")
@@ -180,7 +182,9 @@ class Restarts:
         self.tables = Tables(places["r1"], self.router.frr, self.router.target.grpc, PORTS)
 
     def start(self) -> None:
-        """Starts everything. Returns when the switch equals zebra's RIB, with all routes."""
+        """Starts everything. Returns when zebra has all routes and the switch has the same routes
+        as zebra.
+        """
         self.h1.start()
         self.h2.start()
         h2 = self.h2.namespace
@@ -200,7 +204,7 @@ class Restarts:
         self.wait_until_equal()
 
     def change(self, name: str, version: int, verb: str, prefixes: list[Prefix]) -> None:
-        """Adds or deletes kernel routes of a transit router, which announces them."""
+        """Adds or deletes kernel routes on a transit router, which announces them by BGP."""
         via = FAR[name][version]
         lines = [f"route {verb} {prefix} via {via}" for prefix in prefixes]
         self.transit[name].namespace.run(
@@ -208,10 +212,10 @@ class Restarts:
         )
 
     def complete(self, since: float = float("-inf")) -> bool:
-        """Returns whether zebra has every route, over all neighbours that announce it.
+        """Returns whether zebra has every route, with a next hop for each neighbour that announces
+        it.
 
-        Each route must have been received after `since` (monotonic). zebra's ages are in whole
-        seconds.
+        Each route must be newer than `since` (monotonic clock). zebra's ages are in whole seconds.
         """
         at_most = time.monotonic() - since
         legs: dict[Prefix, int] = {}
@@ -226,7 +230,9 @@ class Restarts:
         return all(legs.get(one.prefix) == len(one.by) for one in expected)
 
     def start_daemon(self, daemon: str) -> None:
-        """Starts a daemon of r1's FRR with its part of the configuration."""
+        """Starts a daemon of r1's FRR with the part of the configuration that is for this
+        daemon.
+        """
         frr = self.router.frr
         head, bgp, rest = frr.config.partition("router bgp")
         frr.start_daemon(daemon, head if daemon == "zebra" else bgp + rest)
@@ -242,14 +248,14 @@ class Restarts:
             self.start_daemon(daemon)
 
     def restart_neighbor(self, name: str) -> None:
-        """Kills a transit router's bgpd and starts it again."""
+        """Kills the bgpd of a transit router and starts it again."""
         frr = self.transit[name].frr
         frr.kill_daemon("bgpd")
         _, bgp, rest = frr.config.partition("router bgp")
         frr.start_daemon("bgpd", bgp + rest)
 
     def wait_changed(self, present: bool) -> None:
-        """Waits until zebra knows the added routes, or no longer knows the deleted ones."""
+        """Waits until zebra has the added routes (`present`), or no longer has the deleted ones."""
         names = {str(prefix) for version in VERSIONS for prefix in changing(version)}
 
         def seen() -> bool:
@@ -262,7 +268,7 @@ class Restarts:
         )
 
     def wait_until_equal(self, deadline: float = 30.0) -> None:
-        """Waits until the switch equals zebra's RIB, entry by entry."""
+        """Waits until the switch has the same routes as zebra, with the same next hops."""
         self.controller.wait_synced()
 
         def is_equal() -> bool:
@@ -273,6 +279,8 @@ class Restarts:
         wait_until(is_equal, deadline, "the switch to equal the RIB", retry_on=(AssertionError,))
 
     def traffic(self) -> list[UdpFlows]:
-        """Returns flows to addresses behind routes of every kind, for each IP version."""
+        """Returns flows for each IP version. Their destinations lie behind routes of every prefix
+        length and next hop.
+        """
         make = partial(UdpFlows, self.h1, self.h2, flows=FLOWS, rate=RATE)
         return [make(version, destinations=destinations(version)) for version in VERSIONS]

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the contents of a switch, read by a separate P4Runtime client.
+"""Prints the contents of a switch. It reads them as a P4Runtime client that is independent of the
+controller.
 
     python read_tables.py ADDRESS P4INFO
 
-The output is one JSON object. For each table it has a list of entries: `match` and `params` by P4
-name, values in hexadecimal, prefix lengths under `length`. The object also has the members of the
-next-hop selector's groups. The program decodes entries with P4Info only and shares no code with the
-controller.
+The output is one JSON object. It maps each table to a list of entries. An entry has `match` and
+`params` by P4 name, with values in hexadecimal, and the prefix length as `length`. The key `groups`
+has the members of the next-hop selector's groups. The program decodes entries with P4Info only, and
+shares no code with the controller.
 """
 
 import json
@@ -52,8 +53,8 @@ def main(address: str, p4info: str) -> None:
 
 
 def read(address: str, entities: list[Any]) -> list[Any]:
-    """Returns all entities in the switch's answer."""
-    # HTTP/2 does not accept the path of a Unix socket as authority.
+    """Reads entities of these types and returns all that the switch sends."""
+    # The default authority would be the path of the Unix socket, which HTTP/2 does not accept.
     options = [
         ("grpc.default_authority", "localhost"),
         ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -67,7 +68,7 @@ def read(address: str, entities: list[Any]) -> list[Any]:
 
 
 def spell(entry: Any, table: Any, actions: dict[int, Any]) -> dict[str, Any]:
-    """Returns a table entry with P4 names."""
+    """Converts a table entry to JSON, with the names of fields, action and parameters."""
     fields = {field.id: field for field in table.match_fields}
     match: dict[str, str] = {}
     length = None

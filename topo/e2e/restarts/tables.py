@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a switch's tables with zebra's RIB and the kernel's neighbours, prefix by prefix.
 
-The module converts the tables and the RIB to mappings from prefixes to targets. A target is a set
-of `Leg`s with their shares, or the name of a drop. No data come from the controller. vtysh prints
-the RIB, the kernel lists its neighbours, and a separate P4Runtime client reads the switch
+Tables and RIB are converted to mappings from prefixes to targets. A target is a set of `Leg`s with
+their shares of the traffic, or the name of a drop. None of the data come from the controller: vtysh
+prints the RIB, the kernel lists its neighbours, and a separate P4Runtime client reads the switch
 (`read_tables`).
 """
 
@@ -26,26 +26,29 @@ Prefix = IPv4Network | IPv6Network
 
 
 class Leg(NamedTuple):
-    """Holds a port and the neighbour's MAC address. The address is GLEAN for a connected prefix."""
+    """Holds one next hop: a port and the neighbour's MAC address. For a connected prefix, GLEAN
+    stands for the address.
+    """
 
     port: int
     neighbor: str
 
 
 RouteTarget = frozenset[tuple[Leg, int]] | str
-"""Legs with their shares, in lowest terms, or the name of a drop."""
+"""Set of legs with their shares (without a common divisor), or the name of a drop."""
 
 
 def route_target(shares: Mapping[Leg, int]) -> RouteTarget:
-    """Returns the legs with their shares in lowest terms."""
+    """Returns the legs with their shares divided by the greatest common divisor."""
     whole = gcd(*shares.values())
     return frozenset((leg, share // whole) for leg, share in shares.items())
 
 
 class Tables:
-    """Holds one P4 router's tables, as they are in the switch and as they should be.
+    """Reads the routes of one P4 router: those in the switch, and those that should be there.
 
-    `ports` maps interface names to ports. The kernel of `place` has the neighbours' MAC addresses.
+    `ports` maps interface names to ports. The neighbours' MAC addresses are read from the kernel of
+    `place`.
     """
 
     def __init__(self, place: Namespace, frr: Frr, address: str, ports: Mapping[str, int]) -> None:
@@ -55,7 +58,7 @@ class Tables:
         self._ports = ports
 
     def differences(self) -> list[str]:
-        """Returns a line for each prefix whose target differs."""
+        """Returns a line for each prefix whose target in the switch differs from zebra's."""
         wanted, found = self.wanted(), self.found()
         return [
             f"{prefix}: zebra {show(wanted.get(prefix))}, switch {show(found.get(prefix))}"
@@ -64,8 +67,8 @@ class Tables:
         ]
 
     def wanted(self) -> dict[Prefix, RouteTarget]:
-        """Returns zebra's selected routes, and a host route for each neighbour on a connected
-        prefix.
+        """Returns the routes that the switch should have: those that zebra has selected, and a host
+        route for each neighbour on a connected prefix.
         """
         routes: dict[Prefix, RouteTarget] = {}
         macs = self._neighbors()
@@ -99,7 +102,7 @@ class Tables:
         return route_target(shares) if shares else "no leg"
 
     def _neighbors(self) -> dict[tuple[str, str], str]:
-        """Returns the MAC addresses of the kernel's resolved neighbours, by device and address."""
+        """Returns the MAC addresses that the kernel has resolved, by device and IP address."""
         shown = json.loads(self._place.run("ip", "-json", "neigh", "show").stdout)
         return {
             (entry["dev"], entry["dst"]): entry["lladdr"].replace(":", "")
@@ -108,7 +111,7 @@ class Tables:
         }
 
     def found(self) -> dict[Prefix, RouteTarget]:
-        """Returns the routes of the default VRF that the switch holds."""
+        """Returns the routes that the switch has in the default VRF."""
         shown = self.read()
         ports = {
             number(entry["match"]["l3_if"]): number(entry["params"]["port"])
@@ -133,7 +136,7 @@ class Tables:
 
 
 def number(value: str) -> int:
-    """Parses a value as `read_tables` prints it."""
+    """Parses a number as `read_tables` prints it."""
     return int(value or "0", 16)
 
 

@@ -2,15 +2,16 @@
 """Tests repeated failures of controller, zebra, bgpd, switch and FPM connection under traffic.
 
 There are some thousand routes of both IP versions, half of them with two next hops. Packets go to
-addresses behind routes of every kind. After each restart, the switch, read by a separate P4Runtime
-client, must equal zebra's RIB prefix by prefix, and every packet must have arrived. There are two
-exceptions, in which packets may be lost:
+addresses behind routes of every prefix length and next hop. After each restart, the routes in the
+switch must equal zebra's RIB, prefix by prefix. A separate P4Runtime client reads the switch. Every
+packet must have arrived, with two exceptions. Packets may be lost:
 
-- from the switch's death until the controller reports that the new switch holds everything
+- from the death of the switch until the controller reports that the new switch has all entries
 - while zebra itself has no route
 
-SLUICE_RESTART_PROOFS has the number of rounds of each part (`make prove`): "controller=100 zebra=20
-switch=50". Seconds and losses are printed, and written to the file in SLUICE_RESTART_RECORD.
+SLUICE_RESTART_PROOFS sets the number of rounds of each part, for example "controller=100 zebra=20
+switch=50" (`make prove`). Seconds and losses are printed, and written to the file in
+SLUICE_RESTART_RECORD.
 """
 
 import json
@@ -38,7 +39,7 @@ COUNTS = dict(
 )
 SEED = 13
 MORE = 200
-"""Packets of each IP version between two events."""
+"""Number of packets of each IP version that must arrive between two events."""
 Change = Callable[[int, list[UdpFlows]], None]
 """Makes the change of a round. Its arguments are the round's number and the running flows."""
 
@@ -53,7 +54,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 @dataclass
 class Record:
-    """Collects the results of all restarts of one part."""
+    """Collects the results of all restarts in one part, such as `controller` or `zebra`."""
 
     part: str
     restarts: int = 0
@@ -64,23 +65,23 @@ class Record:
     notes: dict[str, float] = field(default_factory=dict)
 
     def add(self, outcome: TrafficResult) -> None:
-        """Adds the results of one run's packets."""
+        """Adds the packet counts of one traffic run."""
         self.sent += outcome.sent
         self.lost += outcome.lost
         self.longest_gap = round(max(self.longest_gap, outcome.longest_gap), 3)
 
     def worst(self, name: str, value: float) -> None:
-        """Keeps the largest value of a note."""
+        """Keeps the largest value seen under this name."""
         self.notes[name] = round(max(value, self.notes.get(name, 0.0)), 3)
 
 
 def restarts(part: str) -> range:
-    """Returns the rounds of a part."""
+    """Returns the rounds to run of a part."""
     return range(int(COUNTS.get(part, FEW)))
 
 
 def keep(record: Record) -> None:
-    """Prints a record, and adds it to the file in SLUICE_RESTART_RECORD."""
+    """Prints a record as JSON, and adds it to the file in SLUICE_RESTART_RECORD."""
     print(json.dumps(asdict(record)))
     path = os.environ.get("SLUICE_RESTART_RECORD")
     if path:
@@ -90,15 +91,15 @@ def keep(record: Record) -> None:
 
 
 def more(flows: list[UdpFlows]) -> None:
-    """Waits until each of the flows has delivered MORE packets."""
+    """Waits until each object in `flows` has delivered MORE packets."""
     for one in flows:
         one.wait_for_more(MORE)
 
 
 def survive(network: Restarts, record: Record, change: Change) -> None:
-    """Makes `change` in every round of the part, under traffic.
+    """Runs all rounds of a part. In each round, calls `change` while traffic runs.
 
-    No packet may be lost, and the tables must be equal after each change.
+    No packet may be lost, and after each round the switch's routes must equal zebra's.
     """
     for turn in restarts(record.part):
         with ExitStack() as stack:
@@ -117,7 +118,9 @@ def survive(network: Restarts, record: Record, change: Change) -> None:
 
 
 def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
-    """The comparison reports a route that zebra has received while there was no controller."""
+    """Control experiment: if zebra gets a route while no controller runs, the comparison must
+    report the route as missing in the switch.
+    """
     prefix, place = changing(4)[0], network.router.namespace
     rib = partial(network.router.frr.vtysh, "show ip route kernel")
     network.controller.kill()
@@ -148,10 +151,10 @@ def test_a_killed_controller_loses_nothing(network: Restarts) -> None:
 
 
 def test_a_killed_zebra_that_keeps_the_kernels_routes_loses_nothing(network: Restarts) -> None:
-    """No packet is lost if zebra is killed and started again with -K 20.
+    """No packet is lost if zebra is killed and started again with the option -K 20.
 
-    For 20 s, the new zebra keeps the routes that it finds in the kernel. Then it removes those that
-    were not announced again.
+    With this option, the new zebra keeps the routes that it finds in the kernel for 20 s. After
+    that time, it removes the routes that were not announced again.
     """
     record = Record("zebra")
 
@@ -167,7 +170,9 @@ def test_a_killed_zebra_that_keeps_the_kernels_routes_loses_nothing(network: Res
 def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
     network: Restarts,
 ) -> None:
-    """No packet is lost, because this router's bgpd keeps the neighbour's routes meanwhile."""
+    """No packet is lost if a neighbour's bgpd is killed and restarted, because r1's bgpd keeps the
+    neighbour's routes until they are announced again.
+    """
     record = Record("neighbor")
 
     def kill(_: int, __: list[UdpFlows]) -> None:
@@ -179,10 +184,11 @@ def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
 
 
 def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None:
-    """No packet is lost while bgpd is gone, because zebra keeps bgpd's routes.
+    """No packet is lost while bgpd is dead, because zebra keeps bgpd's routes.
 
-    A new bgpd 8.4.4 reports that it has announced all routes before it has learned any. So zebra
-    drops the routes from its RIB until bgpd learns them again.
+    After bgpd's restart, packets may be lost for a moment. bgpd 8.4.4 reports that it has announced
+    all routes before it has learned any. So zebra deletes the routes until bgpd has learned them
+    again.
     """
     record = Record("bgpd")
     for _ in restarts("bgpd"):
@@ -195,7 +201,8 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
             more(flows)
             started = time.monotonic()
             network.start_daemon("bgpd")
-            # zebra also has all routes before it drops them.
+            # zebra also has all routes before it deletes them. So only routes received since
+            # `started` count.
             given = partial(network.complete, started)
             wait_until(given, 60, "zebra to be given all routes again", interval=0.2)
             network.wait_until_equal()
@@ -213,8 +220,8 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
 
 
 def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> None:
-    """No packet is lost if FPM is cut while routes change, and again during the replay that
-    follows.
+    """No packet is lost if the FPM connection is cut inside a message while routes change, and cut
+    again while zebra sends all routes anew.
     """
     record, dice = Record("fpm"), random.Random(SEED)
 
@@ -230,7 +237,9 @@ def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> 
 
 
 def test_a_killed_switch_forwards_again_once_it_is_programmed(network: Restarts) -> None:
-    """Packets are lost only from the switch's death until the controller reports `synced`."""
+    """Packets are lost only between the switch's death and the moment when the controller reports
+    `synced`.
+    """
     record = Record("switch")
     for _ in restarts("switch"):
         with ExitStack() as stack:

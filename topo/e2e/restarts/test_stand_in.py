@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the stand-in, which answers for the router while the controller is gone.
+"""Tests the stand-in, the process that answers for the router while the controller is dead.
 
-ARP, neighbour discovery and pings of the router's addresses are answered. BFD sessions with a
-timeout of 300 ms and BGP sessions stay up over several kills. When the controller is back, the
-stand-in has ended.
+It must answer ARP, neighbour discovery and pings to the router's addresses. BFD sessions with a
+timeout of 300 ms and BGP sessions must stay up over several kills. When the controller is back, the
+stand-in must have ended.
 """
 
 import sys
@@ -25,8 +25,8 @@ from .network import Restarts
 
 KILLS = 3
 SECONDS_WITHOUT = 4
-"""Shortest time without controller. BFD packets measure it: each end sends one per 100 ms or
-faster.
+"""Minimum time without a controller, in seconds. The test measures it by counting BFD packets: each
+end sends at least one every 100 ms.
 """
 SESSIONS = (
     Session("t1", "eth2", "10.0.1.1", "10.0.1.2", 100, 3),
@@ -50,7 +50,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 
 def stand_in(network: Restarts) -> int | None:
-    """Returns the PID of the process that stands in at all TAPs, or None."""
+    """Returns the PID of the stand-in that holds the locks of all TAPs, or None."""
     argv = (sys.executable, "-c", STANDS_IN, "eth1", "eth2", "eth3")
     said = network.router.namespace.run(*argv).stdout.split()
     assert len(said) == 1, said
