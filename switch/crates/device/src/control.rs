@@ -56,7 +56,7 @@ impl Control {
     }
 }
 
-/// Sends the halves of a port to the workers. The new halves replace the workers' old halves of the port with this
+/// Sends the halves of a port to the workers. They replace the halves that the workers already have for this port
 /// number.
 pub(crate) fn hand_out(
     mailboxes: &[Arc<Mailbox>],
