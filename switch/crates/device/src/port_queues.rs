@@ -8,7 +8,7 @@ use sluice_engine::{Admission, Arrival, Queued};
 
 use crate::levels::{PortLevels, Verdict};
 
-/// Buffers of packets that have left, kept for reuse.
+/// Buffers of packets that have left their queues, kept for reuse.
 #[derive(Default)]
 pub(crate) struct Spares(
     /// Boxed, so that moving a packet copies only a pointer.

@@ -27,7 +27,7 @@ pub(crate) const BATCH: usize = 256;
 /// The engine for packets that are neither traced nor measured.
 pub(crate) enum Plain {
     Interpreter(TrafficManager<Interpreter>),
-    /// Machine code. Has lanes if tables are larger than the caches.
+    /// Machine code. If tables are larger than the CPU caches, lanes (coroutines) process several packets at a time.
     Native(TrafficManager<Native>, Option<Box<Lanes>>),
 }
 
