@@ -91,7 +91,7 @@ pub(crate) struct Halves {
 }
 
 impl Attachment {
-    /// Opens the receiver and one transmitter for each of this number of workers.
+    /// Opens the receiver of the interface, and one transmitter for each of the `workers`.
     fn open(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
         self.paths.clear();

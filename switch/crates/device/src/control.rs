@@ -56,7 +56,7 @@ impl Control {
     }
 }
 
-/// Sends the halves of a port to the workers. They replace the halves that the workers already have for this port
+/// Sends the halves of a port to the workers. The new halves replace those that the workers already have for this port
 /// number.
 pub(crate) fn hand_out(
     mailboxes: &[Arc<Mailbox>],

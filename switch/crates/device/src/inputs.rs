@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the receivers of a worker, and waits for any of them and for commands.
 //!
-//! A receiver is removed if its port was removed or if the receiver has finished. Its descriptor is then also removed
-//! from the poller. Otherwise a descriptor that stays open elsewhere and readable would end every wait at once.
+//! A receiver is removed if its port was removed or if the receiver has finished. The receiver's descriptor is then
+//! also removed from the poller. Otherwise a descriptor that stays open elsewhere and readable would end every wait at
+//! once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

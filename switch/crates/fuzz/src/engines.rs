@@ -10,7 +10,7 @@
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
 //! The interpreter is the reference for the native engine. The interpreter is also the reference for two more engines:
-//! the interpreter with tracing, and the native engine with several packets at a time. With several packets at a time,
+//! the interpreter with tracing, and the native engine with several packets at a time. For the last of these engines,
 //! the outputs are compared after each batch, not after each frame.
 
 use std::sync::Arc;
