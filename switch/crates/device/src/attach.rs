@@ -68,7 +68,8 @@ impl Default for InterfaceOptions {
     }
 }
 
-/// A port's Linux interface. The port's halves are opened from it again whenever the interface reappears.
+/// A port's Linux interface. When the interface disappears and comes back, the port's receiver and transmitters are
+/// opened again.
 pub(crate) struct Attachment {
     name: String,
     ring_frames: usize,
@@ -90,7 +91,7 @@ pub(crate) struct Halves {
 }
 
 impl Attachment {
-    /// Opens both halves of the interface, for a device with this number of workers.
+    /// Opens the receiver of the interface, and one transmitter for each of the `workers`.
     fn open(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
         self.paths.clear();
@@ -216,8 +217,8 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
     Ok((port, memory.handle))
 }
 
-/// Prefixes of port names that are not the name of an interface. The colon prevents collisions, because no interface
-/// name can contain a colon.
+/// Prefixes that mark the names of ports without an interface. The colon prevents collisions, because no interface name
+/// can contain a colon.
 const REPLAY: &str = "replay:";
 const DISCARD: &str = "discard:";
 

@@ -56,7 +56,7 @@ impl Control {
     }
 }
 
-/// Sends the halves of a port to the workers. The new halves replace the workers' old halves of the port with this
+/// Sends the halves of a port to the workers. The new halves replace those that the workers already have for this port
 /// number.
 pub(crate) fn hand_out(
     mailboxes: &[Arc<Mailbox>],
@@ -81,8 +81,8 @@ pub(crate) fn hand_out(
     }
 }
 
-/// Records that a link went up or down. If a name is given, does nothing unless the port with this number still has
-/// this name.
+/// Records that a link went up or down. Does nothing if a name is given and the port number now belongs to a port with
+/// another name.
 pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, name: Option<&str>, up: bool) {
     let mut control = control.lock();
     let found = control.ports.get_mut(&port);

@@ -118,7 +118,7 @@ pub struct PortInfo {
     pub statistics: PortStatistics,
 }
 
-/// Profile of the time that packets take.
+/// Profile of the processing time of packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileReport {
     /// The engine that was measured.
@@ -434,7 +434,7 @@ impl Device {
         std::mem::take(&mut *report.lock())
     }
 
-    /// Waits until every worker has responded between two batches. Returns false if a worker has ended.
+    /// Waits until every worker has finished its current batch and answered. Returns false if a worker has ended.
     pub fn workers_answer(&self) -> bool {
         drop(self.engine_counters());
         !self.mailboxes.iter().any(|mailbox| mailbox.closed())
@@ -478,7 +478,7 @@ impl Device {
             let dry_run = engines.dry_run(u32::from(port), packet, now_us);
             let dry_run = Arc::new(Mutex::new(dry_run));
             let mailbox = &self.mailboxes[0];
-            // Order: the store stays locked while the command is sent, so that the worker runs the same program.
+            // Order: `control` stays locked until the worker has answered, so no other program is loaded meanwhile.
             let number = mailbox.send(Command::DryRun(Arc::clone(&dry_run)));
             mailbox.wait(number);
             dry_run

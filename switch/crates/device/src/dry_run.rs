@@ -23,7 +23,7 @@ pub(crate) struct DryRun {
 }
 
 impl DryRun {
-    /// Creates a dry run. Invariant: `config` has the settings for running without side effects.
+    /// Creates a dry run. Precondition: `config` forbids side effects.
     pub(crate) fn new(
         program: &Arc<Program>,
         config: Config,

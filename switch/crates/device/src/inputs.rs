@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the receivers of a worker, and waits for any of them and for commands.
 //!
-//! A receiver is removed if its port was removed or if the receiver has finished. The poller then also forgets the
-//! receiver's descriptor, which may stay open elsewhere and stay readable.
+//! A receiver is removed if its port was removed or if the receiver has finished. The receiver's descriptor is then
+//! also removed from the poller. Otherwise a descriptor that stays open elsewhere and readable would end every wait at
+//! once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether no receiver is ready. A pending command would end each wait at once.
+    /// Returns whether no receiver is ready. Ignores pending commands.
     fn quiet(inputs: &mut Inputs) -> bool {
         let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
         events.filter(|event| event.token != COMMANDS).count() == 0

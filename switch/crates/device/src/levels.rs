@@ -61,7 +61,8 @@ impl Level {
         }
     }
 
-    /// Decides on a packet that arrives at this time. With `must_wait`, the packet waits even if it may leave at once.
+    /// Decides on a packet that arrives at this time. With `must_wait`, the packet waits even if its departure time has
+    /// come.
     pub(crate) fn admit(&self, now_ns: u64, must_wait: bool) -> Verdict {
         let depth = self.depth.load(Relaxed);
         let one_more = |size: u32| (size < depth).then(|| size + 1);
@@ -142,7 +143,8 @@ impl PortLevels {
         &self.0
     }
 
-    /// Returns whether packets may have to wait even while the port accepts frames.
+    /// Returns whether packets may have to wait even while the port accepts frames, because a queue has a rate, or a
+    /// depth of 0.
     pub(crate) fn are_restricted(&self) -> bool {
         self.0.iter().any(|level| {
             let setting = level.setting();

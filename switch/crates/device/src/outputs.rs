@@ -43,7 +43,7 @@ struct Port {
 }
 
 impl Port {
-    /// Flushes the port if it is blocked and its retry condition holds.
+    /// Flushes the port if it is blocked and need not wait for a later retry time.
     fn try_again(&mut self) {
         let wait =
             matches!(self.transmitter.retry(), Some(Retry::At(time)) if Instant::now() < time);
@@ -165,7 +165,7 @@ impl Outputs {
         !self.congested.is_empty()
     }
 
-    /// Flushes the blocked ports whose retry condition holds.
+    /// Flushes the blocked ports that need not wait for a later retry time.
     pub(crate) fn try_again(&mut self) {
         for &index in &self.congested {
             if let Some(port) = &mut self.ports[index] {
@@ -187,7 +187,7 @@ impl Outputs {
         self.spares.put(queued);
     }
 
-    /// Removes ports that are no longer congested from the list.
+    /// Removes from the list of congested ports those that are no longer congested.
     pub(crate) fn settle(&mut self) {
         let ports = &mut self.ports;
         self.congested.retain(|index| {

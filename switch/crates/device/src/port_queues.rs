@@ -8,7 +8,7 @@ use sluice_engine::{Admission, Arrival, Queued};
 
 use crate::levels::{PortLevels, Verdict};
 
-/// Buffers of packets that have left, kept for reuse.
+/// Buffers of packets that have left their queues, kept for reuse.
 #[derive(Default)]
 pub(crate) struct Spares(
     /// Boxed, so that moving a packet copies only a pointer.
@@ -62,7 +62,8 @@ impl PortQueues {
         self.queues.iter().all(VecDeque::is_empty) && !self.levels.are_restricted()
     }
 
-    /// Returns whether packets may have to wait even while the port accepts frames.
+    /// Returns whether packets may have to wait even while the port accepts frames, because a queue has a rate, or a
+    /// depth of 0.
     pub(crate) fn are_restricted(&self) -> bool {
         self.levels.are_restricted()
     }

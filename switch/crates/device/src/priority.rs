@@ -2,8 +2,8 @@
 //! Sets the priority of threads that process packets.
 //!
 //! If more threads are busy than there are processors, the scheduler shares a worker's processor among several threads.
-//! A thread that writes tables would then take time from packets. With a higher priority, workers leave only unused
-//! time to other threads. An idle worker sleeps, so its priority delays no thread.
+//! A thread that writes tables would then take CPU time from packet processing. With a higher priority, workers leave
+//! only unused time to other threads. An idle worker sleeps, so its priority delays no thread.
 
 use std::thread;
 

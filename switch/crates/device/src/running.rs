@@ -27,7 +27,7 @@ pub(crate) const BATCH: usize = 256;
 /// The engine for packets that are neither traced nor measured.
 pub(crate) enum Plain {
     Interpreter(TrafficManager<Interpreter>),
-    /// Machine code. Has lanes if tables are larger than the caches.
+    /// Machine code. If tables are larger than the CPU caches, lanes (coroutines) process several packets at a time.
     Native(TrafficManager<Native>, Option<Box<Lanes>>),
 }
 
@@ -43,14 +43,15 @@ pub(crate) struct Running {
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures packets, of the same kind as the engine for other packets.
+/// An engine that measures the processing time of packets. Interpreter or machine code, like the engine for other
+/// packets.
 enum Clock {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// An engine that measures packets, and the selection of these packets. The engine is kept after profiling, because its
-/// counters are still needed.
+/// The engine for measured packets, and the choice of the packets to measure. The engine is kept after profiling,
+/// because its counters are still needed.
 struct Measured {
     clock: Clock,
     /// `None` while no packets are measured.
@@ -353,7 +354,7 @@ struct Batch<'a> {
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// The worker's watchers. The copy is dropped with the batch, so that a removed watcher is freed.
+    /// Copy of the worker's list of watchers. Dropped with the batch, so that a removed watcher is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,

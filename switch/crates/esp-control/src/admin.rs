@@ -29,7 +29,7 @@ const ENDED: &str = "the engine has ended";
 pub struct Admin {
     /// The engine.
     pub engine: Handle,
-    /// Sequence numbers, shared by all engines of the process.
+    /// Reservations of sequence numbers, shared by all engines of the process.
     pub reservations: Arc<Reservations>,
     /// Whether to accept SAs without encryption and integrity.
     pub allow_no_integrity: bool,

@@ -19,7 +19,8 @@ pub fn now() -> u64 {
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Command from another thread. The engine's thread sends removed SAs back to that thread, which drops them.
+/// Command to the engine's thread from another thread. The engine's thread sends a removed SA back to the other thread,
+/// which drops the SA.
 pub enum Command {
     /// Add an SA.
     Add(Sa, Sender<Result<(), (Sa, String)>>),
@@ -31,7 +32,7 @@ pub enum Command {
     Status(Sender<Status>),
     /// Return the sums of the engine's counters over all SAs.
     Totals(Sender<Totals>),
-    /// Check time limits. SAs that have reached a hard limit erase their keys.
+    /// Check the lifetimes of SAs. An SA that has reached a hard lifetime erases its keys.
     Tick(Sender<()>),
     /// End the thread.
     Stop,

@@ -122,7 +122,7 @@ impl Connection {
     }
 }
 
-/// Prints one line for each SA, and below it one line for each reason of drops.
+/// Prints one line for each SA, and below this line another line for each drop reason.
 fn show(out: &mut impl Write, status: &Value) -> io::Result<()> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),

@@ -15,6 +15,7 @@ pub fn no_core() -> Result<(), Errno> {
         maximum: Some(0),
     };
     setrlimit(Resource::Core, none)?;
-    // If core files are piped to a program, the kernel ignores the limit.
+    // If core files are piped to a program, the kernel ignores the limit above. So this call disables core files as
+    // well.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }

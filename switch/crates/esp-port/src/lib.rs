@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The worker that receives from the port runs the engine when the worker polls the port for a batch. Sending to the
-//! port only copies a frame into a queue. So the engine never runs recursively, even if the pipeline sends its results
-//! to the port again.
+//! port only copies a frame into a queue. So the engine never runs recursively, even if the pipeline sends the engine's
+//! results back to the port.
 //!
 //! Locks: each queue has one lock. The sending worker and the receiving worker each take it once for a batch, to copy
 //! frames or to swap two buffers. Invariant: while a thread holds one of these locks, it takes no other lock, does not

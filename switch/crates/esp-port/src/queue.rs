@@ -20,7 +20,7 @@ pub(crate) const BYTES: usize = 1 << 20;
 
 const _: () = assert!(BYTES > 2 * MAX_FRAME);
 
-/// Frames stored back to back. Memory beyond the largest fill so far is never touched.
+/// Frames stored back to back. Memory beyond the highest fill level so far is never touched.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
     used: usize,

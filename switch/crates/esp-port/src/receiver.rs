@@ -127,7 +127,7 @@ impl EngineReceiver {
     }
 }
 
-/// Converts the port's counters to the engine's point of view.
+/// Returns the port's counters from the engine's point of view: what the port sent, the engine received.
 fn frames(read: PortStatistics) -> Frames {
     Frames {
         received: read.tx_packets,

@@ -32,8 +32,8 @@ impl Signal {
     /// Makes the descriptor unreadable, and returns whether it was readable. If so, the caller must check again for
     /// work, because `raise` had no effect while the descriptor was readable.
     pub(crate) fn lower(&self) -> bool {
-        // `raised` may be set shortly before the descriptor becomes readable. A later call then makes the descriptor
-        // unreadable.
+        // `raise` sets `raised` shortly before the descriptor becomes readable. If this call comes in between, a later
+        // call of `lower` makes the descriptor unreadable.
         let lowered = self.raised.load(Ordering::Acquire) && self.waker.reset();
         if lowered {
             self.raised.swap(false, Ordering::AcqRel);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Controls the engine's interface: closes it to the host, checks it while the engine runs, and restores it at the end.
+//! Controls the engine's interface: closes it to the host's network stack, checks it while the engine runs, and
+//! restores it at the end.
 
 use std::io;
 

@@ -58,7 +58,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     let (listener, _socket) =
         admin::listen(&options.admin).with_context(|| options.admin.display().to_string())?;
     let specs = options.sas.as_deref().map(sas::read).transpose()?;
-    // The capabilities that the port needs become effective only while it is checked or restored.
+    // The capabilities that the port needs become effective only while the port is checked or restored.
     privilege::keep_only(privilege::NEEDED, CapabilitySet::empty())
         .context("cannot give up capabilities")?;
     let reservations = Reservations::open(directory)
@@ -125,7 +125,7 @@ fn start(
     })
 }
 
-/// Waits for the worker's thread.
+/// Waits until the worker's thread has ended.
 ///
 /// # Errors
 /// The worker's error, or a report that the worker panicked.

@@ -2,8 +2,8 @@
 //! Wraps the AEADs of AWS-LC, through its EVP_CIPHER interface.
 //!
 //! EVP_AEAD, which aws-lc-rs offers, copies the expanded key to the stack and clears a context for each packet. A
-//! cipher context keeps its key and takes only a new nonce. The cipher context saves 4 ns when a packet is sealed, and
-//! 15 ns when a packet is opened.
+//! cipher context keeps its key and takes only a new nonce. Compared with EVP_AEAD, this saves 4 ns for each sealed
+//! packet and 15 ns for each opened packet.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};

@@ -49,9 +49,10 @@ drops! {
     FragmentOverlap = "fragment_overlap",
     /// A copy of an earlier fragment.
     FragmentDuplicate = "fragment_duplicate",
-    /// Fragments of a datagram that exceeds the limit of fragments.
+    /// Fragments of a datagram that has more fragments than allowed.
     FragmentTooMany = "fragment_too_many",
-    /// Fragments that were evicted for newer ones because a limit of memory or datagrams was reached.
+    /// Fragments that were evicted for newer ones, because the limit on memory or on the number of datagrams was
+    /// reached.
     FragmentLimit = "fragment_limit",
     /// Fragments of a datagram that timed out.
     FragmentTimeout = "fragment_timeout",
@@ -79,7 +80,7 @@ drops! {
     EspLength = "esp_length",
     /// The sequence number was seen before.
     Replayed = "replayed",
-    /// The sequence number is older than the window.
+    /// The sequence number is below the anti-replay window.
     Late = "late",
     /// The integrity check value is wrong.
     IntegrityFailed = "integrity_failed",
@@ -100,7 +101,7 @@ drops! {
 pub struct Counters {
     /// Packets that were encrypted or decrypted.
     pub packets: u64,
-    /// Bytes of these packets in clear.
+    /// Bytes of these packets before encryption or after decryption.
     pub bytes: u64,
     /// Number of changes of the peer's address or port (RFC 3948).
     pub peer_moved: u64,

@@ -73,7 +73,7 @@ pub struct SaStatus {
     pub spec: SaSpec,
     /// Fingerprint of the SA's keys in hexadecimal digits. The fingerprint identifies the keys without revealing them.
     pub key_fingerprint: String,
-    /// State of the SA by its lifetimes.
+    /// State of the SA, determined by its lifetimes.
     pub age: Age,
     /// Outbound: the last sequence number used. Inbound: the highest sequence number accepted.
     pub sequence: u64,
@@ -89,7 +89,7 @@ pub struct SaStatus {
 pub struct CountersView {
     /// Packets encrypted or decrypted.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Bytes of these packets before encryption or after decryption.
     pub bytes: u64,
     /// Number of changes of the peer's address or port.
     pub peer_moved: u64,
@@ -177,7 +177,7 @@ impl Engine {
     pub fn add(&mut self, sa: Sa) -> Result<(), (Sa, String)> {
         match sa {
             Sa::Out(sa) => {
-                // Two SAs with one key in opposite directions would both count from 1, and so repeat nonces.
+                // Two SAs with the same key in opposite directions would both count from 1, and so use the same nonces.
                 if self.keys_in.contains_key(&sa.fingerprint()) {
                     return Err((
                         Sa::Out(sa),
@@ -234,7 +234,8 @@ impl Engine {
         Some(Sa::In(removed))
     }
 
-    /// Checks time limits. SAs that have reached a hard limit erase their keys; incomplete datagrams time out.
+    /// Checks the lifetimes of SAs. SAs that have reached a hard lifetime erase their keys; incomplete datagrams time
+    /// out.
     pub fn tick(&mut self, now: Nanoseconds) {
         for sa in self.outbound.iter_mut() {
             sa.tick(now);
@@ -461,7 +462,7 @@ impl Engine {
         }
     }
 
-    /// Serves a frame by its SA. The answer replaces the frame in its slot.
+    /// Encrypts or decrypts a frame with its SA. The answer replaces the frame in its slot.
     #[inline]
     fn serve(&mut self, frame: &mut Frame<'_>, sa: Found, now: Nanoseconds) -> Outcome {
         let served = match sa {

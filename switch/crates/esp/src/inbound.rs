@@ -65,7 +65,7 @@ impl Sealed {
             at: view.upper + skipped,
             port,
         };
-        // RFC 3948, 2.2: a marker of zeros precedes IKE.
+        // In UDP, four zero bytes instead of an SPI mark an IKE packet (RFC 3948, 2.2).
         if this.spi == 0 {
             Err(Drop::NotEsp)
         } else {
@@ -175,7 +175,8 @@ impl InboundSa {
         self.window.top()
     }
 
-    /// Checks time limits and returns the age. An SA that has reached a hard limit erases its keys.
+    /// Checks the lifetimes in seconds, and returns the SA's [`Age`]. An SA that has reached a hard lifetime erases its
+    /// keys.
     pub fn tick(&mut self, now: Nanoseconds) -> Age {
         let age = self.lifetime.tick(now);
         if age == Age::Hard {

@@ -47,8 +47,8 @@ pub struct View {
     pub protocol_at: usize,
     /// Whether the packet is a fragment.
     pub fragment: bool,
-    /// IPv6: offset behind the last hop-by-hop or routing header, and behind all headers before it. ESP in transport
-    /// mode begins at this offset (RFC 4303, 3.1.1).
+    /// IPv6: offset of the first byte after the last hop-by-hop or routing header. ESP in transport mode begins at this
+    /// offset (RFC 4303, 3.1.1).
     pub hops_end: usize,
     /// Offset of the byte that names the header at `hops_end`.
     pub hops_next_at: usize,
@@ -89,7 +89,7 @@ impl View {
             upper,
             protocol: header[9],
             protocol_at: 9,
-            // The "more fragments" flag, or an offset.
+            // A fragment has the "more fragments" flag, or an offset above 0.
             fragment: header[6] & 0x3f != 0 || header[7] != 0,
             hops_end: upper,
             hops_next_at: 9,

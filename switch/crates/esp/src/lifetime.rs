@@ -12,7 +12,7 @@ const SECOND: Nanoseconds = 1_000_000_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Limit in bytes, counted in clear.
+    /// Limit in bytes, counted before encryption or after decryption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Limit in packets.
@@ -23,7 +23,7 @@ pub struct Limits {
     pub seconds: Option<u64>,
 }
 
-/// State of an SA by its lifetimes.
+/// State of an SA, determined by its lifetimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Age {

@@ -40,7 +40,7 @@ pub struct OutboundSa {
 #[repr(C, align(64))]
 struct OuterHeader {
     /// Template of the outer IP and UDP headers, right-aligned. Lengths, traffic class, identification and checksums
-    /// are still to be written.
+    /// are written for each packet.
     template: [u8; TEMPLATE],
     /// Ones' complement sum of the template's IP header, not folded.
     sum: u64,
@@ -260,7 +260,8 @@ impl OutboundSa {
         true
     }
 
-    /// Checks time limits and returns the age. An SA that has reached a hard limit erases its keys.
+    /// Checks the lifetimes in seconds, and returns the SA's [`Age`]. An SA that has reached a hard lifetime erases its
+    /// keys.
     pub fn tick(&mut self, now: Nanoseconds) -> Age {
         let age = self.lifetime.tick(now);
         if age == Age::Hard {

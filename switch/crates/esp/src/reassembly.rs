@@ -7,7 +7,7 @@
 //! * Memory, datagrams and fragments are limited, both for each source and in total.
 //! * When a limit is reached, the oldest incomplete datagram is evicted. So even during a flood, a datagram is
 //!   completed if its fragments arrive close together.
-//! * Overlapping fragments drop their whole datagram (RFC 5722).
+//! * If fragments overlap, their whole datagram is dropped (RFC 5722).
 //! * Each fragment ends up in a complete datagram or in a counted drop.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +66,7 @@ impl Part {
 
 /// An incomplete datagram.
 struct Datagram {
-    /// Position of the datagram in the order of age.
+    /// Serial number of the datagram. Older datagrams have lower numbers.
     serial: u64,
     deadline: Nanoseconds,
     /// Reason for refusing the datagram. Later fragments of the datagram are dropped for the same reason.

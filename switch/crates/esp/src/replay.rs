@@ -109,7 +109,7 @@ impl Window {
                 high.checked_add(1)
             }
         } else if low >= bottom {
-            // The window begins under the previous upper half.
+            // The window reaches back to numbers with the previous upper half.
             high.checked_sub(1)
         } else {
             Some(high)
@@ -208,7 +208,7 @@ mod tests {
                 };
                 let found = window.check(number as u32);
                 match expected {
-                    // With ESN, the window takes a late number for a number with the next upper half. No authentic
+                    // With ESN, the window interprets a late number as a number with the next upper half. No authentic
                     // packet has that number.
                     Err(Drop::Late) if esn => prop_assert_ne!(found, Ok(number)),
                     _ => prop_assert_eq!(found, expected),

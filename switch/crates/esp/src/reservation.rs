@@ -477,7 +477,7 @@ mod tests {
             again.resume([4; 16], u64::MAX).unwrap().take(),
             Ok(CHUNK + 1)
         );
-        // After the failure, the refused key also gets its numbers.
+        // After writes succeed again, the refused key also gets its numbers.
         assert_eq!(reservations.claim(B, u64::MAX).unwrap().take(), Ok(1));
     }
 

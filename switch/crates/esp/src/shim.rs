@@ -103,8 +103,8 @@ impl Shim {
         macs
     }
 
-    /// Writes the answer's Ethernet header and shim. The shim's kind is this task's answer; bundle and EtherType are
-    /// the arguments. The other fields of the shim are copied from `self`.
+    /// Writes the answer's Ethernet header and shim. The written kind reports that this task is done; bundle and
+    /// EtherType are the arguments. The other fields of the shim are copied from `self`.
     pub fn answer(&self, macs: &[u8; MACS], bundle: u16, ether_type: u16, out: &mut [u8]) {
         out[..MACS].copy_from_slice(macs);
         out[MACS..ETHERNET].copy_from_slice(&ETHERTYPE.to_be_bytes());

@@ -14,17 +14,17 @@ use crate::replay::MAX_WINDOW;
 /// The UDP port of ESP in UDP.
 pub const NAT_TRAVERSAL: u16 = 4500;
 
-/// Direction of packets.
+/// Direction of an SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Encrypts.
+    /// Outbound: the SA encrypts.
     Out,
-    /// Decrypts.
+    /// Inbound: the SA decrypts.
     In,
 }
 
-/// Payload of ESP: an IP packet or an upper-layer packet.
+/// Mode of an SA. The mode determines the payload of ESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {

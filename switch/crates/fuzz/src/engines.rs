@@ -10,8 +10,8 @@
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
 //! The interpreter is the reference for the native engine. The interpreter is also the reference for two more engines:
-//! the interpreter with tracing, and the native engine with several packets at a time. The outputs of the latter are
-//! compared after each batch, not after each frame.
+//! the interpreter with tracing, and the native engine with several packets at a time. For the last of these engines,
+//! the outputs are compared after each batch, not after each frame.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,11 +35,13 @@ pub const NAME: &str = "engines";
 
 /// Maximum number of frames of one input.
 const MAX_FRAMES: u64 = 1024;
-/// One in this number of inputs compares the interpreter with tracing.
+/// One in this number of inputs compares the plain interpreter with the interpreter that traces.
 const WATCHED: usize = 16;
-/// Of the other inputs, one in this number compares the native engine with several packets at a time.
+/// Of the other inputs, one in this number compares the interpreter with the native engine that processes several
+/// packets at a time.
 const IN_LANES: usize = 3;
-/// Maximum number of frames in a batch. Lanes gather fewer packets than this before they run.
+/// Maximum number of frames in a batch. The native engine's lanes (coroutines) run before they have gathered this many
+/// packets.
 const BATCH: usize = 100;
 /// Length of a new input in bytes.
 const LENGTH: usize = 32 << 10;
@@ -106,7 +108,8 @@ impl Target for EnginesTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly makes new decisions. Keeping old decisions is useful only with feedback about their quality.
+    /// Mostly returns new random bytes. Keeping parts of an old input helps only with feedback about its quality, such
+    /// as coverage.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(4) {
             return crate::mutate::bytes(random, input, other);
@@ -201,7 +204,7 @@ impl<E: Engine> Lane<E> {
     }
 }
 
-/// Sends frames through both lanes until no choices are left.
+/// Sends frames through both lanes until all bytes of `choices` are used.
 ///
 /// # Panics
 /// If the outputs, counters or residues of the lanes differ.
@@ -256,7 +259,7 @@ pub fn compare<A: Engine, B: Engine>(
 }
 
 /// Sends the same frames through two engines with equal tables: through `oracle` one after another, and through an
-/// engine with lanes in batches. Ends when no choices are left.
+/// engine with lanes in batches. Ends when all bytes of `choices` are used.
 ///
 /// # Panics
 /// If the outputs, counters or residues differ.
@@ -295,7 +298,7 @@ pub fn compare_batches<E: Engine>(
         lanes.batch(&right, store.externs(), &mut outputs, |lanes| {
             for (index, frame) in batch.iter().enumerate() {
                 let (data, port) = (&frame.bytes, frame.port);
-                // Some frames are passed as copies, so that the lanes must copy them.
+                // Some frames are passed as short-lived copies, so that the lanes must copy them.
                 if index % 5 == 3 {
                     let data = &data.clone();
                     lanes.process_copy(PacketIn { data, port, now_us });

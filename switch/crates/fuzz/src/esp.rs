@@ -30,7 +30,8 @@ pub const NAME: &str = "esp";
 const LENGTH: usize = 2 << 10;
 const MAX_STEPS: usize = 256;
 const OUTER: usize = 20;
-/// Identifications above this value differ in more than three bits from all other identifications that the target uses.
+/// Packets that are delivered in fragments have identifications above this value. The bit flips of other steps are too
+/// few to produce a fragment with such an identification.
 const FIRST_ID: u16 = 0x3000;
 /// Maximum number of fragments that are kept for one source with its few identifications.
 const MAX_KEPT: u64 = 2 * 64 * 64;

@@ -250,7 +250,7 @@ fn upper(choices: &mut Choices<'_>, out: &mut Vec<u8>, protocol: u8, deeper: usi
                 out.extend(choices.pick(&PORTS).to_be_bytes());
             }
             out.extend([0, 40, 0, 0]);
-            // Behind UDP port 4500, four zero bytes mark IKE. Any other value is an SPI.
+            // After a UDP header with port 4500, four zero bytes mark IKE. Any other value is an SPI.
             out.extend([0, 0, 0, choices.byte() % 4]);
         }
         1 | 58 => {

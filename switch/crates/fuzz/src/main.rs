@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice-fuzz`, which fuzzes for a given time or until the targets reach their bars, and replays crashes.
+//! Implements `sluice-fuzz`, which fuzzes each target for a given time or up to a required amount of input, and replays
+//! crashes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +27,8 @@ enum Command {
     Run {
         /// Names of targets
         targets: Vec<String>,
-        /// Seconds for each target (default: until its bar is reached)
+        /// Seconds for each target (default: until the target has run its required number of packets, programs, updates
+        /// or messages)
         #[arg(long)]
         seconds: Option<u64>,
         /// Folder of compiled programs (NAME.json, also in subfolders) that `engines` runs in addition to the
@@ -46,7 +48,7 @@ enum Command {
         target: String,
         /// Input file
         file: PathBuf,
-        /// Folder of programs with which the input was found
+        /// Folder that was given with `run --programs` when the input was found
         #[arg(long)]
         programs: Option<PathBuf>,
     },

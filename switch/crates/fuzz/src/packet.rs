@@ -72,7 +72,8 @@ impl Target for PacketTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly makes new decisions. Keeping old decisions is useful only with feedback about their quality.
+    /// Mostly returns new random bytes. Keeping parts of an old input helps only with feedback about its quality, such
+    /// as coverage.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -103,7 +104,7 @@ pub struct Sent {
     pub digests: u64,
 }
 
-/// Sends frames through the program of a store, until no choices are left.
+/// Sends frames through the program of a store, until all bytes of `choices` are used.
 ///
 /// # Panics
 /// If an invariant is violated.
@@ -146,7 +147,7 @@ fn input(frame: &Frame, number: u64) -> PacketIn<'_> {
     }
 }
 
-/// Checks that every packet and every copy had exactly one fate.
+/// Checks that every packet and every copy was either sent, dropped or replaced, exactly once.
 fn check_balance(counters: &sluice_engine::Counters) {
     let ends = counters.transmitted
         + counters.dropped_ingress
@@ -172,7 +173,7 @@ fn tag(number: u64) -> u64 {
 /// Receives the outputs, and checks that they belong to the packet that was sent.
 #[derive(Default)]
 struct Witness {
-    /// Numbers of the packets so far, by the first half of their tags.
+    /// Number of each packet sent so far, by the first half of the packet's tag.
     tags: HashMap<u32, u64>,
     now: u64,
     seen: Vec<(u32, Vec<u8>)>,

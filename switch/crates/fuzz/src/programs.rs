@@ -129,7 +129,8 @@ pub fn choose<'a, T>(programs: &'a [T], choices: &mut Choices<'_>) -> &'a T {
     programs.get(index).unwrap_or(&programs[0])
 }
 
-/// Returns low limits. With them, a program that loops ends soon, unlike a program that hangs the switch.
+/// Returns low limits, so that the engine ends a looping program soon. Otherwise the loop would look like a hang of the
+/// switch.
 fn limits() -> Config {
     Config {
         max_passes: 64,
@@ -161,7 +162,8 @@ pub fn native(code: &Arc<Code>) -> TrafficManager<Native> {
     TrafficManager::new(Native::new(Arc::clone(code), limits()))
 }
 
-/// Creates lanes in which packets yield at every lookup. Returns `None` for programs that use random numbers.
+/// Creates lanes (coroutines that process packets) that yield at every lookup. Returns `None` for programs that use
+/// random numbers.
 ///
 /// # Panics
 /// If there is not enough memory for the stacks.

@@ -155,7 +155,7 @@ async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
             let ended = std::mem::replace(client, connect(rpc.clone()).await);
             hang_up(ended, tally).await;
         }
-        // The stream has ended meanwhile, so the message is lost.
+        // Sending fails if the stream has ended meanwhile. The message is then lost.
         let _ = client.0.send(StreamMessageRequest { update }).await;
         tally.add("messages", 1);
     }

@@ -29,10 +29,10 @@ impl Tally {
 
 /// A fuzz target, which processes untrusted input, and panics if an invariant is violated.
 pub trait Target {
-    /// Returns the unit in which the target's bar is counted.
+    /// Returns the unit in which [`bar`](Self::bar) counts, such as packets.
     fn unit(&self) -> &'static str;
 
-    /// Returns the target's bar: the number of units that a full run must reach.
+    /// Returns the number of units that a full run must reach.
     fn bar(&self) -> u64;
 
     /// Returns valid initial inputs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs every target with a fixed seed, long enough to check that it still works. `make fuzz` is the long form of this
-//! test.
+//! Runs every target with a fixed seed, long enough to check that the target still works. `make fuzz` is the long form
+//! of this test.
 
 use sluice_fuzz::{Driver, Tally, Until, targets};
 

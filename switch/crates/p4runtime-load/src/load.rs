@@ -84,7 +84,7 @@ struct Progress {
 }
 
 impl Shared {
-    /// Returns the next request, at its scheduled time.
+    /// Waits until the next request is due, and returns it. Returns `None` after the last request.
     async fn take(&self) -> Option<(Bytes, Bytes)> {
         let (piece, before) = {
             let mut progress = self.progress.lock();

@@ -31,7 +31,7 @@ impl Usage {
         let mut nanoseconds = 0;
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.with_context(|| format!("process {pid}"))? {
-            // A thread may have ended meanwhile.
+            // A thread that has ended meanwhile counts as 0.
             let times = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
             let running = times.split_whitespace().next();
             nanoseconds += running.map_or(Ok(0), str::parse::<u64>)?;

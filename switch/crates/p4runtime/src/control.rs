@@ -27,10 +27,10 @@ pub struct Control {
     device_id: u64,
     device: Arc<Device>,
     hub: Arc<Hub>,
-    /// Lock for changes of state. Writes and commits hold the lock. A takeover takes the lock to wait until writes and
-    /// commits are done.
+    /// Lock for changes of state. Writes and commits hold the lock. When another controller becomes primary, the
+    /// takeover waits for this lock, so that earlier writes and commits are done.
     writer: Mutex<()>,
-    /// Pipeline of reads and writes: the saved pipeline if it waits for its commit, else the running one.
+    /// Pipeline that reads and writes use: a saved pipeline that waits for its commit, else the running pipeline.
     current: ArcSwapOption<Pipeline>,
 }
 

@@ -20,7 +20,7 @@ pub struct QueueInfo {
     pub depth: u32,
     /// Rate of the queue: the maximum number of packets that leave it in a second. 0 means no limit.
     pub rate: u64,
-    /// Packets that were dropped because the queue was full, since the port was added.
+    /// Packets that the queue dropped because it was full, counted since the port was added.
     pub dropped: u64,
 }
 

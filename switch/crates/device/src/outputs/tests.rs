@@ -13,7 +13,7 @@ use crate::counters::EngineCounters;
 use crate::levels::QueueSetting;
 use crate::running::{Engines, Running};
 
-/// Program that forwards to port 1. The first byte of a frame is its priority. Behind this byte the program writes
+/// Program that forwards to port 1. The first byte of a frame is its priority. After this byte the program writes
 /// enq_timestamp, deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
 const JSON: &[u8] = include_bytes!("../../../../programs/build/priority.json");
 const OUT: u16 = 1;

@@ -3,8 +3,8 @@
 //!
 //! Watchers can be added and removed while packets flow. Without watchers, a worker checks one flag for each packet and
 //! uses its normal engine. With watchers, an interpreter runs the packets that a filter admits, and records every step;
-//! the normal engine runs all other packets. If a watcher has no room for another packet, the watcher misses this
-//! packet, and no trace is recorded. So a slow reader never slows the switch.
+//! the normal engine runs all other packets. If a watcher has no room for another packet, the watcher does not get this
+//! packet's trace. So a slow reader never slows the switch.
 
 mod filter;
 mod packet;

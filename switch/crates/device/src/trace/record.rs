@@ -44,7 +44,7 @@ pub struct TraceLine {
     pub kind: StepKind,
     /// Object of the step, such as a parser state, a table or an extern.
     pub name: String,
-    /// Details by name, in order. Numbers of the program are in hexadecimal.
+    /// Details by name, in order. Values from the P4 program are in hexadecimal.
     pub details: Vec<(String, String)>,
 }
 

@@ -128,7 +128,7 @@ proptest! {
             let size = (eights * 8).max(data / MAX_FRAGMENTS / 8 * 8 + 8);
             let mut pieces = fragments(&sealed, id as u32 + 1, size);
             if pieces.len() == 1 {
-                // A packet sent as a single IPv6 fragment would keep its fragment header.
+                // A single IPv6 fragment would keep its fragment header, so the packet is sent whole.
                 pieces = vec![sealed];
             }
             waiting.extend(pieces);
@@ -356,7 +356,7 @@ fn a_flood_of_fragments_keeps_no_datagram_from_being_complete() {
         for _ in 0..count {
             id += 1;
             let [_, _, high, low] = u32::to_be_bytes(id);
-            // The fragments come from other sources, or have the peer's address.
+            // The flood has other source addresses, or spoofs the peer's address.
             let source = if spoofed {
                 [192, 0, 2, 1]
             } else {

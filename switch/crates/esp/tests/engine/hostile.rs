@@ -263,7 +263,8 @@ fn what_is_no_esp_for_an_sa() {
     assert_eq!(pair.open(&sealed).unwrap(), inner());
 }
 
-/// Tests shims that do not fit the SAs: the router's tables and the engine's SAs may disagree.
+/// Tests that a frame is dropped if its shim does not match the SA. The router's tables and the engine's SAs may
+/// disagree.
 #[test]
 fn numbers_that_mean_something_else_here() {
     let mut pair = Pair::of(GCM, Mode::Tunnel, false);

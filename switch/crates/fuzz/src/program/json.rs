@@ -247,7 +247,7 @@ fn change_members(random: &mut Random, known: &Known, members: &mut Map<String, 
             members.insert(format!("{one}_"), value);
         }
         3 => {
-            // A name of another node replaces the next node of the control flow, so that loops occur.
+            // Replaces the reference to the next node by the name of any node, so that loops occur.
             let value = known.any(random, "name");
             let next = keys.iter().find(|key| NEXT.contains(&key.as_str()));
             members.insert(next.unwrap_or(&one).clone(), value);

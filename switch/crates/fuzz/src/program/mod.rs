@@ -63,7 +63,8 @@ impl Target for ProgramTarget {
         self.seeds.clone()
     }
 
-    /// Mutates the input, mostly as JSON, so that the result is nearly a program. Sometimes mutates it as bytes.
+    /// Mutates the input. In most cases mutates it as JSON, so that the result is nearly a program; otherwise as plain
+    /// bytes.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         match json::mutate(random, input, other) {
             Some(changed) if !random.one_in(16) => changed,

@@ -215,7 +215,7 @@ impl Model {
         errors
     }
 
-    /// Returns whether an entry or group of the profile uses an object. `uses` tells this for a single entry or group.
+    /// Returns whether an entry or group of the profile uses an object. `uses` checks a single entry or group.
     fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&EntityKind) -> bool) -> bool {
         let concerned = |name: &Name| match name {
             Name::Entry(table, ..) => {
@@ -282,7 +282,7 @@ impl Model {
             _ => None,
         };
         if table.constant && !given.is_default_action {
-            // Only the direct resources of this entry can be written.
+            // The table is constant, so only the direct resources of its entries can be written.
             let Some(before) = before.clone() else { return };
             let (counter_data, meter_config) = (entry.counter_data, entry.meter_config);
             entry = TableEntry {
@@ -291,7 +291,8 @@ impl Model {
                 ..before
             };
         } else if entry.action.is_none() {
-            // An entry keeps its action. A default entry gets the program's action again.
+            // Without an action in the update, an entry keeps its action, and a default entry gets the program's action
+            // again.
             let source = if given.is_default_action {
                 self.initial.get(&name)
             } else {

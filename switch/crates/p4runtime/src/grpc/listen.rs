@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listens for P4Runtime on a Unix socket or on TCP, and numbers connections.
 //!
-//! Any client that reaches the server may become primary. Therefore a Unix socket has permissions, and an address other
-//! than loopback requires mutual TLS. Callers check the address with [`Listener::is_local`], and then require TLS if
-//! necessary.
+//! Any client that reaches the server may become primary. Therefore file permissions restrict access to a Unix socket,
+//! and an address other than loopback requires mutual TLS. Callers check the address with [`Listener::is_local`], and
+//! then require TLS if necessary.
 
 use std::io;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};

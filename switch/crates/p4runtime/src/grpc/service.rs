@@ -51,7 +51,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Creates the service of a device. Acknowledgements of digests go to the task that buffers them.
+    /// Creates the service of a device. The service passes acknowledgements of digest lists to the task that buffers
+    /// digests.
     pub(crate) fn new(
         control: Arc<Control>,
         acknowledgements: mpsc::Sender<Acknowledgement>,

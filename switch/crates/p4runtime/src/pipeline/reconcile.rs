@@ -40,7 +40,7 @@ fn everything() -> [Entity; 9] {
     everything.map(|kind| Entity { entity: Some(kind) })
 }
 
-/// Reads all state that clients have written, so that a sweep finds the strings in use.
+/// Reads all state that clients have written. A sweep then removes the strings that were not read.
 pub(crate) fn read_all(pipeline: &Arc<Pipeline>) {
     let (entities, _) = read::read(pipeline, Rights::default(), &everything(), 0);
     entities.for_each(drop);

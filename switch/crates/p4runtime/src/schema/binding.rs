@@ -216,7 +216,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Gives each field the strings of its type.
+    /// Attaches to each field the string translation of its type.
     fn name_fields(
         &mut self,
         name: &str,

@@ -47,8 +47,8 @@ pub struct ControllerHeader {
 }
 
 impl ControllerHeader {
-    /// Binds the header's description to the program's header. A type that clients see in another form has the width of
-    /// the program's header.
+    /// Binds the header's description to the program's header. A field of a translated type has the width that the
+    /// program's header gives it.
     pub fn bind(
         metadata: &config::ControllerPacketMetadata,
         program: &Program,

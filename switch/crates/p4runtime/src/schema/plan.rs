@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes plans to compile an entry in one step. A plan has the position of each field and each parameter in the form
-//! that tables keep.
+//! Plans how to translate a table entry in one step from P4Runtime's form to the form that tables keep. A plan gives
+//! the position of each field and each parameter in the tables' form.
 //!
 //! A table has a plan if it has only exact and longest-prefix fields, has actions of its own (no profile), and has no
 //! direct meter.

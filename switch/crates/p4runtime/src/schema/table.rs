@@ -33,7 +33,7 @@ pub struct MatchField {
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
-    /// Whether clients see the field's type in another form.
+    /// Whether clients see the field's values in another form than the program: as strings, or with another width.
     pub translated: bool,
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,

@@ -46,7 +46,7 @@ const ERRORS: usize = 32;
 /// Largest number of open streams, with or without an arbitration message.
 pub const MAX_STREAMS: usize = 128;
 
-/// Id of a transport connection. `None` if there is no connection, or if it does not matter.
+/// Id of a transport connection. `None` if there is no connection, or if requests on any connection are accepted.
 pub type Connection = Option<u64>;
 
 /// An item in the event queue of a stream.

@@ -6,7 +6,7 @@
 //! earlier, parsed update. Then both updates have the same fields at the same positions, and only the new values must
 //! be checked and copied.
 //!
-//! With shapes, a Write of flows by the controller costs the server a quarter less than with a parse of every update.
+//! When the controller writes flows, shapes make a Write a quarter cheaper for the server than parsing every update.
 
 use super::value::{fits, number_of, put};
 use crate::schema::{ActionPlan, FieldPlan, TablePlan};

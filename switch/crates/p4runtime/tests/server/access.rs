@@ -235,7 +235,8 @@ fn annotated() -> ForwardingPipelineConfig {
     config
 }
 
-/// Tries, as the role, to insert into `exact_table`, which the program assigns to the role "acl", and into `lpm_table`.
+/// Tries to insert entries as a client of role `name`: into `exact_table`, which the program assigns to the role "acl",
+/// and into `lpm_table`, which has no role. Returns the two codes.
 async fn inserted_by(fixture: &Fixture, name: &str) -> (Code, Code) {
     let mut client = fixture.client().await;
     client.role = name.into();

@@ -18,7 +18,7 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
     let mut last = None;
     for &id in &ids {
         client.send_arbitration(DEVICE, Some(id)).await;
-        // Reads all messages up to the answer: a primary has the id that it requested.
+        // Reads messages until this client is primary with `id`, or another client has a higher id.
         loop {
             let told = told_or_reconnected(&mut client, id).await;
             let mine = told.election_id() == Some(id) && told.code() == Code::Ok;
@@ -27,7 +27,7 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
             if mine {
                 let before = writing.fetch_max(id as usize, Ordering::SeqCst);
                 let accepted = client.write(vec![]).await.is_ok();
-                // A client that took over before this write started has a higher id, and this write is refused.
+                // If a client with a higher id took over before this write started, the server must refuse this write.
                 assert!(
                     !accepted || before <= id as usize,
                     "there are two primaries"

@@ -98,7 +98,8 @@ fn below(random: &mut Random, limit: usize) -> usize {
     random.below(limit as u64) as usize
 }
 
-/// Damages the encoding until it decodes again: flips, changes, removes or duplicates bytes, or changes the type.
+/// Damages the encoded update: flips, changes, removes or duplicates bytes, or changes the type. Tries again until the
+/// result can be decoded.
 fn mutate(random: &mut Random, seed: &Update) -> Update {
     loop {
         let mut bytes = seed.encode_to_vec();

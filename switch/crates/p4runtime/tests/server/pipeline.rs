@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Accepts the program inside `p4.tmp.P4DeviceConfig`. Older clients of BMv2 send this message.
+/// Tests that the server accepts a program inside `p4.tmp.P4DeviceConfig`. Older clients of BMv2 send this message.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_may_come_in_a_p4_device_config_message() {
     let fixture = start().await;
@@ -63,8 +63,8 @@ async fn a_refusal_names_what_cannot_be_realized() {
     assert_eq!(client.pipeline().await, None);
 }
 
-/// Reads a table that P4Info lists and the program lacks. p4c omits unreachable tables from the program, but not from
-/// P4Info.
+/// Tests that reading a table is refused if P4Info lists the table but the program lacks it. p4c omits unreachable
+/// tables from the program, but not from P4Info.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_the_program_omits_has_no_state() {
     let fixture = start().await;

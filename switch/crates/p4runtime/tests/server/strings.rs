@@ -26,7 +26,7 @@ fn translated() -> P4Info {
         .clone()
 }
 
-/// The P4Info id of an object, by its alias.
+/// Returns the P4Info id of an object, given its alias.
 fn id(alias: &str) -> u32 {
     let info = translated();
     let tables = info.tables.iter().map(|o| &o.preamble);

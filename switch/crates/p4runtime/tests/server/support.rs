@@ -50,7 +50,7 @@ pub(crate) fn pipeline_config() -> ForwardingPipelineConfig {
     }
 }
 
-/// The P4Info id of an object, by its name.
+/// Returns the P4Info id of an object, given its name.
 pub(crate) fn id(name: &str) -> u32 {
     let info = p4info();
     let preambles = [
@@ -207,7 +207,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends a message. If the server has ended the stream, reading it returns the reason.
+    /// Sends a message. If the server has ended the stream, the message is lost, and the next read returns the reason.
     pub(crate) async fn send(&self, update: stream_message_request::Update) {
         let update = Some(update);
         let _ = self.requests.send(StreamMessageRequest { update }).await;
