@@ -56,7 +56,7 @@ def test_a_packet_without_ports(text: str, first: bytes) -> None:
         ("udp 10.0.0.1:x > 10.0.0.2:2", "port: 'x' is no number"),
         ("udp 10.0.0.1:1 > 10.0.0.2:65536", "port: '65536' is no number from 0 to 65535"),
         ("udp 10.0.0:1 > 10.0.0.2:2", "'10.0.0' is no IPv4 or IPv6 address"),
-        ("udp 10.0.0.1:1 > [2001:db8::1]:2", "not of the same IP version"),
+        ("udp 10.0.0.1:1 > [2001:db8::1]:2", "must be of the same IP version"),
         ("icmp 10.0.0.1:1 > 10.0.0.2", "is no IPv4 or IPv6 address"),
         ("udp 10.0.0.1:1 > 10.0.0.2:2 on eth1", "'on' is no keyword; there is: in, vrf"),
         ("udp 10.0.0.1:1 > 10.0.0.2:2 in", "in: a value is missing"),
