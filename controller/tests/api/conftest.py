@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides fixtures that run a controller with and without policy."""
+"""Provides fixtures that run a scenario on a controller without IPsec policy, and on one with
+it.
+"""
 
 from policy_world import run_scenario as run_policy_scenario
 from test_controller import run_scenario
