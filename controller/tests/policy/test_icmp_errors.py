@@ -34,8 +34,8 @@ REFUSED = {
 
 
 def datagram(source: str, destination: str, port: int, **header: object) -> bytes:
-    """Returns a UDP datagram to `port`. An ICMP error about the datagram counts as an answer from
-    `port`.
+    """Returns a UDP datagram to `port`. For the SPD, an ICMP error about the datagram is traffic
+    from `port`, in the reverse direction.
     """
     payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
     return ipv4(source, destination, payload, 17, **header)  # type: ignore[arg-type]
