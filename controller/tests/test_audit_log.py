@@ -39,7 +39,7 @@ UDP = ethernet(ipv4("192.0.2.1", "10.0.0.1", bytes.fromhex("0fa00050000c0000") +
 
 
 class Log:
-    """Has an audit log and its file."""
+    """Holds an audit log, its file, and the SPD whose rules it logs."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / "r1.yaml"
@@ -125,7 +125,7 @@ def test_discards_of_rules_that_ask_for_it(audit: Log) -> None:
         *("discarded", "corp", "inbound"),
         "loud",
     )
-    # The log notices the commit although the list keeps its number.
+    # The log must follow a commit, although the list keeps its number.
     audit.commit(RULES[0]._replace(audit=True), RULES[1]._replace(audit=False))
     for rule_id in audit.state.rule_ids:
         audit.log.discarded(punted(UDP), audit.state, rule_id, 9.0)
