@@ -13,7 +13,7 @@ const ADMIN: &str = "sluice/admin/v1/admin.proto";
 fn main() {
     println!("cargo:rerun-if-env-changed=SLUICE_PROTO_DIR");
     if let Err(message) = generate() {
-        eprintln!("sluice-native: {message}");
+        eprintln!("sluice-controller-native: {message}");
         process::exit(1);
     }
 }

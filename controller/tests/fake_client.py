@@ -14,7 +14,10 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from fake_switch import FakeSwitch
+from fake_switch import NOT_FOUND, FakeSwitch
+
+FLOW_BYTES = 100
+"""Size of each packet that a flow's counter counts."""
 
 
 class FakeClient:
@@ -41,13 +44,13 @@ class FakeClient:
         self._unanswered: list[int] = []
         self._answers_ports = True
         self.steps: list[tuple[str, str, dict[str, str]]] | None = None
-        """Trace that the switch reports for each rehearsed packet.
+        """Trace that the switch reports for each dry run.
 
         None: the switch reports none.
         """
         self.runs: list[list[tuple[str, str, dict[str, str]]]] = []
-        """Traces of the next rehearsed packets, in order. `steps` is used after the last one."""
-        self.rehearsed: list[tuple[int, bytes]] = []
+        """Traces of the next dry runs, in order. `steps` is used after the last one."""
+        self.dry_runs: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.closed = False
@@ -117,12 +120,16 @@ class FakeClient:
         self._check_open()
         wanted = p4r.ReadRequest.FromString(request)
         found = self._found(wanted)
+        if found is None:
+            self._emit(("read_done", token, NOT_FOUND, "no such table entry"))
+            return
         for start in range(0, len(found), 5):
             response = p4r.ReadResponse(entities=found[start : start + 5])
             self._emit(("read_part", token, response.SerializeToString()))
         self._emit(("read_done", token, 0, ""))
 
-    def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity]:
+    def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity] | None:
+        """Returns the wanted entities. None: the switch lacks one, and refuses the request."""
         first, codec = wanted.entities[0], self.switch.flow_codec
         if first.HasField("counter_entry"):
             return list(wanted.entities)
@@ -132,7 +139,10 @@ class FakeClient:
                 known = codec._by_id.get(counter.table_entry.table_id)
                 if known is not None:
                     slot = codec._slot(known, counter.table_entry)
+                    if slot not in self.switch.flows:
+                        return None
                     counter.data.packet_count = self.switch.flow_packets[slot]
+                    counter.data.byte_count = FLOW_BYTES * counter.data.packet_count
             return list(wanted.entities)
         if first.table_entry.table_id in codec._by_id:
             return list(self.switch.raw_flows.values())
@@ -174,12 +184,12 @@ class FakeClient:
         code = 0 if self.links is not None else 12
         self._emit(("ports", token, code, "", dict(self.links or {}), self.cpu_port))
 
-    def rehearse(self, token: int, port: int, packet: bytes) -> None:
+    def dry_run(self, token: int, port: int, packet: bytes) -> None:
         self._check_open()
-        self.rehearsed.append((port, packet))
+        self.dry_runs.append((port, packet))
         steps = self.runs.pop(0) if self.runs else self.steps
         code = 0 if steps is not None else 12
-        self._emit(("rehearsal", token, code, "", list(steps or [])))
+        self._emit(("dry_run", token, code, "", list(steps or [])))
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
         self._check_open()

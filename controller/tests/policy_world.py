@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,20 @@ class PolicyWorld(World):
         packet = punt(frame, reason, **(fields | known))
         self.client.punt((packet.frame, tuple(packet[1:])))
 
+    def audit_lines(self) -> list[dict[str, Any]]:
+        """Returns the lines of the audit log."""
+        text = self.controller.config.audit.file.read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
     async def sent(self, number: int = 1) -> list[dict[str, int]]:
         await self.until(lambda: len(self.client.sent) >= number)
         return [metadata(values) for _, values in self.client.sent]
 
+    async def request(self, command: str, **more: Any) -> Any:
+        return await Requests(self.controller).answer({"command": command} | more)
+
     async def ask(self, command: str, **more: Any) -> Any:
-        answer = await Requests(self.controller).answer({"command": command} | more)
+        answer = await self.request(command, **more)
         return await answer.whole() if isinstance(answer, Rows) else answer
 
     async def commit(self, *texts: str) -> Any:

@@ -448,6 +448,14 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
             assert isinstance(found, PathMtu)
             assert found.reported is not None
             assert found.reported.sender == sender
+            now = asyncio.get_running_loop().time()
+            assert 599 < found.reported.until - now <= 600, "the default of limits"
+            world.sas.report_lifetime = 300
+            assert world.sas.report_path_mtu(sa, 68, sender)
+            found = world.sas.path_mtu_of(sa)
+            assert isinstance(found, PathMtu)
+            assert found.reported is not None
+            assert 299 < found.reported.until - now <= 301
             keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
             await world.sas.rekey("out", 0x101, keys)
             assert world.path_mtu() == found.mtu, "the path MTU survives a rekey"

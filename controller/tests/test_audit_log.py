@@ -132,6 +132,29 @@ def test_discards_of_rules_that_ask_for_it(audit: Log) -> None:
     assert [line["rule"] for line in audit.lines()] == ["loud", "quiet"]
 
 
+def test_a_discard_has_its_time_rule_and_selectors(audit: Log) -> None:
+    state = audit.state
+    audit.log.discarded(punted(UDP, ingress_l3_if=1), state, state.rule_ids[1], 0.0)
+    assert audit.lines() == [
+        {
+            "time": "2023-11-14T22:13:20.250000Z",
+            "event": "discarded",
+            "router": "r1",
+            "spd": "corp",
+            "list": "inbound",
+            "rule": "loud",
+            "vrf": "default",
+            "interface": "eth1",
+            "source_mac": "02:00:00:00:00:aa",
+            "source": "192.0.2.1",
+            "destination": "10.0.0.1",
+            "protocol": 17,
+            "source_port": 4000,
+            "destination_port": 80,
+        }
+    ]
+
+
 def test_each_kind_of_event_has_a_rate_and_says_what_it_held_back(audit: Log) -> None:
     for _ in range(5):
         audit.log.packet_dropped("UNKNOWN_SPI", punted(ESP), 0.0)
@@ -195,7 +218,11 @@ def test_no_packet_raises(tmp_path: Path, frame: bytes, numbers: list[int]) -> N
     packet = PuntedPacket(frame, *(numbers + [0] * 18)[:18])
     audit.log.packet_dropped("UNKNOWN_SPI", packet, 0.0)
     audit.log.discarded(packet, audit.state, audit.state.rule_ids[1], 0.0)
-    assert audit.lines()[-1]["event"] == "discarded"
+    event = "wrong sa" if packet.bundle else "discarded"
+    assert audit.lines()[-1]["event"] == event
+    audit.log.error_refused(packet, audit.state, "icmp_enclosed_flow", 0.0)
+    audit.log.fragment_dropped(packet, "fragments overlap", 0.0)
+    assert audit.lines()[-1]["event"] == "fragment dropped"
 
 
 def test_what_somebody_else_wrote(tmp_path: Path) -> None:
@@ -205,3 +232,28 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
     assert line["event"] == "switch repaired"
     assert (line["what"], line["found"]) == ("outbound_binding 1", "Binding(list_id=0)")
     assert line["put"] == "Binding(list_id=2)"
+
+
+def test_a_decrypted_packet_that_its_list_discards_came_by_the_wrong_sa(audit: Log) -> None:
+    """Even if the discard comes from a rule without `audit`, or from no rule (RFC 4301, 5.2)."""
+    state = audit.state
+    for rule_id in (*state.rule_ids, state.final_id):
+        audit.log.discarded(punted(UDP, ingress_l3_if=2, bundle=7), state, rule_id, 0.0)
+    lines = audit.lines()
+    assert [line["event"] for line in lines] == ["wrong sa"] * 3
+    assert [line["rule"] for line in lines] == ["quiet", "loud", "(final)"]
+    assert {(line["bundle"], line["list"]) for line in lines} == {("branch", "inbound")}
+
+
+def test_refused_errors_and_dropped_fragments_have_their_own_rates(audit: Log) -> None:
+    packet = punted(UDP, ingress_l3_if=1, list_id=audit.state.list_id)
+    for _ in range(4):
+        audit.log.error_refused(packet, audit.state, "icmp_enclosed_flow", 0.0)
+        audit.log.fragment_dropped(packet, "fragments overlap", 0.0)
+    lines = audit.lines()
+    assert [line["event"] for line in lines] == ["icmp error refused", "fragment dropped"] * 3
+    assert (lines[0]["reason"], lines[0]["rule"]) == ("icmp_enclosed_flow", "(final)")
+    assert (lines[1]["reason"], lines[1]["spd"]) == ("fragments overlap", "corp")
+    assert "rule" not in lines[1]
+    for event in ("icmp error refused", "fragment dropped"):
+        assert audit.log.counters[f"suppressed: {event}"] == 1

@@ -18,6 +18,7 @@ from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
+from sluice.policy.rejections import Rejections
 from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
@@ -80,8 +81,21 @@ class NoPolicy:
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         raise AssertionError(packet)
 
+    def take_rejected(self) -> Iterable[PuntedPacket]:
+        raise AssertionError
+
     def expire(self, now: float) -> None:
         pass
+
+
+class NoRejections(Rejections):
+    """Answers no discarded packet. `policy/test_rejections.py` tests those that are answered."""
+
+    def __init__(self) -> None:
+        pass
+
+    def asks_for_copy(self, packet: PuntedPacket) -> bool:
+        return False
 
 
 class PuntHarness:
@@ -105,6 +119,7 @@ class PuntHarness:
             tunnels={7: TunnelMtu(1400, 100)},
             audit_drop=lambda reason, packet, now: self.audited.append(reason),
             delivering=lambda packet: None,
+            rejections=NoRejections(),
         )
 
     def apply(self, *events: object) -> None:
@@ -204,6 +219,19 @@ class TestTooBig:
             named = dict(zip(PACKET_OUT, metadata, strict=True))
             assert (named["kind"], named["stage"], named["nexthop_id"]) == (3, 6, 9)
             assert named["ingress_l3_if"] == 3
+
+    def test_what_its_bundle_may_not_carry_in_fragments_is_dropped(
+        self, harness: PuntHarness
+    ) -> None:
+        harness.handler._without_later = frozenset({7})
+        known = {"egress_l3_if": 1, "verdict": SCHEMA.verdict_protect}
+        packet = punt(ipv4(size=2000), "MTU_EXCEEDED", sa_bundle=7, **known)
+        assert harness.handle(packet).packet_outs == []
+        assert harness.handler.counters == {
+            "dropped: too big, its bundle carries no later fragments": 1
+        }
+        packet = punt(ipv4(size=2000), "MTU_EXCEEDED", sa_bundle=8, **known)
+        assert len(harness.handle(packet).packet_outs) == 2
 
     @pytest.mark.parametrize(("mtu", "size"), [(1500, 1300), (1350, 1250)])
     def test_what_protection_adds_counts(self, harness: PuntHarness, mtu: int, size: int) -> None:

@@ -232,12 +232,15 @@ def test_settings_change_in_the_life_that_there_is(
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         controller = daemon.controller
         daemon.write(
-            more="limits: {held_packets: 1, auditor_seconds: 9, punt_queue: 64}\n"
+            more="limits: {held_packets: 1, auditor_seconds: 9, punt_queue: 64,"
+            " path_mtu_seconds: 300, icmp_rejects_per_second: 7}\n"
             "audit: {rate: 3}\npunt_rates: {ARP: {rate: 1, burst: 1}}\n"
         )
-        assert len(await daemon.service.reload()) == 6
+        assert len(await daemon.service.reload()) == 8
         assert daemon.controller is controller
         assert controller.auditor.interval == 9
+        assert controller.associations.report_lifetime == 300
+        assert controller.rejections._rate == 7
         assert controller.held._total == 1
         assert controller.audit._rate == 3
         meters = controller.reconciler.installed.by_kind[EntityKind.PUNT_METER]

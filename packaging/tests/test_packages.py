@@ -217,7 +217,7 @@ def test_licences_of_others_are_in_the_packages(installed: BareRoot) -> None:
     for name, manifest in (("sluice-switch", "switch"), ("sluice", "controller/native")):
         said = (installed.path / f"usr/share/doc/{name}/copyright").read_text()
         tree = ["cargo", "tree", "--locked", "--edges=normal", "--prefix=none", "--format={p}"]
-        crates_of = ("sluice-switch", "sluice-esp-process", "sluice-native")
+        crates_of = ("sluice-switch", "sluice-esp-process", "sluice-controller-native")
         packaged = crates_of[:2] if manifest == "switch" else crates_of[2:]
         argv = [*tree, f"--manifest-path={ROOT}/{manifest}/Cargo.toml"]
         argv += [f"--package={crate}" for crate in packaged]

@@ -67,7 +67,7 @@ def test_both_paths_carry_flows(network: Network) -> None:
     both_paths_carry_flows(network, DemoPrinter())
 
 
-@pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets rehearse nothing")
+@pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets have no dry run")
 def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
     """`sluice show route` names the path of a flow.
 

@@ -39,7 +39,7 @@ P4RuntimeEvent: TypeAlias = (
     | tuple[Literal["pipeline_done"], int, int, str, bytes]
     | tuple[Literal["capabilities"], int, int, str, bytes]
     | tuple[Literal["ports"], int, int, str, dict[int, bool], int | None]
-    | tuple[Literal["rehearsal"], int, int, str, list[tuple[str, str, dict[str, str]]]]
+    | tuple[Literal["dry_run"], int, int, str, list[tuple[str, str, dict[str, str]]]]
     | tuple[Literal["closed"], int, str]
 )
 """Events of a P4RuntimeClient:
@@ -66,7 +66,7 @@ P4RuntimeEvent: TypeAlias = (
     ("capabilities", token, code, message, response)
     ("ports", token, code, message, links, cpu_port)
                                       links: port number -> whether its link is up
-    ("rehearsal", token, code, message, steps)
+    ("dry_run", token, code, message, steps)
                                       steps: [(kind, name, details)]
     ("closed", code, message)         the last event, after the answers to all requests
 """
@@ -158,7 +158,7 @@ class P4RuntimeClient:
         """Requests the switch's ports. Targets other than sluice-switch answer UNIMPLEMENTED
         (12)."""
 
-    def rehearse(self, token: int, port: int, packet: bytes) -> None:
+    def dry_run(self, token: int, port: int, packet: bytes) -> None:
         """Requests the simulation of a packet that arrives on this port.
 
         Targets other than sluice-switch answer UNIMPLEMENTED (12).

@@ -45,7 +45,6 @@ from sluice.sa_store import SaStore, StoredSa
 from sluice.sa_uses import SaStoreError, SaUses, read_clocks
 from sluice.state.path_mtus import (
     MIN_INNER_MTU,
-    REPORT_LIFETIME,
     PathMtu,
     PathMtus,
     Peer,
@@ -106,6 +105,8 @@ class Associations:
         clocks: Callable[[], Clocks] = read_clocks,
     ) -> None:
         self._path_mtus = path_mtus
+        self.report_lifetime = config.limits.path_mtu_seconds
+        """Seconds after which the path MTU of an ICMP error expires (RFC 1191, section 6.3)."""
         self._engines = dict(engines)
         self._reconciler = reconciler
         self._clock, self._clocks = clock, clocks
@@ -443,7 +444,7 @@ class Associations:
         if bundle is None or peer is None:
             return False
         least = MIN_INNER_MTU + sa.settings.overhead
-        reported = ReportedMtu(max(mtu, least), sender, self._clock() + REPORT_LIFETIME)
+        reported = ReportedMtu(max(mtu, least), sender, self._clock() + self.report_lifetime)
         counts = self._path_mtus.report(bundle.id, peer, bundle.path_mtu, reported)
         if counts:
             self._changed()

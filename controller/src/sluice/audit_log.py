@@ -2,9 +2,10 @@
 """Writes the audit log: events that RFC 4301 requires to be auditable, one JSON object a line.
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
-discard by a rule with `audit: true`). Logs each change of policy with its requester. Each kind of
-event has a token bucket. Suppressed events are counted, and the next event of the same kind has
-their number. No function here raises an exception, not even for a malformed packet or a full disk.
+discard by a rule with `audit: true`, refused ICMP errors, dropped fragments). Logs each change of
+policy with its requester. Each kind of event has a token bucket. Suppressed events are counted, and
+the next event of the same kind has their number. No function here raises an exception, not even for
+a malformed packet or a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -23,19 +24,23 @@ from typing import Any, NamedTuple
 from sluice.audit_file import AuditFile
 from sluice.config import Config
 from sluice.model import PuntedPacket
+from sluice.policy.model import Direction
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 from sluice.wire.readable import readable
 
+WRONG_SA = "wrong sa"
 DROPS = {
     "UNKNOWN_SPI": "spi unknown",
     "INBOUND_CLEARTEXT": "cleartext refused",
-    "INBOUND_WRONG_SA": "wrong sa",
+    "INBOUND_WRONG_SA": WRONG_SA,
     "FORGED_SHIM": "forged shim",
     "SHIM_INVALID": "invalid shim",
 }
 """Event names by the pipeline's drop reason. Every other reason has the name OTHER_DROP."""
 OTHER_DROP = "packet dropped"
 DISCARDED = "discarded"
+ERROR_REFUSED = "icmp error refused"
+FRAGMENT_DROPPED = "fragment dropped"
 REPAIRED = "switch repaired"
 POLICY_CHANGED = "policy changed"
 
@@ -98,11 +103,28 @@ class AuditLog:
         """Logs a packet that the controller discarded by a rule of this list.
 
         The flow cache discards the flow's later packets, which are not logged. Packets of rules
-        without `audit` are not logged.
+        without `audit` are not logged, unless a bundle carried the packet. Such a packet does not
+        match the selectors of its SA (RFC 4301, 5.2, step 4).
         """
-        if rule_id in self._audited_ids(state) and self._may_write(DISCARDED, now):
+        is_wrong_sa = bool(packet.bundle) and state.direction is Direction.INBOUND
+        event = WRONG_SA if is_wrong_sa else DISCARDED
+        if (is_wrong_sa or rule_id in self._audited_ids(state)) and self._may_write(event, now):
             fields = self._list_fields(state, rule_id)
-            self._write(DISCARDED, fields | self._packet_fields(packet))
+            self._write(event, fields | self._packet_fields(packet))
+
+    def error_refused(
+        self, packet: PuntedPacket, state: PolicyList, reason: str, now: float
+    ) -> None:
+        """Logs an ICMP error that was dropped because of the packet it quotes (RFC 4301, 6.2)."""
+        if self._may_write(ERROR_REFUSED, now):
+            fields = {"reason": reason} | self._list_fields(state, state.final_id)
+            self._write(ERROR_REFUSED, fields | self._packet_fields(packet))
+
+    def fragment_dropped(self, packet: PuntedPacket, reason: str, now: float) -> None:
+        """Logs a fragment that cannot get the verdict of its datagram (RFC 4301, 7.3)."""
+        if self._may_write(FRAGMENT_DROPPED, now):
+            fields = {"reason": reason} | self._list_fields(self.lists(packet.list_id), 0)
+            self._write(FRAGMENT_DROPPED, fields | self._packet_fields(packet))
 
     def policy_changed(
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange], now: float

@@ -88,6 +88,7 @@ from sluice.policy import entities as policy_entities
 from sluice.policy.enforcement import Policy
 from sluice.policy.first_packets import EspSender, FirstPackets
 from sluice.policy.flow_tables import FlowTables
+from sluice.policy.rejections import OUTBOUND_DISCARD, Rejections
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
 from sluice.progress import EventRate
@@ -208,6 +209,7 @@ class Controller:
         )
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.list_by_id
+        self.rejections = Rejections(config, self.policy.list_by_id)
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,
@@ -216,6 +218,8 @@ class Controller:
             ),
             self._is_esp_source,
             self.audit,
+            rejections=self.rejections,
+            without_later=config.policy.without_later_fragments(),
         )
         self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
@@ -235,6 +239,8 @@ class Controller:
             tunnels=self._tunnels,
             audit_drop=self._packet_dropped,
             delivering=self._delivering,
+            rejections=self.rejections,
+            without_later=config.policy.without_later_fragments(),
         )
         self.on_routes: Callable[[int], None] = lambda _: None
         """Called with the number of routing events that were applied."""
@@ -368,6 +374,7 @@ class Controller:
             limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds
         )
         self._limiter.set_rates(*_icmp_rates(limits))
+        self.rejections.set_rate(limits.icmp_rejects_per_second)
         self.first_packets.fragments.set_limits(
             limits.fragment_datagrams, limits.fragments_waiting, limits.fragment_seconds
         )
@@ -375,6 +382,7 @@ class Controller:
         self.auditor.rate, self.auditor.interval = limits.auditor_per_second, limits.auditor_seconds
         self.audit.set_rate(config.audit.rate)
         self.policy.set_configured(config)
+        self.associations.report_lifetime = limits.path_mtu_seconds
         self.associations.set_configured(config.policy.security_associations)
 
     # -- tasks
@@ -514,6 +522,10 @@ class Controller:
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange]
     ) -> None:
         self.audit.policy_changed(change, spds, lists, self._clock())
+        is_wanted = self.rejections.is_wanted(self.policy.table.lists.values())
+        changes = EntityChanges()
+        changes.set(EntityKind.AUDITED_DROP, OUTBOUND_DISCARD, AUDITED if is_wanted else None)
+        self._submit(changes)
 
     def _progress(self) -> None:
         """Handles progress of the reconciler or the policy.

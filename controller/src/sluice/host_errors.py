@@ -71,7 +71,10 @@ class HostErrors:
         self._clock = clock
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
         self._vrf_of = {bundle.id: vrfs[bundle.vrf] for bundle in config.policy.bundles}
-        self._spds = sorted({bundle.spd for bundle in config.policy.bundles})
+        # The bundles of an SPD that mirrors the kernel come and go. They are in the SPD's VRF.
+        mirrored = {spd.name for spd in config.policy.spds if spd.is_mirrored}
+        self._vrf_of_spd = {one.spd: one.vrf.id for one in config.interfaces if one.spd in mirrored}
+        self._spds = sorted({bundle.spd for bundle in config.policy.bundles} | mirrored)
         # Packets delivered before this start count as forgotten.
         self._forgetful_until = clock() + LATEST_ERROR if self._spds or had_bundles else clock()
         self._delivered: OrderedDict[bytes, _Delivered] = OrderedDict()
@@ -137,7 +140,8 @@ class HostErrors:
             if verdict is None:
                 return frozenset()
             if verdict.action is Action.PROTECT:
-                carriers.add(Carrier(self._vrf_of.get(verdict.bundle, 0), verdict.bundle))
+                vrf = self._vrf_of.get(verdict.bundle, self._vrf_of_spd.get(spd, 0))
+                carriers.add(Carrier(vrf, verdict.bundle))
         return frozenset(carriers or {_CLEAR})
 
 

@@ -35,21 +35,23 @@ from sluice.wire.packet import (
 # type, code, checksum, rest of header
 ICMP_HEADER = Struct("!BBHI")
 
-# Largest size of an error, in bytes. The quoted packet fills it (RFC 1812, section 4.3.2.3; RFC
-# 4443, 2.4 (c)).
+# Largest size of an error, in bytes. The error quotes as much of the packet as this size allows
+# (RFC 1812, section 4.3.2.3; RFC 4443, 2.4 (c)).
 IPV4_ERROR_LIMIT = 576
 IPV6_ERROR_LIMIT = 1280
-# RFC 1812 section 4.3.2.5: precedence internetwork control.
+# Type of service of ICMPv4 errors: precedence internetwork control (RFC 1812, section 4.3.2.5).
 INTERNETWORK_CONTROL = 0xC0
 ERROR_TTL = 64
 
-# Types: destination unreachable, source quench, redirect, time exceeded, parameter problem.
+# ICMPv4 types of errors: destination unreachable, source quench, redirect, time exceeded, parameter
+# problem.
 ICMPV4_ERRORS = frozenset({3, 4, 5, 11, 12})
 ICMPV6_REDIRECT = 137
 
 
 class IcmpErrorKind(Enum):
-    """Kinds of errors. Each value is ((type, code) of ICMP, (type, code) of ICMPv6)."""
+    """The ICMP errors that a router sends. Each value holds type and code in ICMP, and type and
+    code in ICMPv6."""
 
     NO_ROUTE = ((3, 0), (1, 0))
     ROUTE_UNREACHABLE = ((3, 1), (1, 0))
@@ -72,6 +74,7 @@ class IcmpErrorRefusal(StrEnum):
     ABOUT_AN_ERROR = "about_an_error"
     RATE_LIMITED = "rate_limited"
     RATE_LIMITED_SOURCE = "rate_limited_source"
+    RATE_LIMITED_REJECT = "rate_limited_reject"
 
 
 def error_for(
@@ -145,8 +148,10 @@ def _ipv4_error(
 def _ipv4_refusal(
     header: IPv4, packet: bytes, broadcasts: Container[Address]
 ) -> IcmpErrorRefusal | None:
-    """Returns the reason for sending no error about an IPv4 packet, or None (RFC 1812, section
-    4.3.2.7)."""
+    """Returns why no error may be sent about an IPv4 packet. None: an error may be sent.
+
+    See RFC 1812, section 4.3.2.7.
+    """
     if not is_valid_source(header.source) or header.source in broadcasts:
         return IcmpErrorRefusal.SOURCE
     if is_multicast(header.destination):
@@ -187,8 +192,10 @@ def _ipv6_error(
 
 
 def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpErrorRefusal | None:
-    """Returns the reason for sending no error about an IPv6 packet, or None (RFC 4443, section 2.4,
-    e)."""
+    """Returns why no error may be sent about an IPv6 packet. None: an error may be sent.
+
+    See RFC 4443, section 2.4 (e).
+    """
     if not is_valid_source(header.source):
         return IcmpErrorRefusal.SOURCE
     if is_multicast(header.destination) and not _asks_for_path_mtu(kind, packet):
@@ -205,7 +212,8 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpError
 
 
 def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
-    """Returns the upper layer, or None if extension headers are truncated (tiny first fragment)."""
+    """Returns the upper layer. None if the packet ends within its extension headers (tiny first
+    fragment)."""
     try:
         return ipv6_upper_layer(packet)
     except WireError:
@@ -245,9 +253,9 @@ class TokenBucket:
 class RateLimiter:
     """Bounds the errors sent (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 
-    There is one bucket for all errors, and a further bucket for each destination host. (An IPv6 /64
-    counts as one host.) So one busy host does not use up the error budget of the other hosts. At
-    most `max_hosts` buckets are kept; the oldest bucket is evicted.
+    An error needs a token from two buckets: one bucket for all errors, and one for its destination
+    host. (An IPv6 /64 counts as one host.) So one busy host does not use up the error budget of the
+    other hosts. At most `max_hosts` host buckets are kept; the oldest one is evicted.
     """
 
     def __init__(
@@ -266,7 +274,7 @@ class RateLimiter:
     def refuse(self, destination: Address, now: float) -> IcmpErrorRefusal | None:
         """Returns None if an error may be sent to `destination` now, else the reason.
 
-        If it returns None, it counts the error as sent.
+        If the result is None, the error counts as sent and has used its tokens.
         """
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)

@@ -25,7 +25,7 @@ LIMIT = 1024
 
 
 class IkeOrder:
-    """Sends IKE packets by `send`, after `caught_up` has returned."""
+    """Queues IKE packets of the host. Passes them to `send` after `caught_up` has returned."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class IkeOrder:
         self.counters: Counter[str] = Counter()
 
     def submit(self, frame: bytes, metadata: Metadata) -> None:
-        """Enqueues a packet of the host."""
+        """Enqueues an IKE packet of the host. Drops it if `LIMIT` packets are waiting."""
         if len(self._waiting) >= LIMIT:
             self.counters["dropped: too many IKE packets wait"] += 1
             return
@@ -47,7 +47,7 @@ class IkeOrder:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Sends until cancelled."""
+        """Sends the queued packets until cancelled."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()

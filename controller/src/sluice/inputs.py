@@ -50,11 +50,12 @@ class RouteInput(Protocol):
         """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> Sequence[RoutesEvent]:
-        """Returns about `limit` events, or a run of routes. Empty if no event waits."""
+        """Returns about `limit` events, and possibly a `RouteRun` (many routes in one event). Empty
+        if no event waits."""
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Handles a link change. zebra's replay may have omitted group members on a link that was
-        down."""
+        """Handles a link change. zebra's replay omits next hops on links that are down, so the link
+        may complete a next-hop group."""
 
 
 class KernelInput(Protocol):
@@ -98,7 +99,7 @@ class HostInput(Protocol):
         """Delivers (l3_if, frame) pairs to the host."""
 
     def apply(self, event: KernelEvent) -> None:
-        """Receives changes of links and addresses."""
+        """Applies a change of a kernel link or address to the host interfaces."""
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
@@ -119,7 +120,7 @@ class FastPathInput(Protocol):
         """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
 
     def delivered_packets(self) -> list[PuntedPacket]:
-        """Returns IP packets that were delivered to the host and may cause an ICMP error of it."""
+        """Returns IP packets delivered to the host, which may answer them with an ICMP error."""
 
     def handled(self) -> dict[int, int]:
         """Returns the number of packets delivered to the host, by punt reason."""
@@ -131,8 +132,8 @@ class FastPathInput(Protocol):
         """Ends the stand-in that carries packets for an earlier controller. Raises OSError."""
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Sets the election id under which packets pass between switch and host. None: no packets
-        pass."""
+        """Sets the election id of the session on which packets pass between switch and host. None:
+        no packets pass."""
 
 
 class PuntInput(Protocol):
@@ -210,7 +211,7 @@ class XfrmInput(Protocol):
         """Writes a state's traffic counts to the kernel."""
 
     def expire(self, state: KernelState, *, hard: bool) -> None:
-        """Notifies key managers that a state has reached a lifetime."""
+        """Notifies key managers that a state has reached a lifetime limit."""
 
 
 class VrfDevicesInput(Protocol):
@@ -218,7 +219,7 @@ class VrfDevicesInput(Protocol):
 
     @property
     def repairs(self) -> Mapping[str, int]:
-        """Number of repairs of changes made by other programs, by kind of change."""
+        """Number of changes by other programs that were undone, by type of change."""
 
     @property
     def missing(self) -> Sequence[str]:
@@ -240,22 +241,25 @@ class ReplayGate(Protocol):
         """Time of the next comparison with the kernel's routes, or None if none is due."""
 
     def ask(self, now: float) -> None:
-        """Requests a comparison although no session is open. Then the kernel's routes alone decide
-        which routes are kept."""
+        """Requests a comparison although no session is open. Routes are then kept only if the
+        kernel has them."""
 
     def note(self, event: RoutesEvent, now: float) -> None:
-        """Records an event, which may schedule or postpone the comparison."""
+        """Records an event of the daemon, which may schedule, postpone or cancel the comparison."""
 
     def unread(self, now: float) -> None:
-        """Postpones the comparison, since events wait to be read."""
+        """Postpones the comparison: events of the daemon wait to be read, so the replay may not be
+        over."""
 
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Returns the kernel routes that the replay omitted although the daemon has them."""
+        """Returns the routes among `routes` (the kernel's) that the daemon has but did not
+        replay."""
 
     def settled(self, kept: int, now: float) -> None:
-        """Ends the comparison. `kept` counts routes kept although the replay omitted them."""
+        """Ends the comparison. `kept` is the number of routes that the replay omitted and the
+        kernel has."""
 
 
 class RouteDump(Protocol):
@@ -301,7 +305,8 @@ class EngineInput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteFeed:
-    """Holds the routes of one namespace's routing daemon, and the kernel dump that checks them."""
+    """Holds the sources of one routing daemon's routes: its input, and the kernel dump that checks
+    the routes."""
 
     namespace: int
     routes: RouteInput

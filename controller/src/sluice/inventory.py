@@ -3,7 +3,8 @@
 
 An entity counts as installed once the switch has acknowledged it. Because of the reference counts,
 the reconciler does not delete a next hop that an installed route still uses. Routes are in a native
-table (`sluice._native.RouteTable`), which counts them by target. Depends on entities and state.
+table (`sluice._native.RouteTable`), which counts the routes to each target. Depends on entities and
+state.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _TARGETS = {
 
 
 class Inventory:
-    """Holds the installed entities by kind. At creation, clears the installed routes of `table`."""
+    """Holds the installed entities by kind. The constructor clears the installed routes in
+    `table`."""
 
     def __init__(self, table: RouteTable | None = None) -> None:
         self.routes = table or new_table()
@@ -50,7 +52,7 @@ class Inventory:
         return key in self.by_kind[kind]
 
     def uses(self, reference: EntityReference) -> int:
-        """Returns the number of installed entities that refer to this one."""
+        """Returns the number of installed entities that refer to the entity `reference`."""
         kind, key = reference
         uses = self._uses.get(reference, 0)
         if kind in _TARGETS and isinstance(key, int):
@@ -64,7 +66,8 @@ class Inventory:
                 yield kind, key
 
     def put(self, kind: EntityKind, entries: Iterable[tuple[EntityKey, EntityValue]]) -> None:
-        """Records entities as installed, new or replaced."""
+        """Records entities as installed. Each is new or replaces the value recorded under its
+        key."""
         held = self.by_kind[kind]
         if kind is EntityKind.ROUTE:
             self.routes.installed.update(entries)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs to systemd's journal if standard error is connected to it, else as lines of text.
+"""Logs to systemd's journal if standard error is connected to the journal. Otherwise logs lines of
+text to standard error.
 
-Uses the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a record.
-Fields are MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC, SLUICE_LOGGER and
-SLUICE_ROUTER (after `name_router`). Depends on nothing of Sluice.
+Uses the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): each record is one
+datagram. Fields are MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC,
+SLUICE_LOGGER and SLUICE_ROUTER (after `name_router`). Depends on nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def start(environment: Mapping[str, str] = os.environ, journal: Path = JOURNAL) 
     """Configures the process's logging, from level INFO on."""
     if _leads_to_journal(environment.get("JOURNAL_STREAM", "")):
         try:
-            # Only the message: time and level are fields of the record.
+            # The format has no time and no level, since the journal has them as fields of the
+            # record.
             logging.basicConfig(
                 level=logging.INFO, handlers=[JournalHandler(journal)], format="%(message)s"
             )

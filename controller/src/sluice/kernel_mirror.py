@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mirrors a kernel's policies as rules of an SPD and its states as SAs; reports usage back.
+"""Mirrors a kernel's policies as rules of an SPD, and its states as SAs.
+
+Reports the usage of the SAs back to the kernel.
 
   policies   kernel -> XfrmMonitor -> mirror_rules (pure) -> Policy.mirror -> switch
   states     kernel -> XfrmMonitor -> mirror_states (pure) -> Associations -> engines, switch
   usage      engines -> Associations -> usage and expiries -> kernel -> IKE daemon
   acquire    NO_SA, a copy of the packet -> the policy that needs its bundle -> kernel -> IKE
 
-An IKE daemon writes policies and states one by one, so changes are collected for a moment. The
-daemon's packets to the peer wait until the changes are in force (`ike_order`). If a kernel's
-policies cannot be brought into force, the SPD closes: it drops all packets except ND and IKE, and
-the mirror tries again.
+An IKE daemon writes policies and states one by one, so the mirror collects changes for a moment and
+applies them together. The daemon's packets to the peer wait until the changes are in force
+(`ike_order`). If a kernel's policies cannot be brought into force, the SPD closes: it drops all
+packets except ND and IKE, and the mirror tries again.
 
 The kernel passes this module's acquires on to all key managers, like acquires for its own packets.
-For its own packets, the kernel also creates a larval state, which limits the rate of acquires. For
-this module's acquires it creates no larval state, so this module limits the rate.
+For an acquire of its own, the kernel also creates a larval state, which limits the rate of
+acquires. For an acquire of this module it creates none, so this module limits the rate itself.
 
 Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
 """
@@ -52,13 +54,13 @@ TAKEOVER = 2.0
 """Time in seconds after which a new outbound SA replaces an older SA that the kernel still has. If
 the kernel deletes the older SA, the new SA replaces it immediately."""
 ACQUIRE_INTERVAL = 3.0
-"""Minimum time between two acquires for a bundle, in seconds. In a trap, the minimum time applies
-to each pair of hosts."""
+"""Minimum time between two acquires for a bundle, in seconds. For a trap policy, the minimum time
+applies to each pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together, and their burst."""
 MOST_ACQUIRED = 4096
-"""Maximum number of remembered acquires: the last acquire of each bundle and, in traps, of each
-pair of hosts."""
+"""Maximum number of remembered acquires. The last acquire of each bundle is remembered; for trap
+policies, the last one of each pair of hosts."""
 CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
@@ -76,7 +78,8 @@ class BundleDefaults(NamedTuple):
 
 
 class KernelMirror:
-    """Mirrors one kernel to one SPD. `own` returns this router's addresses in a VRF."""
+    """Mirrors one kernel's IPsec databases to one SPD. `own` returns this router's addresses in a
+    VRF."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class KernelMirror:
         self.kernel = kernel
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
-        """Callback. It is called after each update of `states` and `specs`."""
+        """Callback after each update of `states` and `specs`."""
         self._defaults = defaults
         self._own = own
         self._clock = clock
@@ -99,7 +102,8 @@ class KernelMirror:
         """Number of kernel changes received so far, and number of changes carried out so far."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
-        # Time of the last acquire, by bundle. In a trap, by bundle, source and destination.
+        # Time of the last acquire, by (bundle, source, destination). The addresses are empty unless
+        # the bundle is that of a trap.
         self._acquired: OrderedDict[tuple[str, Address, Address], float] = OrderedDict()
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
@@ -121,7 +125,7 @@ class KernelMirror:
 
     @property
     def mirrored(self) -> MirroredSpd:
-        """The rules and bundles."""
+        """The rules and bundles that the switch enforces."""
         return _in_force(self.rules)
 
     def problems(self) -> Iterator[str]:
@@ -140,7 +144,8 @@ class KernelMirror:
     # -- the kernel's notifications
 
     def drain(self) -> bool:
-        """Reads waiting notifications of the kernel, as one slice of an inlet."""
+        """Reads the kernel's waiting notifications. Serves as the `drain` of an `Inlet`: False
+        means that no work is left."""
         if self.kernel.poll():
             self._received += 1
             self._changed.set()
@@ -155,7 +160,7 @@ class KernelMirror:
             await self._progress.wait()
 
     async def run(self, policy: Policy) -> None:
-        """Brings changes into force until cancelled."""
+        """Applies the kernel's changes to the switch until cancelled."""
         while True:
             await self._changed.wait()
             await asyncio.sleep(GATHERING)
@@ -233,7 +238,8 @@ class KernelMirror:
         self.on_states()
 
     def _request_rekeys(self) -> None:
-        """Reports one soft expiry for each SA with which the kernel itself has sent packets."""
+        """Requests a rekey of each SA with which the kernel itself has sent packets: reports one
+        soft expiry."""
         used = {state.key: state for state in self._states.used_by_kernel}
         for key in used.keys() - self._rekeys:
             self.counters["SAs that the kernel itself used: rekey requested"] += 1
@@ -241,7 +247,7 @@ class KernelMirror:
         self._rekeys = set(used)
 
     def _fresh_states(self) -> dict[StateKey, float]:
-        """Returns the states that the kernel has had for less than `TAKEOVER`.
+        """Returns the states that were first seen less than `TAKEOVER` seconds ago.
 
         Maps each of these states to the time when it was first seen.
         """
@@ -250,8 +256,8 @@ class KernelMirror:
         return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
 
     def _schedule_takeovers(self) -> None:
-        """Schedules a review of the states for the time when the oldest fresh state may take
-        over."""
+        """Schedules `mirror_states` for the time when the oldest fresh state may replace its
+        predecessor."""
         fresh = self._fresh_states()
         if fresh:
             remaining = min(fresh.values()) + TAKEOVER - self._clock()
@@ -291,8 +297,8 @@ class KernelMirror:
         except WireError as error:
             self.counters[f"no acquire: {error.name}"] += 1
             return
-        # In a trap, each pair of hosts needs its own SA. So the limit applies to each pair: an
-        # unanswered acquire for one host does not delay the acquires for other hosts.
+        # With a trap policy, each pair of hosts needs its own SA. So the limit applies to each
+        # pair: an unanswered acquire for one pair does not delay the acquires for other pairs.
         known = self.rules.bundles.get(bundle)
         is_trap = known is not None and bool(known.trap)
         ends = (flow.source.address, flow.destination.address) if is_trap else (b"", b"")
@@ -325,12 +331,13 @@ class KernelMirror:
 
 
 def _in_force(rules: MirroredRules) -> MirroredSpd:
-    """Returns the part of mirrored policies that the switch enforces."""
+    """Returns the rules and bundles of mirrored policies, which the switch enforces."""
     return MirroredSpd(rules.rules, tuple(rules.bundles))
 
 
 def flow_of(packet: Selectors) -> KernelSelector:
-    """Returns a selector that matches only this packet's flow, as in the kernel's own acquires."""
+    """Returns a selector that matches only this packet's flow. The kernel's own acquires have such
+    selectors."""
     if packet.icmp is not None:
         source, destination = (PortMatch(value, 0xFFFF) for value in divmod(packet.icmp, 256))
     else:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manages all mirrored SPDs, each from the kernel of a network namespace.
+"""Manages all mirrored SPDs. Each SPD mirrors the kernel's IPsec databases in one network
+namespace.
 
 Depends on kernel_mirror, policy and associations.
 """
@@ -21,9 +22,10 @@ from sluice.scheduler import Inlet
 
 
 class KernelMirrors:
-    """Holds the mirrors of a router.
+    """Holds all mirrors of a router.
 
-    `kernels` has their inputs by SPD. `own` returns this router's addresses in a VRF.
+    `kernels` maps the name of each mirrored SPD to its kernel. `own` returns this router's
+    addresses in a VRF.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class KernelMirrors:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Sums of all mirrors' counters, and of their kernels' counters."""
+        """Counters summed over all mirrors. Those of the kernels begin with `kernel: `."""
         counts: Counter[str] = Counter()
         for one in self._mirrors.values():
             counts.update(one.counters)
@@ -76,14 +78,15 @@ class KernelMirrors:
             yield Inlet(f"policies of {spd}", 1, one.drain, one.kernel.fileno())
 
     def attach(self, policy: Policy, associations: Associations) -> None:
-        """Connects the mirrors to the policy and the SAs that they write."""
+        """Connects the mirrors to `policy`, which they write, and to `associations`, which receive
+        their SAs."""
         self._policy, self._associations = policy, associations
         for one in self._mirrors.values():
             one.on_states = self._pass_on
 
     def addresses_changed(self) -> None:
-        """Mirrors states again after this router's addresses have changed. The direction of a state
-        depends on these addresses."""
+        """Mirrors the kernels' states again after a change of this router's addresses, which decide
+        whether a state is inbound or outbound."""
         for one in self._mirrors.values():
             if self._policy is not None:
                 one.mirror_states(self._policy)
@@ -101,7 +104,7 @@ class KernelMirrors:
             await self._associations.wait_for_kernel_sas()
 
     async def run(self) -> None:
-        """Follows the kernels until cancelled."""
+        """Runs the mirrors and reports usage to the kernels, until cancelled."""
         if not self._mirrors or self._policy is None:
             await asyncio.Event().wait()
             return
@@ -126,7 +129,7 @@ class KernelMirrors:
                     one.report(reports)
 
     def acquire(self, packet: PuntedPacket, now: float) -> None:
-        """Requests an SA for a packet dropped as NO_SA, if its bundle is a kernel's."""
+        """Requests an SA for a packet dropped as NO_SA, if its bundle comes from a kernel."""
         if self._policy is None:
             return
         bundle = self._policy.numbers.names.get(packet.sa_bundle)

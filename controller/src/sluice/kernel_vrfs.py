@@ -21,11 +21,14 @@ T = TypeVar("T")
 
 
 class KernelVrfs:
-    """Follows the kernel's links. `vrf_of_table` maps routing tables to the pipeline's VRFs."""
+    """Tracks the VRF of each interface by the kernel's link events.
+
+    `vrf_of_table` maps routing tables to the pipeline's VRF numbers.
+    """
 
     def __init__(self, vrf_of_table: Mapping[int, int]) -> None:
         self._vrf_of_table = vrf_of_table
-        # Table and name of each VRF device; master of each interface.
+        # Table and name of each VRF device, and master of each interface, by ifindex.
         self._devices: dict[int, tuple[int, str]] = {}
         self._masters: dict[int, int] = {}
 
@@ -51,7 +54,7 @@ class KernelVrfs:
         return [ifindex for ifindex, master in self._masters.items() if master == device]
 
     def vrf_of(self, ifindex: int) -> int | None:
-        """Returns the VRF of an interface, or of a VRF device itself. None if it is not
+        """Returns the VRF of an interface or of a VRF device. None if this VRF is not
         configured."""
         device, namespace = self._device_of(ifindex), namespace_of(ifindex)
         if device is None:

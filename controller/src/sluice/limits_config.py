@@ -36,7 +36,8 @@ PUNT_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class PuntRate:
-    """Policer of one punt reason: rate in packets a second, burst in packets."""
+    """Holds the policer settings of one punt reason: rate in packets per second, burst in
+    packets."""
 
     rate: int
     burst: int
@@ -51,12 +52,14 @@ class ControllerLimits:
     held_seconds: float = 3.0
     icmp_errors_per_second: int = 1000
     icmp_errors_burst: int = 100
+    icmp_rejects_per_second: int = 100
     punt_queue: int = 8192
     fragment_datagrams: int = 8192
     fragments_waiting: int = 2048
     fragment_seconds: float = 5.0
     auditor_per_second: int = 5000
     auditor_seconds: float = 5.0
+    path_mtu_seconds: float = 600.0
 
 
 DEFAULT_PUNT_RATE = PuntRate(rate=1000, burst=200)
@@ -107,6 +110,12 @@ class LimitKeys(ConfigSection, title="limits"):
         "Maximum burst of ICMP errors that the router sends to all hosts. The limit for each"
         " host is half of this burst.",
     )
+    icmp_rejects_per_second = defaulted(
+        scalars.integer(0, _COUNT, "a second"),
+        _DEFAULT.icmp_rejects_per_second,
+        "Maximum rate of ICMP errors about packets that a rule or an SPD with `reject` discards, to"
+        " all hosts. The burst is a tenth of this rate.",
+    )
     punt_queue = defaulted(
         scalars.integer(64, _COUNT, "packets"),
         _DEFAULT.punt_queue,
@@ -138,6 +147,12 @@ class LimitKeys(ConfigSection, title="limits"):
         _DEFAULT.auditor_seconds,
         "Interval between the starts of two rounds of the auditor.",
     )
+    path_mtu_seconds = defaulted(
+        scalars.number(300, 86_400, "seconds"),
+        _DEFAULT.path_mtu_seconds,
+        "Time for which a path MTU from an authentic ICMP error counts, after the latest error"
+        " ([protect.md](../how-to/protect.md#the-path-mtu)).",
+    )
 
 
 class PuntRateKeys(ConfigSection, title="punt_rates"):
@@ -162,12 +177,14 @@ def read_limits(section: YamlMapping) -> ControllerLimits:
         held_seconds=section.defaulted(LimitKeys.held_seconds),
         icmp_errors_per_second=section.defaulted(LimitKeys.icmp_errors_per_second),
         icmp_errors_burst=section.defaulted(LimitKeys.icmp_errors_burst),
+        icmp_rejects_per_second=section.defaulted(LimitKeys.icmp_rejects_per_second),
         punt_queue=section.defaulted(LimitKeys.punt_queue),
         fragment_datagrams=section.defaulted(LimitKeys.fragment_datagrams),
         fragments_waiting=section.defaulted(LimitKeys.fragments_waiting),
         fragment_seconds=section.defaulted(LimitKeys.fragment_seconds),
         auditor_per_second=section.defaulted(LimitKeys.auditor_per_second),
         auditor_seconds=section.defaulted(LimitKeys.auditor_seconds),
+        path_mtu_seconds=section.defaulted(LimitKeys.path_mtu_seconds),
     )
     section.close()
     return limits

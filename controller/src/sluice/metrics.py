@@ -2,9 +2,9 @@
 """Renders metrics as Prometheus text (exposition format 0.0.4) from the API's views.
 
 The metrics follow Prometheus' conventions: base units, `_total` for counters, names of parts and
-reasons as labels. Label values are bounded: a metric has at most `MOST` values that are neither
-fixed here nor configured. The rest is summed as `other`. At most `RULES` rules and `SAS` SAs have
-metrics of their own.
+reasons as labels. Label values that are neither fixed in this module nor configured are limited to
+`MOST` per metric. The samples beyond this limit are summed under the label value `other`. At most
+`RULES` rules and `SAS` SAs have metrics of their own.
 
 Pure: takes plain data, and yields lines of text lazily.
 """
@@ -67,14 +67,15 @@ def _text(router: str, metrics: Iterable[Metric]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """Formats a number with all digits: the usual six would truncate large packet counts."""
+    """Formats a number with all its digits. Python's usual six digits would truncate large packet
+    counts."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
     """Yields the first `MOST` samples, then the sum of the remaining samples.
 
-    Without this limit, labels with error texts would be unbounded.
+    Without this limit, the number of labels would be unbounded where labels are error texts.
     """
     known = iter(samples)
     yield from islice(known, MOST)
@@ -121,7 +122,8 @@ def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
 
 
 def _process() -> Iterator[Metric]:
-    """Yields the process metrics of Prometheus' client libraries. Yields none without /proc."""
+    """Yields the process metrics that Prometheus' client libraries define. Yields none without
+    /proc."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -238,7 +240,8 @@ def _metrics(
 def _policy_metrics(
     lists: list[dict[str, Any]],
 ) -> Iterator[Metric]:
-    """Yields the metrics of policy. `lists` has an item for each list of each SPD."""
+    """Yields the policy metrics. `lists` has one item for each list (inbound, outbound) of each
+    SPD."""
     named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
     for field, text in (
         ("epoch", "epoch of the list (a new epoch retires all cached flows)"),
@@ -307,7 +310,8 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
 def _rule_samples(
     named: list[tuple[dict[str, str], dict[str, Any]]], field: str
 ) -> Iterator[Sample]:
-    """Yields samples of the first `RULES` rules lazily, since a list may have tens of thousands."""
+    """Yields samples of the first `RULES` rules. Works lazily, since a list may have tens of
+    thousands of rules."""
     rules = ((labels, rule) for labels, one in named for rule in _rules(one))
     for labels, rule in islice(rules, RULES):
         if rule[field] is not None:

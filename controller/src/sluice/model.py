@@ -4,11 +4,11 @@
 Depends only on the standard library; every module may import it. The types are immutable and have
 no behaviour beyond formatting, so they can be dictionary keys and be passed between threads.
 
-Addresses are ``bytes`` in network order (4 for IPv4, 16 for IPv6), MAC addresses 6 ``bytes``.
-Types with one object per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`, `RouteUpdated`,
-`RouteDeleted`) are named tuples: C code builds and hashes them, at a third of the cost of a frozen
-dataclass. This matters when zebra sends 70,000 routes a second. All other types are frozen
-dataclasses.
+Addresses are ``bytes`` in network order (4 for IPv4, 16 for IPv6), MAC addresses 6 ``bytes``. Types
+with one object per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`, `RouteUpdated`,
+`RouteDeleted`) are named tuples: C code builds and hashes them, which costs a third of what a
+frozen dataclass costs. This matters when zebra sends 70,000 routes a second. All other types are
+frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -136,11 +136,12 @@ class InterfaceAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
-    """Describes a layer-3 interface. The TAP `name` represents a switch port, or a VLAN of a port.
+    """Describes a layer-3 interface: a switch port, or a VLAN of a port. Its TAP on the host is
+    called `name`.
 
     `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's network device if this
-    host can see that device. Then the interface is down while the device is down. `namespace` is
-    the network namespace of the TAP (`sluice.namespaces`).
+    host has that device. In this case the interface is down while the device is down. `namespace`
+    is the network namespace of the TAP (`sluice.namespaces`).
     """
 
     name: str
@@ -158,7 +159,7 @@ class InterfaceSpec:
 
 
 class NexthopKind(IntEnum):
-    """Kinds of next hops, by their effect on a packet."""
+    """Types of next hops. The type decides what happens to a packet."""
 
     GATEWAY = 0  # to `address` on `ifindex`
     CONNECTED = 1  # to the packet's own destination, on `ifindex`
@@ -170,8 +171,8 @@ class NexthopKind(IntEnum):
 class NexthopSpec(NamedTuple):
     """Describes one next hop, as received from the routing daemon.
 
-    - `address` is set for GATEWAY. It may be of another family than the route: RFC 5549 has IPv6
-      next hops for IPv4 routes.
+    - `address` is set for GATEWAY. Its family may differ from that of the route: an IPv4 route may
+      have an IPv6 next hop (RFC 5549).
     - `ifindex`, a kernel interface index, is set for CONNECTED and normally for GATEWAY.
     - `weight` is 1..256; netlink's "minus one" is already undone.
     """
@@ -190,7 +191,8 @@ class RouteKey(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Holds a route. Its next hops are `nexthops` or, if this tuple is empty, object `nexthop_id`.
+    """Holds a route. Its next hops are `nexthops` or, if this tuple is empty, those of the next-hop
+    object `nexthop_id`.
 
     `table` is the kernel's table number (MAIN_TABLE for the default VRF), `protocol` is RTPROT_*.
     Blackhole, unreachable and prohibit routes have one next hop of that kind.
@@ -261,7 +263,7 @@ class FpmSessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class StaleRoutesGone:
-    """The replay is over, and neither the replay nor the kernel has these routes.
+    """The replay is over, and these routes are neither in the replay nor in the kernel.
 
     Receivers delete each of these routes that is still stale.
     """
@@ -278,7 +280,8 @@ class LinkChanged:
 
     - `up`: administratively up (IFF_UP). `carrier`: IFF_LOWER_UP.
     - `macvlan_on`: the lower interface, if this is a macvlan device.
-    - `held_down`: a protocol keeps it down (IFLA_PROTO_DOWN), as VRRP does on a backup router.
+    - `held_down`: a protocol keeps this interface down (IFLA_PROTO_DOWN), as VRRP does on a backup
+      router.
     - `master`: the interface that this one belongs to, for example a VRF device.
     - `vrf_table`: the routing table, if this is a VRF device.
     """
@@ -298,8 +301,8 @@ class LinkChanged:
     def works(self) -> bool:
         """Whether the interface carries packets.
 
-        The carrier alone is not enough: a macvlan device regains it from its lower interface even
-        while a protocol holds it down.
+        The carrier alone does not show this: a macvlan device takes over the carrier of its lower
+        interface even while a protocol holds the device down.
         """
         return self.up and self.carrier and not self.held_down
 
@@ -364,16 +367,16 @@ class NeighborChanged:
 
 
 class PuntedPacket(NamedTuple):
-    """Holds a packet-in: the frame as the port received it (with its tag), and the metadata.
+    """Holds a packet-in: the frame as the port received it (with its VLAN tag), and the metadata.
 
     - The fields after `frame` have the order of P4Info's packet_in metadata.
     - `reason`, `stage`, `origin` and `verdict` are values of the pipeline's enums (named in
       `sluice.p4.schema`).
     - `drop_reason` is 0 except for a copy of a dropped packet (reason AUDIT).
-    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if the pipeline has
-      already looked it up.
-    - `list_id` and `generation` belong to the list of the punting stage, `inbound_*` to the inbound
-      list that the packet passed before.
+    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if the pipeline already
+      has this result for the packet.
+    - `list_id` and `generation` identify the list of the stage that punted the packet. `inbound_*`
+      identify the inbound list that the packet passed earlier.
     - `bundle` is the bundle that decrypted the packet.
     """
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers network namespaces, and makes interface indexes unique across them.
 
-The kernel counts the interfaces of each network namespace from 1. The controller adds `base` of the
-namespace to the kernel's index. Namespace 0 is the controller's own; the namespace of a VRF has the
-VRF's number.
+The kernel numbers the interfaces of each network namespace from 1. The controller adds the
+namespace's `base` to the kernel's index. Namespace 0 is the controller's own; the namespace of a
+VRF has the VRF's number.
 
 Invariant: outside of `sources` every interface index is such a sum. Depends on model.
 """
@@ -45,7 +45,7 @@ def local(index: int) -> int:
 
 
 def from_namespace(event: KernelEvent, namespace: int) -> KernelEvent:
-    """Returns an event of a namespace with its indexes made unique."""
+    """Returns a copy of an event of a namespace, with unique interface indexes."""
     if namespace == OWN_NAMESPACE:
         return event
     step = base(namespace)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns the pipeline's numbers to interfaces, by name; a file keeps them over restarts.
+"""Assigns the pipeline's numbers to interfaces, by name. A file preserves them over restarts.
 
 New names get numbers in the order of the configuration. A removed name keeps its number while
-unused numbers are left, so a number is rarely reassigned. A number is `moved` if it is reassigned,
-or if there is no file from which the meaning of the switch's numbers is known. The controller first
-closes the entities of a moved number in the switch: they drop packets. Then it calls `settled`, and
-the number stands for the new interface.
+unused numbers are left, so a number is rarely reassigned. A number is `moved` if it is reassigned.
+Without the file, every assigned number is `moved`, since the switch may use it for another
+interface. The controller first closes the entities of a moved number in the switch, so that they
+drop packets. Then it calls `settled`, and the number belongs to the new interface.
 
 Engines' ports are numbered too. The file is JSON, replaced as a whole. Depends on config and
 durable.
@@ -41,7 +41,8 @@ class InterfaceNumbers:
         """Numbers whose entities in the switch may belong to another interface."""
 
     def assign(self, config: Config) -> Config:
-        """Returns the configuration with its numbers filled in. On return they are on disk."""
+        """Returns the configuration with the numbers of its interfaces and engines. On return the
+        numbers are on disk."""
         names = [one.name for one in config.interfaces] + list(map(_name, config.policy.engines))
         known = self.path.exists()
         numbers, pending = self._load() if known else ({}, frozenset())
@@ -57,7 +58,8 @@ class InterfaceNumbers:
         return replace(config, interfaces=interfaces, policy=policy)
 
     def settled(self) -> None:
-        """Clears `moved`: no entity in the switch belongs to another interface any more."""
+        """Clears `moved`. Call it when no entity in the switch uses a moved number in its earlier
+        meaning."""
         if self.moved:
             self.moved = frozenset()
             self._save()
@@ -88,7 +90,8 @@ class InterfaceNumbers:
 
 
 def _numbered(names: Iterable[str], known: dict[str, int]) -> tuple[dict[str, int], frozenset[int]]:
-    """Returns the numbers of new and known names, and the reassigned numbers."""
+    """Returns the numbers of all names, known and new, and which of these numbers were
+    reassigned."""
     numbers = dict(known)
     new = [name for name in names if name not in known]
     taken = set(known.values())

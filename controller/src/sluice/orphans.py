@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds orphans: entities found in the switch that are not desired so far.
+"""Holds orphans: entities of the switch that no module has declared as desired yet.
 
 The keys are kept in blocks (lists): a dictionary of a million keys would stall the event loop each
-time it grows. A key that has become desired is no longer an orphan. It is removed when its block is
-visited.
-Depends on entities.
+time it grows. A key that has become desired is no longer an orphan, but stays here until its block
+is visited. Depends on entities.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ class Orphans:
         return taken
 
     def discard(self, key: EntityKey) -> None:
-        """Removes a key, if present. Searches linearly, for kinds with few orphans."""
+        """Removes a key, if present. The search is linear: use it only for kinds with few
+        orphans."""
         for _ in self.delete_unless(lambda other: other != key):
             pass
 

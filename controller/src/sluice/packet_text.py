@@ -5,34 +5,34 @@
 
 - PROTOCOL is a name (tcp, udp, icmp, ...) or a number from 0 to 255.
 - An IPv6 address with a port is in brackets: `[2001:db8::1]:443`.
-- `in IFACE` is the interface by which the packet arrives. Without it, the packet is one that this
-  router sends.
+- `in IFACE` is the interface on which the packet arrives. Without `in`, the packet is sent by this
+  router itself.
 - `vrf NAME` is the VRF of a packet that this router sends.
-- `type TYPE` or `type TYPE/CODE` is that of ICMP; the default is an echo request.
+- `type TYPE` or `type TYPE/CODE` gives the ICMP type and code; the default is an echo request.
 - `ttl N` is the TTL or hop limit (default 64), `label N` the IPv6 flow label.
 
-Depends on rehearsal, which makes the packet.
+Depends on flow_trace, which builds the packet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sluice.flow_trace import TTL, Flow, FlowError, IcmpType, packet_of
 from sluice.model import Address, parse_address
 from sluice.policy.model import ICMP_PROTOCOLS, PORT_PROTOCOLS, PROTOCOLS
-from sluice.rehearsal import TTL, Flow, FlowError, IcmpType, packet_of
 
 FORM = "PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [in IFACE] [vrf NAME] [type T/C] [ttl N]"
 _KEYWORDS = ("in", "vrf", "type", "ttl", "label")
 
 
 class PacketTextError(ValueError):
-    """Tells what is wrong with the description of a packet."""
+    """Reports an error in the description of a packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedPacket:
-    """Holds a packet and where it enters the router.
+    """Holds a packet, and the interface or VRF by which it enters the router.
 
     `packet` is the IP packet. `interface` is None for a packet that this router sends. `vrf` is the
     VRF's name, or None for the default.
@@ -44,7 +44,7 @@ class DescribedPacket:
 
 
 def parse_packet(text: str) -> DescribedPacket:
-    """Parses a description and makes the packet. Raises PacketTextError."""
+    """Parses a description and builds the packet. Raises PacketTextError."""
     words = text.replace(">", " > ").split()
     if len(words) < 4 or words[2] != ">":
         raise PacketTextError(f"{text!r} is no packet: write {FORM}")

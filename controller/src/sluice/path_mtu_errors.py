@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies path MTUs from ICMP errors about ESP that this router sent (RFC 4301, section 8.2.1).
+"""Applies path MTUs from ICMP errors about ESP packets of this router (RFC 4301, section 8.2.1).
 
-An error is applied only if a bundle carried the error, and the error quotes ESP of this bundle. In
-this case an engine has checked the error's integrity, and the inbound list allows the bundle to
-carry the error. An error in clear is only counted, since any host on the path could have forged it.
+An error is applied only if it arrived through a bundle and quotes an ESP packet of the same bundle.
+In this case an engine has checked the error's integrity, and the inbound list permits the error in
+this bundle. An error in clear text is only counted, since any host on the path could have forged
+it.
 
 Depends on associations and wire.selectors.
 """
@@ -23,14 +24,16 @@ log = logging.getLogger(__name__)
 
 
 class PathMtuErrors:
-    """Inspects packets that are delivered to this router's host stack."""
+    """Finds ICMP errors with a path MTU among the packets that are delivered to this router's host
+    stack."""
 
     def __init__(self, associations: Associations) -> None:
         self._associations = associations
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
-        """Applies the path MTU that a packet to this router reports, if any."""
+        """If the packet is an ICMP error about an ESP packet of this router, applies or ignores the
+        path MTU that the error reports."""
         if not self._associations.table.wanted:
             return
         try:

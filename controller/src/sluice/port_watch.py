@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Polls the switch's ports, reports missing ports, and detects a switch that does not answer.
 
-P4Runtime has no messages about ports. sluice-switch reports its ports by another service at the
-same address. Other targets refuse the request. A refusal counts as an answer: the target's ports
-are then unknown, and no port is reported missing. Depends on config and the session.
+P4Runtime has no messages about ports, so sluice-switch reports its ports by another gRPC service at
+the same address. Other targets refuse the request. A refusal counts as an answer: the target's
+ports stay unknown, and no port is reported as missing. Depends on config and the session.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class PortWatch:
     def _find_missing(self) -> Iterator[str]:
         """Yields a sentence for each configured port that the switch lacks.
 
-        Also yields a sentence if the CPU port differs, and for each engine's port that is down.
+        Also yields a sentence if the switch's CPU port differs from the configured one, and for
+        each engine's port that is down.
         """
         if self.ports is None:
             return
@@ -126,7 +127,7 @@ class PortWatch:
 
 
 def _log_changes(before: Iterable[str], now: Iterable[str]) -> None:
-    """Logs new problems, and problems that have ended."""
+    """Logs the problems that are new, and those that have ended."""
     for problem in now:
         if problem not in before:
             log.warning("%s", problem)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps this controller primary: opens one session after another.
+"""Keeps this controller primary. Opens a new session whenever the last one has ended.
 
 `Primacy.acquire` returns a session once the session may write. Of several controllers, only one is
 primary. The other controllers are on standby (`wait_for_primacy`): they wait until the switch
@@ -32,11 +32,13 @@ EAGER_SECONDS = 5.0
 restarts within this time."""
 PATIENCE = 3.0
 """Time that a controller waits after the loss of its session, while another session is primary, in
-seconds. The other session may be its own old one, if the switch has not yet noticed its end."""
+seconds. The other session may be an earlier one of this controller, whose end the switch has not
+noticed yet."""
 
 
 class DisplacedError(P4RuntimeError):
-    """Reports that another controller was primary for longer than the patience."""
+    """Reports that another controller has been primary for longer than this controller's
+    patience."""
 
 
 class Backoff:
@@ -47,12 +49,12 @@ class Backoff:
         self._eager_until = float("-inf")
 
     def ended(self, now: float) -> float:
-        """Returns the delay after the end of a session."""
+        """Returns the delay before the next attempt, after a session has ended."""
         self._delay, self._eager_until = FIRST_RECONNECT, now + EAGER_SECONDS
         return self._delay
 
     def failed(self, now: float) -> float:
-        """Returns the delay after an attempt without a session."""
+        """Returns the delay before the next attempt, after an attempt has failed."""
         if now >= self._eager_until:
             self._delay = min(LAST_RECONNECT, self._delay * 2)
         return self._delay
@@ -62,8 +64,8 @@ class Primacy:
     """Opens the sessions of one controller.
 
     `connect` creates a client that arbitrates with an election id. `patience` is in seconds; None:
-    no limit. `first_id`, if given, is the election id of the first session. The caller sets it to
-    displace an earlier session, which has a lower id.
+    no limit. `first_id`, if given, is the election id of the first session. The caller chooses an
+    id higher than that of an earlier session, to displace that session.
     """
 
     def __init__(
@@ -108,12 +110,14 @@ class Primacy:
                 self.failed(error)
                 await asyncio.sleep(backoff.failed(clock()))
             else:
-                # Packet-ins are ignored, since the ids in them are unknown before the read-back.
+                # Packet-ins are ignored, since the meaning of their ids is unknown before the
+                # read-back.
                 session.on_packets = lambda _: None
                 return
 
     def failed(self, error: P4RuntimeError) -> None:
-        """Records why there is no session. Logs a reason only if it differs from the last one."""
+        """Records the error that prevents a session. Logs it only if it differs from the previous
+        error."""
         message = f"{self._config.address}: {error}"
         if message != self.last_error:
             log.warning("switch %s", message)

@@ -2,10 +2,9 @@
 """Drops all capabilities except CAP_NET_ADMIN, and disables core files.
 
 CAP_NET_ADMIN is needed to create TAPs, to change addresses, neighbours and routes in the kernel,
-and to write /proc/sys/net. Access to files depends on the user's own permissions: without
-CAP_DAC_OVERRIDE, root accesses files by their owner and mode like other users. `no_new_privs` and
-the bounding set also apply to child processes, such as the process that keeps the TAPs open
-(`sources.tap_keeper`).
+and to write /proc/sys/net. Without CAP_DAC_OVERRIDE, the owner and mode of files apply to root as
+to any other user. `no_new_privs` and the bounding set also apply to child processes, such as the
+process that keeps the TAPs open (`sources.tap_keeper`).
 
 Each thread has its own capabilities. When `drop` is called, all other threads must have called
 `give_up`. CAP_SYS_ADMIN, which is needed to enter network namespaces, is dropped too. Linux only
@@ -29,7 +28,7 @@ PR_SET_DUMPABLE = 4
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 23, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 VERSION_3 = 0x20080522
-# struct __user_cap_header_struct; two of struct __user_cap_data_struct
+# struct __user_cap_header_struct, and two consecutive struct __user_cap_data_struct
 HEADER = Struct("=Ii")
 DATA = Struct("=6I")
 
@@ -88,7 +87,8 @@ def forbid_core() -> None:
     """
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # The limit does not apply if the kernel pipes the core to a program.
+        # If the kernel pipes cores to a program, it ignores the core size limit, but not this
+        # setting.
         _call("core files", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, ValueError) as error:
         raise PrivilegeError(f"core files cannot be switched off: {error}") from error

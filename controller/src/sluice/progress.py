@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports the progress of a full table load: the phase and the rate of incoming routes.
+"""Reports the progress while a full table is loaded: the phase and the rate of incoming routes.
 
-The size of a table is not known in advance: zebra's replay has no end mark. So this module
-uses three numbers: the routes replayed, the older routes not yet replayed, and the rate of the last
+The size of a table is not known in advance: zebra's replay has no end mark. So progress is given as
+three numbers: the routes replayed, the older routes not yet replayed, and the rate in the last few
 seconds. Pure: the caller passes the time.
 """
 
@@ -37,7 +37,7 @@ class PhaseInputs(NamedTuple):
 
 
 def phase_of(inputs: PhaseInputs) -> Phase:
-    """Returns the current phase. If REPLAY and WRITING apply, returns REPLAY."""
+    """Returns the current phase. If both REPLAY and WRITING apply, returns REPLAY."""
     if not inputs.connected:
         return Phase.NO_SWITCH
     if not inputs.compared:
@@ -64,7 +64,8 @@ class EventRate:
         self._counts[second] = self._counts.get(second, 0) + events
 
     def per_second(self, now: float) -> float:
-        """Returns the mean over the last whole seconds and the elapsed part of the current one."""
+        """Returns the mean rate over the last whole seconds and the elapsed part of the current
+        second."""
         second = int(now)
         recent = [one for one in self._counts if second - WINDOW < one <= second]
         if not recent:

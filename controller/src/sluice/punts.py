@@ -2,15 +2,16 @@
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
 `PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
-packet has exactly one of these outcomes, or is counted by name.
+packet has exactly one of these outcomes, or is dropped and counted by the reason.
 
-- No ICMP error is sent about a packet of this router itself: the error would go to this router.
-  Exception: if a packet of the host stack is too big, the error goes to the host stack, through the
-  interface on which the stack sent the packet. The stack's path MTU discovery needs this error (RFC
-  1191, RFC 8201), since no other router sees the overhead of protection.
+- No ICMP error is sent about a packet that this router itself sent: the error would go to this
+  router. Exception: if a packet of the host stack is too big, the stack gets the error, on the
+  interface on which it sent the packet. The stack's path MTU discovery needs this error (RFC 1191,
+  RFC 8201), since no other router knows by how much ESP enlarges the packet.
 - ESP packets of this router that are too big are fragmented, unless they are IPv4 with DF set.
 
-Depends on state, held_packets, icmp, fragment, wire.packet and the packet metadata of p4.
+Depends on state, held_packets, icmp, fragment, policy.rejections, wire.packet and the packet
+metadata of p4.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
 from sluice.held_packets import HeldPackets
-from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
+from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, TokenBucket, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
 from sluice.p4.packets import PacketSchema, PuntReason
 from sluice.p4runtime.client import Metadata
+from sluice.policy.rejections import OUTBOUND_DISCARD, Rejections
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
@@ -59,28 +61,33 @@ ANSWERED = {
 
 
 class TunnelMtu(NamedTuple):
-    """Holds the path MTU of a bundle and the overhead of its protection, both in bytes."""
+    """Holds the path MTU of a bundle, and by how much its ESP enlarges a packet. Both are in
+    bytes."""
 
     path_mtu: int
     overhead: int
 
 
 class PolicySearch(Protocol):
-    """Searches the lists for packets that miss the flow cache (`first_packets.FirstPackets`)."""
+    """Searches the policy lists for packets that miss the flow cache
+    (`first_packets.FirstPackets`)."""
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
-        """Returns whether the packet needs a verdict of a list."""
+        """Returns whether the packet needs a verdict from a policy list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         """Returns frames to re-inject and their metadata. The result is empty if the packet is
         discarded or held."""
+
+    def take_rejected(self) -> Iterable[PuntedPacket]:
+        """Returns the discarded packets since the last call whose rule asks for an answer."""
 
     def expire(self, now: float) -> None:
         """Drops the packets that were held too long."""
 
 
 class PuntActions:
-    """Collects the actions that follow from a slice of packets."""
+    """Collects what the caller must do after a slice of packets has been handled."""
 
     __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
 
@@ -94,11 +101,13 @@ class PuntActions:
 class PuntHandler:
     """Decides about punted packets.
 
-    - `when_ready(path)`: requests a call of `release` once the switch can forward to this known
-      neighbour.
+    - `when_ready(path)`: requests a call of `release` once the switch can forward to this
+      neighbour, which is resolved.
     - `tunnels`: path MTU and overhead of each bundle, by the bundle's number.
     - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
     - `delivering`: called with each IP packet for the host.
+    - `rejections`: decides which packets that policy discards are answered.
+    - `without_later`: the bundles that carry no later fragments.
     """
 
     def __init__(
@@ -113,6 +122,8 @@ class PuntHandler:
         tunnels: Mapping[int, TunnelMtu],
         audit_drop: Callable[[str, PuntedPacket, float], None],
         delivering: Callable[[PuntedPacket], None],
+        rejections: Rejections,
+        without_later: frozenset[int] = frozenset(),
     ) -> None:
         self._fib = fib
         self._packets = packets
@@ -123,6 +134,8 @@ class PuntHandler:
         self._tunnels = tunnels
         self._audit_drop = audit_drop
         self._delivering = delivering
+        self._rejections = rejections
+        self._without_later = without_later
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
@@ -147,7 +160,10 @@ class PuntHandler:
             self._look_at_options(packet, outcome)
         elif reason is PuntReason.AUDIT:
             dropped_for = self._packets.drop_reasons.get(packet.drop_reason)
-            self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
+            if dropped_for != OUTBOUND_DISCARD:
+                self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
+            elif self._rejections.asks_for_copy(packet):
+                self._reject(packet, now, outcome)
         else:
             self._ask_policy(packet, now, outcome)
 
@@ -158,11 +174,23 @@ class PuntHandler:
             self.counters["dropped: asks no list"] += 1
             return
         outcome.packet_outs += self._first_packets.answer(packet, now)
+        for rejected in self._first_packets.take_rejected():
+            self._reject(rejected, now, outcome)
 
     # -- ICMP errors
 
+    def _reject(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
+        """Answers a packet that policy discards, if it may be answered."""
+        refusal = self._rejections.refusal(packet)
+        if refusal is not None:
+            self.counters[f"icmp refused: {refusal}"] += 1
+            return
+        bucket = self._rejections.bucket(now)
+        self._answer(packet, IcmpErrorKind.PROHIBITED, now, outcome, bucket=bucket)
+
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
-        """Handles packets whose neighbour does not answer."""
+        """Answers packets whose neighbour does not answer with ICMP errors, where errors are
+        allowed."""
         for packet in packets:
             self._answer(packet, IcmpErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
 
@@ -172,8 +200,11 @@ class PuntHandler:
         kind: IcmpErrorKind,
         now: float,
         outcome: PuntActions,
+        *,
         mtu: int = 0,
+        bucket: TokenBucket | None = None,
     ) -> None:
+        """Sends an ICMP error to the packet's sender. `bucket` limits the rate of its kind."""
         if packet.origin in self._packets.own_origins:
             self.counters[f"dropped: own packet, {kind.name}"] += 1
             return
@@ -188,6 +219,8 @@ class PuntHandler:
             self.counters["icmp refused: no_own_address"] += 1
             return
         answer = error_for(packet.frame, kind, own, mtu, self._fib.interfaces.broadcasts())
+        if bucket is not None and not isinstance(answer, IcmpErrorRefusal):
+            answer = answer if bucket.take(now) else IcmpErrorRefusal.RATE_LIMITED_REJECT
         refusal = (
             answer if isinstance(answer, IcmpErrorRefusal) else self._limiter.refuse(source, now)
         )
@@ -202,8 +235,8 @@ class PuntHandler:
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
-        """Returns an address of the ingress interface, as traceroute expects, else any own
-        address."""
+        """Returns the source address of an error: one of the ingress interface, as traceroute
+        expects. If this interface has none, returns another own address of the VRF."""
         return self._fib.interfaces.icmp_source(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU
@@ -221,7 +254,11 @@ class PuntHandler:
                 if packet.origin == self._packets.origin_local and packet.nexthop_id == 0:
                     self._tell_host(packet, ip, mtu, now, outcome)
                 else:
-                    self._answer(packet, IcmpErrorKind.TOO_BIG, now, outcome, mtu)
+                    self._answer(packet, IcmpErrorKind.TOO_BIG, now, outcome, mtu=mtu)
+                return
+            is_protected = packet.verdict == self._packets.verdict_protect
+            if is_protected and packet.sa_bundle in self._without_later:
+                self.counters["dropped: too big, its bundle carries no later fragments"] += 1
                 return
             ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
             fragments = (
@@ -265,7 +302,7 @@ class PuntHandler:
         outcome.to_host.append((packet.egress_l3_if, ethernet + answer))
 
     def _mtu(self, packet: PuntedPacket, mtu: int) -> int:
-        """Returns the interface's or tunnel's MTU less the overhead of protection, in bytes."""
+        """Returns the MTU of the interface or of the tunnel, minus the bytes that ESP adds."""
         if packet.verdict != self._packets.verdict_protect:
             return mtu
         tunnel = self._tunnels.get(packet.sa_bundle)
@@ -274,7 +311,8 @@ class PuntHandler:
     # -- IPv4 options
 
     def _look_at_options(self, packet: PuntedPacket, outcome: PuntActions) -> None:
-        """Handles IPv4 options that the target could not parse. Drops only source routes."""
+        """Handles a packet with IPv4 options that the target could not parse. Drops the packet only
+        if it has a source route."""
         try:
             options = parse_ipv4(ip_payload(packet.frame)).options
             source_routed = has_source_route(options)
@@ -344,7 +382,8 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: PuntActions) -> None:
-        """Answers for packets held too long for a neighbour. Drops fragments held too long."""
+        """Answers packets that have waited too long for a neighbour with ICMP errors. Drops
+        fragments that have waited too long."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():
             outcome.unanswered.append(path)

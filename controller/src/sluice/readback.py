@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the switch's entities, and closes entities whose meaning has changed: they drop packets.
+"""Reads the switch's entities. Closes entities whose meaning has changed, so that they drop
+packets.
 
 Depends on entities, inventory, p4 and p4runtime.
 """
@@ -28,7 +29,7 @@ OK_STATUS = Status((0, ""))
 
 
 class Writer(Protocol):
-    """Describes the part of `Session` that this module and the reconciler use."""
+    """Describes the methods of `Session` that this module and the reconciler use."""
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         """Sends a write. Returns a status for each update, or [] if all were applied."""
@@ -64,7 +65,7 @@ async def read(
 
 
 async def close(session: Writer, codec: Codec, closed: ClosingPlan, installed: Inventory) -> None:
-    """Retires and withdraws entities, even if other entities refer to them.
+    """Retires and withdraws the entities named in `closed`, even if other entities refer to them.
 
     Order: this runs before any other write. Each of these updates makes the switch drop packets, so
     the updates may come in any order. Raises P4RuntimeError, also if an update is refused.

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconciles the switch with the desired state: all entities except flows.
 
-`policy.flow_tables` writes flows, `policy.commit` resets counters, and the auditor deletes entities
-that no module knows.
+Three tasks are left to other modules: `policy.flow_tables` writes flows, `policy.commit` resets
+counters, and the auditor deletes entities that no module knows.
 
 Order. A cycle installs and modifies kind by kind in ascending `EntityKind` (next hop, member,
 group, route, ...), and waits for the acknowledgement of one kind before the next. Then it deletes
-in descending order. An entity whose references are not installed waits. An entity that is still
-referred to is not deleted. A change is a MODIFY. Invariant: the switch never holds a dangling
-reference, even if updates fail.
+in descending order. An entity waits until all entities that it refers to are installed. An entity
+is not deleted while another entity refers to it. A changed entity is written with MODIFY.
+Invariant: the switch never holds a dangling reference, even if updates fail.
 
 Changes of links, addresses and neighbours concern kinds that come before routes. So such a change
-interrupts a long series of routes after the current batch. An empty switch gets the `near` routes
-(connected prefixes, neighbours) before an interface is opened. It gets the rest of the table
-afterwards (`compare`, `table_order`).
+interrupts the writing of a long series of routes, after the current batch. An empty switch gets the
+`near` routes (connected prefixes, neighbours) before an interface is opened. It gets the rest of
+the routes afterwards (`compare`, `table_order`).
 
-Errors. Every refused update is recorded (`failures`), retried with growing delay, and forgotten
-once it succeeds. "Already exists" and "not found" mean that the switch differs from the inventory:
-the inventory is corrected, and the retry uses the other operation.
+Errors. Every refused update is recorded (`failures`) and retried with growing delay. Its record is
+deleted once it succeeds. "Already exists" and "not found" mean that the switch differs from the
+inventory: the inventory is corrected, and the retry uses the other operation.
 
 Start and reconnect. `read_back` reads the switch and closes the entities that must not coexist with
 the new configuration. `compare` queues the difference. Correct entities are not touched. An entity
-that no source wants (an orphan) is deleted when its kind is released; the controller releases a
-kind once its sources are complete. New entities of held kinds (`hold`) wait until `open`.
+that no source wants (an orphan) is deleted when its kind is released (`release`). The controller
+releases a kind once the sources of this kind have reported everything. New entities of held kinds
+(`hold`) wait until `open`.
 
 Routes. A native table (`sluice._native.RouteTable`) holds the desired, installed and queued routes
 and builds their writes. This module only tells the table, once per next hop or group, whether
@@ -113,7 +114,10 @@ Queue = MutableMapping[EntityKey, None]
 
 
 class Reconciler:
-    """Holds desired and installed entities, and writes the difference. `routes` has all routes."""
+    """Holds desired and installed entities, and writes the difference to the switch.
+
+    `routes` is the native table that holds all routes.
+    """
 
     def __init__(
         self,
@@ -165,7 +169,7 @@ class Reconciler:
     # -- desired state
 
     def submit(self, changes: EntityChanges) -> None:
-        """Changes desired entities. Not for committed kinds, which `commit` writes."""
+        """Changes desired entities. Do not call it for committed kinds, which `commit` writes."""
         for block in changes.blocks:
             self._apply_or_defer(EntityKind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
@@ -201,7 +205,8 @@ class Reconciler:
                 upserts[key] = None
 
     def release(self, kinds: Iterable[EntityKind]) -> None:
-        """Deletes orphans of these kinds from now on. Call it when the sources are complete."""
+        """Deletes orphans of these kinds from now on. Call it when the sources of these kinds are
+        complete."""
         self._released.update(kinds)
         self._work.set()
 
@@ -209,12 +214,12 @@ class Reconciler:
     def comparisons(self) -> int | None:
         """Number of comparisons of the switch with the desired state.
 
-        None unless the switch was compared in this session.
+        None if this session has made no comparison yet.
         """
         return self._comparisons if self.compared else None
 
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
-        """Returns whether an entity is an orphan that stays for now."""
+        """Returns whether an entity is an orphan that is not to be deleted yet."""
         if kind in self._released or key in self._deletes[kind]:
             return False
         return key in self.installed.by_kind[kind] and key not in self.desired[kind]
@@ -222,7 +227,9 @@ class Reconciler:
     def delete_orphans_unless(
         self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
     ) -> Iterator[None]:
-        """Deletes the orphans of an unreleased kind for which `is_kept` is false, a block per step.
+        """Deletes those orphans of an unreleased kind for which `is_kept` is false.
+
+        The iterator handles one block of orphans per step.
 
         An entity that has become desired is no longer an orphan.
         """
@@ -241,11 +248,12 @@ class Reconciler:
             yield
 
     def hold(self, kinds: Iterable[EntityKind]) -> None:
-        """Defers new entities of these kinds until `open`. Still corrects installed entities."""
+        """Defers new entities of these kinds until `open`. Installed entities are still
+        modified."""
         self._held = frozenset(kinds)
 
     def open(self) -> None:
-        """Ends `hold`, and retries the entities that wait."""
+        """Ends `hold`, and writes the deferred entities."""
         self._held = frozenset()
         self.failures.retry_waiting()
         self._work.set()
@@ -253,9 +261,10 @@ class Reconciler:
     def when_installed(
         self, kind: EntityKind, key: EntityKey, callback: Callable[[], None]
     ) -> None:
-        """Calls `callback` once an entity is installed as desired, or at once if it already is.
+        """Calls `callback` when an entity is installed with its desired value: at once if it
+        already is.
 
-        Not for routes.
+        Do not call it for routes.
         """
         wanted = self.desired[kind].get(key)
         if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
@@ -265,7 +274,7 @@ class Reconciler:
 
     @property
     def pending(self) -> int:
-        """Number of outstanding updates, without failures that wait for a retry."""
+        """Number of outstanding updates, not counting failed updates that wait for a retry."""
         return (
             sum(map(len, self._upserts.values()))
             + sum(map(len, self._deletes.values()))
@@ -285,23 +294,24 @@ class Reconciler:
 
     @property
     def synced(self) -> bool:
-        """Whether the switch equals the desired state, apart from orphans not yet released."""
+        """Whether the switch equals the desired state, apart from orphans of kinds that are not
+        released."""
         return self.compared and not self.pending and not self.failures
 
     @property
     def forwards(self) -> bool:
         """Whether the switch forwards as desired.
 
-        True also while a large route table is being read: meanwhile the switch forwards by its old
-        routes.
+        Also true while a large route table is being read: until then the switch forwards by the
+        routes that it already holds.
         """
         return self.synced or (self._unread and self.pending == self._blocked and not self.failures)
 
     # -- audits of the switch
 
     def is_under_way(self, kind: EntityKind, key: EntityKey) -> bool:
-        """Returns whether an update of an entity is queued or in flight, or its kind is in
-        comparison."""
+        """Returns whether an update of an entity is queued or in flight, or its kind is being
+        compared."""
         if kind is self._comparing:
             return True
         queued = key in self._upserts[kind] or key in self._deletes[kind]
@@ -327,7 +337,8 @@ class Reconciler:
     def found(self, kind: EntityKind, key: EntityKey, value: EntityValue | None) -> None:
         """Records that the switch holds `value` (None: nothing), and queues the correction.
 
-        Committed kinds are corrected by a commit, since their new numbers must be on disk first.
+        An entity of a committed kind is corrected by the next commit, since its new numbers must be
+        on disk first.
         """
         if value is None:
             self.installed.remove(kind, [key])
@@ -380,8 +391,9 @@ class Reconciler:
     async def compare(self) -> None:
         """Queues the difference between the desired and the read-back state.
 
-        Of the routes, queues only those that are `near`, and none while a large table is still
-        being read. `run` compares all routes later, after the kinds that precede them.
+        Of the routes, queues only those in `near` (connected prefixes, neighbours). Queues no route
+        while a large table is still being read. `run` compares all routes later, after the kinds
+        that precede them.
         """
         self.compared = False
         for kind in EntityKind:
@@ -410,7 +422,7 @@ class Reconciler:
         self.on_progress()
 
     async def _compare(self, kind: EntityKind) -> None:
-        """Compares a kind in slices. Changes of its desired state wait until the end.
+        """Compares a kind in slices. Meanwhile, changes of its desired state are deferred.
 
         Keys that were queued before the comparison stay ahead of the keys that it adds.
         """
@@ -428,7 +440,8 @@ class Reconciler:
         self._comparing = None
 
     def _apply_deferred(self) -> bool:
-        """Applies some deferred changes: more than can arrive before the next call.
+        """Applies a slice of the deferred changes. The slice is larger than the changes that can
+        arrive before the next call.
 
         Returns whether more are left.
         """
@@ -470,7 +483,7 @@ class Reconciler:
             await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[EntityKind, EntityKey, EntityValue]]) -> None:
-        """Adopts installed entities of committed kinds as desired."""
+        """Makes installed entities of committed kinds desired, with the values given."""
         for kind, key, value in entries:
             self.desired[kind][key] = value
             self._orphans[kind].discard(key)
@@ -482,12 +495,12 @@ class Reconciler:
         *,
         atomic: bool,
     ) -> None:
-        """Writes entities of committed kinds at once, ahead of everything queued.
+        """Writes entities of committed kinds at once, before all queued updates.
 
-        The entities become desired when the switch has acknowledged them. With `atomic` the switch
-        applies all of them or none, between two packets. Raises P4RuntimeError if the switch
-        refuses an entity, or if the session ends. After such an error, only a read-back shows which
-        entities the switch holds.
+        The entities become desired when the switch has acknowledged them. With `atomic`, the switch
+        applies all of them or none, and processes no packet in between. Raises P4RuntimeError if
+        the switch refuses an entity, or if the session ends. After such an error, only a read-back
+        shows which entities the switch holds.
         """
         entries = list(kind_entries)
         updates = []
@@ -509,10 +522,10 @@ class Reconciler:
             raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
 
     async def _take_orphans(self, kind: EntityKind) -> None:
-        """Queues orphans for deletion, as many as one turn of deletions writes.
+        """Queues orphans for deletion, as many as `_write_all` writes in one call.
 
         Queuing all of them (perhaps a million) would block the event loop. Yields to the event loop
-        after each slice. A write would also yield, but possibly no write follows.
+        after each slice, since possibly no write follows that would yield.
         """
         orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
         while kind in self._released and orphans and room:
@@ -552,16 +565,18 @@ class Reconciler:
 
     @property
     def _table_waits(self) -> bool:
-        """Whether routes are read but not yet compared. Raises P4RuntimeError if reading failed."""
+        """Whether routes have been read but not yet compared. Raises P4RuntimeError if reading
+        failed."""
         return not self.compared and (self._table is None or self._table.complete())
 
     @property
     def _blocked(self) -> int:
-        """Number of queued updates that no cycle tries.
+        """Number of queued updates that cycles skip for now.
 
-        - While a large table is being read: routes, and deletions of entities that they refer to.
-        - While all interfaces are held, so that no next hop can be installed: routes. Otherwise a
-          full table would be examined and postponed in vain.
+        - While a large table is being read: routes, and deletions of entities of kinds that routes
+          refer to.
+        - While all interfaces are held: routes. No next hop can be installed then, so every route
+          of a full table would be examined only to be postponed.
         """
         if self._unread:
             return (
@@ -594,7 +609,7 @@ class Reconciler:
     ) -> bool:
         """Writes a kind's queue, at most `BATCHES_PER_TURN` batches.
 
-        Returns False if it stopped for a more urgent kind.
+        Returns False if it stopped because a kind that comes earlier has updates.
         """
         deleting = operation is UpdateType.DELETE
         if not queue:
@@ -638,7 +653,7 @@ class Reconciler:
         return asyncio.create_task(self._send(session, batch))
 
     def _may_write_many(self) -> bool:
-        """Returns whether routes can be written in native batches: no route is held, and none has
+        """Returns whether the native table may build the batches: routes are not held, and none has
         failed."""
         return EntityKind.ROUTE not in self._held and not self.failures.of_kind(EntityKind.ROUTE)
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares configurations for a reload, and classifies how each change comes into force.
+"""Compares configurations for a reload. Decides for each changed key how the change comes into
+force.
 
 Each key is of one of three classes:
 
-- A fixed key identifies the process, its files or its switch, or its change needs privileges that
-  the process has only at its start (VRFs). A configuration that changes a fixed key is refused as a
-  whole.
+- A fixed key cannot change while the process runs. It identifies the process, its files or its
+  switch, or its change needs privileges that the process has only at its start (VRFs). A
+  configuration that changes a fixed key is refused as a whole.
 - A setting is a number or an SA. A new number is used from the next packet on. An SA is added or
   removed independently of other keys.
-- A change of any other key takes the steps of a restart within the process (close, change, open).
+- A change of any other key is applied like a restart, within the process: the controller closes the
+  affected entities in the switch, changes them, and opens them.
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
 on config and its parts.
@@ -55,7 +57,8 @@ whole SA."""
 
 
 class Differences(NamedTuple):
-    """Holds the keys that differ, in one field for each class of keys."""
+    """Holds the keys that differ between two configurations, with one field for each class of
+    keys."""
 
     fixed: tuple[str, ...]
     settings: tuple[str, ...]
@@ -107,8 +110,8 @@ def _is_fixed(key: str) -> bool:
 
 
 def _is_setting(key: str) -> bool:
-    # A reload records the rules of SPD files only for comparison: only a commit changes the rules
-    # in force.
+    # A reload only records the rules of SPD files, so that the next reload can compare them. Only a
+    # commit changes the rules in force.
     return _is_under(key, SETTINGS) or (
         key.startswith("spds.") and key.endswith((".file", ".rules"))
     )
@@ -131,7 +134,7 @@ def _of_config(old: Config, new: Config) -> Iterator[str]:
 
 
 def _changed(key: str, before: Any, after: Any) -> Iterator[str]:
-    """Yields the keys that differ, as specific as possible."""
+    """Yields the keys that differ. Names the innermost key that contains a difference."""
     if before == after:
         return
     if type(before) is type(after) and _has_keys(before):
@@ -151,12 +154,13 @@ def _changed(key: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _has_keys(value: Any) -> bool:
-    """Returns whether a value is a section of the file, not a scalar of several parts."""
+    """Returns whether a value is a section of the file. False: it is a scalar, perhaps with several
+    fields."""
     return isinstance(value, SECTIONS)
 
 
 def _vrf_by_name(before: Any, after: Any) -> tuple[Any, Any]:
-    """Replaces VRFs by their names, since an interface's `vrf` is a name in the file."""
+    """Replaces VRFs by their names, since `vrf` of an interface is a name in the file."""
     if isinstance(before, VrfConfig) and isinstance(after, VrfConfig):
         return before.name, after.name
     return before, after

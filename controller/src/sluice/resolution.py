@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which neighbours the kernel resolves, and when.
 
-Routes and packets need neighbours, `state.resolution_schedule` schedules the requests, and the
-kernel answers by a NeighborChanged. A request waits until the kernel's neighbour table has been
-read, so that known neighbours are not requested. A request also waits until the neighbour's
-interface is known. Depends on state, held_packets and the kernel's input.
+Routes and held packets need neighbours. `state.resolution_schedule` schedules the requests to the
+kernel, which reports each result as a NeighborChanged. A request waits until the kernel's neighbour
+table has been read, so that neighbours already in this table are not requested. It also waits until
+the kernel has reported the neighbour's interface. Depends on state, held_packets and the kernel's
+input.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sluice.state.resolution_schedule import ResolutionSchedule
 
 
 class Resolution:
-    """Requests neighbours from the kernel. `counters` are the controller's."""
+    """Requests the resolution of neighbours from the kernel. `counters` are the controller's."""
 
     def __init__(
         self, fib: Fib, held: HeldPackets, kernel: KernelInput, counters: Counter[str]
@@ -45,7 +46,7 @@ class Resolution:
         return len(self._waiting)
 
     def want(self, path: Path, now: float) -> None:
-        """Schedules an immediate request for the unresolved neighbour of a route."""
+        """Schedules an immediate request for an unresolved neighbour that a route needs."""
         self._schedule.resolve_now(path, now)
 
     def changed(self, path: Path, event: NeighborChanged, now: float) -> None:
@@ -54,14 +55,15 @@ class Resolution:
         self._schedule.changed(path, event.state, in_use, now)
 
     def unanswered(self, paths: Iterable[Path], now: float) -> None:
-        """Handles neighbours whose held packets expired. Requests them again later, as after a
-        failure."""
+        """Handles neighbours that did not answer while packets waited for them. Schedules a later
+        request, as after a failed resolution."""
         for path in paths:
             in_use = self._fib.nexthops.id_of(path) is not None
             self._schedule.changed(path, NeighborState.FAILED, in_use, now)
 
     def ask_due(self, now: float) -> None:
-        """Requests the neighbours that are due. Forgets neighbours that are no longer needed."""
+        """Requests the neighbours that are due. Cancels the requests of neighbours that are no
+        longer needed."""
         due = self._schedule.due(now)
         for path in due:
             if not self._is_wanted(path):
@@ -76,7 +78,8 @@ class Resolution:
         )
 
     def ask(self, paths: Iterable[Path] = ()) -> None:
-        """Requests these neighbours, and all neighbours whose requests had to wait."""
+        """Requests these neighbours, and all neighbours whose earlier requests could not be
+        made."""
         self._waiting.update(dict.fromkeys(paths))
         self._table_read = self._table_read or self._kernel.synced
         if not self._table_read or not self._waiting:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a routing daemon's routes with the kernel's after the replay, a slice at a time.
+"""Compares a routing daemon's routes with the kernel's after the daemon's replay, in slices.
 
 - `ReplayGate` decides when to compare, and which kernel routes replace routes that the replay
   omitted.
@@ -9,8 +9,8 @@
 
 A dump is obsolete if a session with the daemon or the switch opened or ended after the comparison
 began. An obsolete dump is discarded, and the gate schedules another one. A dump of a million routes
-takes seconds. So the kernel is not read if no route is stale, left over in the switch or possibly
-omitted by the replay. Depends on inputs, unreplayed_routes and state.
+takes seconds. So the kernel's routes are read only if some route is stale, is left over in the
+switch, or may have been omitted by the replay. Depends on inputs, unreplayed_routes and state.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class RouteComparison:
     def _ask_kernel(self) -> bool:
         """Starts a dump of the kernel's routes if the comparison needs them.
 
-        Otherwise begins the sweep without a dump, and returns True: another slice can run now.
+        Otherwise begins the sweep without a dump. Returns whether another slice can run now.
         """
         if self._rib.stale or self._gate.takes_left_out or self._unreplayed.found:
             self._dump.start(self._is_relevant)
@@ -139,7 +139,7 @@ class RouteComparison:
         return True
 
     def _is_relevant(self, key: RouteKey) -> bool:
-        """Returns whether the comparison needs to know that the kernel has this route."""
+        """Returns whether the comparison needs this route if the kernel has it."""
         named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
         return named or self._unreplayed.is_unreplayed(key)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads `security_associations`, in the configuration and in files for `sluice sa add`.
+"""Reads the section `security_associations`, of the configuration and of files for `sluice sa add`.
 
     security_associations:
       - name: to-branch
@@ -12,9 +12,9 @@
         remote: 10.0.20.1
         hard: {seconds: 28800}
 
-Each key is in a file of its own. The path of a key file is relative to the directory of the file
-that names it. This module reads the keys only to compute their fingerprint. They are read again
-when an engine receives the SA. Depends on sa_keys, sa_model and yamlreader.
+Each cryptographic key is in a file of its own. The path of a key file is relative to the directory
+of the file that names it. This module reads the keys only to compute their fingerprint. They are
+read again when an engine receives the SA. Depends on sa_keys, sa_model and yamlreader.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ IPV4_OCTETS = 4
 
 @scalars.takes("address")
 def unicast(value: object) -> Address:
-    """Converts a unicast address that a router can use as a source address."""
+    """Converts an IP address. Raises ValueError unless a router can use it as a source address."""
     address = parse_address(scalars.text(value))
     first = address[0]
     if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
@@ -213,7 +213,8 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """Holds a bundle's properties that its SAs need: the pipeline's numbers, and the engines."""
+    """Holds the properties of a bundle that its SAs use: the pipeline's numbers, and the
+    engines."""
 
     id: int
     vrf: int
@@ -221,7 +222,7 @@ class BundleOfSas(NamedTuple):
 
 
 class ValuesInUse(NamedTuple):
-    """Holds the values in use that no other SA may have: names, inbound SPIs by VRF, and keys.
+    """Holds the values that no two SAs may share: names, inbound SPIs by VRF, and keys.
 
     Maps SPIs and keys (fingerprints) to the name of their SA.
     """
@@ -257,7 +258,10 @@ def read_associations(
     taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """Reads a list of SAs. `bundles` has the bundles that the SAs may name."""
+    """Reads a list of SAs, which may name the bundles in `bundles`. Omits SAs with an error.
+
+    Reports each error, and adds the values of the valid SAs to `taken`.
+    """
     found = []
     for value in values:
         section = value.mapping()
@@ -288,7 +292,8 @@ def parse_associations(
 
 
 def _claim_values(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
-    """Adds an SA's name, inbound SPI and key to `taken`. Returns False if one is in use."""
+    """Adds an SA's name, inbound SPI and key to `taken`. Returns False if one of them is in use
+    already."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
         value.problem(f"there is an SA {sa.name!r} already; give each SA its own name")
@@ -368,7 +373,7 @@ def _read(
 def _read_keys(
     section: YamlMapping, directory: Path, algorithm: Algorithm
 ) -> tuple[KeyFiles, str] | None:
-    """Reads the key files. Returns the files and their fingerprint."""
+    """Reads the key files. Returns the files, and the fingerprint of the keys in them."""
     paths: list[Path | None] = []
     for key, size in zip(KEY_FILES, (algorithm.key, algorithm.integrity_key), strict=True):
         path = None
@@ -469,7 +474,8 @@ def _read_inbound(section: YamlMapping, *, esn: bool) -> dict[str, Any]:
 
 
 def to_document(sa: SecurityAssociation, bundle: str) -> dict[str, Any]:
-    """Converts an SA into the form of the section, with its key files' names but without keys."""
+    """Converts an SA into an item of the section. The item has the names of the key files, but no
+    keys."""
     settings = sa.settings
     found: dict[str, Any] = {
         "name": sa.name,

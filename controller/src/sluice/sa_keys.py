@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads keys from files of hexadecimal digits, which only their owner may access.
 
-Buffers of digits are overwritten when they are no longer needed. No error text contains content of
-a file. Depends on sa_model.
+Buffers with digits of keys are overwritten when they are no longer needed. No error text quotes a
+key file. Depends on sa_model.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KeyFiles:
 
 
 def fingerprint(keys: KeyFiles) -> str:
-    """Returns the fingerprint of the keys in files. Raises KeyUnavailableError."""
+    """Returns the fingerprint of the keys in the files `keys`. Raises KeyUnavailableError."""
     material = keys.read()
     try:
         return material.fingerprint()
@@ -72,7 +72,8 @@ def _read(path: Path | None, size: int, algorithm: Algorithm, what: str = "key")
 
 
 def _private_text(path: Path) -> bytearray:
-    """Returns the content of a file that only its owner may read or write."""
+    """Returns the content of a file. Refuses a file that anybody but its owner may read or
+    write."""
     try:
         # O_NONBLOCK, since opening a FIFO would block.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -129,7 +130,8 @@ def _check_private(path: Path, found: os.stat_result) -> None:
 
 
 def _digits(text: bytearray) -> bytearray | None:
-    """Returns the digits without surrounding white space and "0x". None for other characters."""
+    """Returns the digits without surrounding white space and "0x". None if other characters
+    remain."""
     first, end = 0, len(text)
     while first < end and text[first] in WHITE_SPACE:
         first += 1

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the types of security associations (SAs): algorithms, lifetimes, keys (RFC 4301, 4.4.2).
 
-An SA has one direction and belongs to a bundle. Rules name bundles, and the selectors of an SA are
-those of the rules that name its bundle. For each packet of the SA, the first matching rule must be
-one of these rules (RFC 4301, 5.2 step 4). The pipeline checks this. A fingerprint identifies the
-keys. A `KeySource` reads the keys only while an engine receives them. All types except key material
-are immutable. Depends on model and policy.model.
+An SA has one direction and belongs to a bundle. Rules name bundles. The selectors of an SA are
+those of the rules that name its bundle. The pipeline checks that the first rule that matches a
+packet of the SA is one of these rules (RFC 4301, 5.2 step 4). A fingerprint identifies the keys. A
+`KeySource` reads the keys only when an engine is to receive them. All types except key material are
+immutable. Depends on model and policy.model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FINGERPRINT_OF = b"sluice-esp sequence numbers 1"
 
 
 class Mode(Enum):
-    """Payload of ESP: an IP packet, or the packet's own upper layer."""
+    """ESP mode. Tunnel mode carries a whole IP packet, transport mode only its upper layer."""
 
     TUNNEL = "tunnel"
     TRANSPORT = "transport"
@@ -45,8 +45,8 @@ class DontFragment(Enum):
 
 
 class Fragmentation(Enum):
-    """Order of fragmentation and encryption, if ESP makes a packet too long (RFC 4301, sections 7,
-    8).
+    """Order of fragmentation and encryption, for packets that ESP makes too long (RFC 4301,
+    sections 7, 8).
     """
 
     BEFORE = "before"
@@ -92,7 +92,8 @@ ALGORITHMS = {
 
 
 class Lifetime(NamedTuple):
-    """Holds limits of an SA: plaintext bytes, packets, and seconds since an engine got the SA.
+    """Holds lifetime limits of an SA: plaintext bytes, packets, and seconds since an engine
+    received it.
 
     None: no limit.
     """
@@ -118,7 +119,7 @@ class UdpPorts(NamedTuple):
 
 
 class SaSettings(NamedTuple):
-    """Holds the parameters of an SA that router and engine share, without its number and keys.
+    """Holds the parameters of an SA that router and engine both need, except its number and keys.
 
     `bundle` and `vrf` are the pipeline's numbers. `local`, `remote`, `ttl`, `dscp`, `df`,
     `tfc_pad_to` and `ports` apply to an outbound SA. `replay_window` and `in_udp` apply to an
@@ -179,7 +180,7 @@ class HeldSa(NamedTuple):
 
     @property
     def key(self) -> HeldKey:
-        """Identity of the SA in an engine: the number if outbound, VRF and SPI if inbound."""
+        """Identity of the SA in an engine: its number if outbound, its VRF and SPI if inbound."""
         one = self.settings
         if one.direction is Direction.OUTBOUND:
             return one.direction, 0, self.number
@@ -233,7 +234,7 @@ class EngineRefusalError(Exception):
 
 
 class Origin(Enum):
-    """Source of an SA."""
+    """Origin of an SA: how the controller learned of the SA."""
 
     CONFIGURATION = "configuration"
     COMMAND = "command"
@@ -247,8 +248,8 @@ class SecurityAssociation:
     - `engine`: the only engine that may have the SA. None: any engine of its bundle.
     - `name`: a successor of the SA has the same name. Name and SPI identify an SA.
     - `is_retiring`: the successor of the SA is in use. The SA stays for packets in flight.
-    - `is_coming`: the peer may not have the SA yet. The SA's predecessor, if any, stays in use.
-    - `fragmentation`: applies to an outbound SA. Only the router uses it, not the engine.
+    - `is_coming`: the peer may not have the SA yet. So the SA's predecessor, if any, stays in use.
+    - `fragmentation`: applies to an outbound SA. Only the router uses this setting, not the engine.
     """
 
     name: str
@@ -267,7 +268,7 @@ class SecurityAssociation:
 
 
 def _octets(digits: bytearray) -> bytearray:
-    """Decodes hexadecimal digits. Makes no copy that could not be erased."""
+    """Decodes hexadecimal digits. Leaves no copy of them in memory that the caller cannot erase."""
     octets = bytearray(len(digits) // 2)
     for at in range(len(octets)):
         octets[at] = _nibble(digits[2 * at]) << 4 | _nibble(digits[2 * at + 1])

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores SAs that commands added or rekeyed on disk, so that a restart resumes with them.
+"""Stores on disk the SAs that commands added or rekeyed, so that they survive a restart.
 
-The store is one JSON file, replaced as a whole. It holds the names of key files, never keys. A
-rekeyed SA of the configuration is stored together with its configuration at that time. If the
-configuration of the SA has changed since, the configuration wins. Depends on durable and sa_config.
+The store is one JSON file, replaced as a whole. It holds the names of key files, never keys. An SA
+of the configuration that a command rekeyed is stored together with its configuration at that time.
+If its configuration has changed since, the stored SA is discarded. Depends on durable and
+sa_config.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ HERE = Path("/")
 class StoredSa(NamedTuple):
     """Holds an SA that a command added or rekeyed.
 
-    `instead_of`: if a command rekeyed an SA of the configuration, its configuration at that time.
-    None if a command added the SA.
+    `instead_of`: the configuration of the SA when a command rekeyed it. None if a command added the
+    SA.
     """
 
     sa: SecurityAssociation
@@ -38,7 +39,8 @@ class StoredSa(NamedTuple):
 
 
 class SaStore:
-    """Reads and writes the file in a state directory. `bundles` are those of the configuration."""
+    """Reads and writes the file of stored SAs in a state directory. `bundles` are the configured
+    bundles."""
 
     def __init__(self, directory: Path, bundles: Mapping[str, BundleOfSas]) -> None:
         self.path = directory / FILE_NAME
@@ -46,7 +48,7 @@ class SaStore:
         self._names = {bundle.id: name for name, bundle in bundles.items()}
 
     def load(self, told: Callable[[str], None]) -> list[StoredSa]:
-        """Returns the last saved SAs, without those that are no longer valid.
+        """Returns the SAs saved last, except those that are no longer valid.
 
         Calls `told` with the name and reason of each invalid SA. Raises SaStoreError.
         """

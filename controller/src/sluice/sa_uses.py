@@ -2,13 +2,14 @@
 """Records on disk which engine got which key, before the switch uses the SA.
 
 Invariant: a key that has encrypted on one engine is never used on another. The other engine would
-count from 1 again and repeat nonces. So the record outlives the controller. The record also says
-which SAs have expired, since a restarted engine would start their lifetimes again. It has
-fingerprints of keys, not the keys.
+start its sequence numbers at 1 again, and so repeat nonces. For this reason the record outlives the
+controller. The record also says which SAs have expired, since a restarted engine would start their
+lifetimes again. It holds fingerprints of keys, not the keys.
 
 The file consists of JSON lines and is append-only. Each start rewrites the file with one line for
-each key. A partial last line is ignored: the machine stopped while it wrote the line, so the key
-was not yet used. Any other damage prevents the start. Depends on durable and state.sa_table.
+each key. A partial last line is ignored: the machine stopped while writing the line, so no engine
+has used the key of this line. Any other damage prevents the start. Depends on durable and
+state.sa_table.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class SaStoreError(Exception):
 
 
 class SaUses:
-    """Holds the record. `uses` is keyed by fingerprint; `next_number` is for the next outbound
+    """Holds the record. `uses` maps fingerprints to uses; `next_number` is for the next outbound
     SA."""
 
     def __init__(self, directory: Path) -> None:
@@ -46,7 +47,7 @@ class SaUses:
         self.uses: dict[str, KeyUse] = {}
         self.next_number = 1
         self._file: int | None = None
-        # Fingerprints of used-up SAs that are in memory and not yet on disk.
+        # Fingerprints of keys of expired SAs that are recorded in memory but not yet on disk.
         self._unwritten: dict[str, None] = {}
 
     def open(self) -> None:
@@ -73,7 +74,7 @@ class SaUses:
             self._file = None
 
     def record_use(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
-        """Records that an engine has had keys since `now`. Each item is (fingerprint, SA number).
+        """Records that an engine receives keys at `now`. Each item is (fingerprint, SA number).
 
         The record is on disk on return. Raises SaStoreError.
         """
@@ -81,13 +82,15 @@ class SaUses:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether a call of `expire` has failed to write. If so, call `expire` again."""
+        """Whether the disk still lacks expired SAs, since `expire` failed. If so, call `expire`
+        again."""
         return bool(self._unwritten)
 
     def expire(self, keys: Iterable[str]) -> None:
-        """Records that SAs are used up: always in memory, and on disk unless this raises.
+        """Records that the SAs with these keys have expired: in memory, and on disk unless this
+        raises.
 
-        A later call also writes the keys that earlier calls could not write. Raises SaStoreError.
+        Each call also writes the keys that earlier calls could not write. Raises SaStoreError.
         """
         for key in keys:
             self._unwritten[key] = None

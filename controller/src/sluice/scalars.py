@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provides converters for scalars of a YAML document. Each returns a value or raises ValueError.
 
-The error describes the problem; `yamlreader` adds the position. Each converter also describes the
-values that it accepts, for the configuration reference (Markdown).
+The error describes the problem; `yamlreader` adds the position. Each converter also carries a
+description of the values that it accepts (Markdown). The configuration reference uses this
+description.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def path(value: object) -> Path:
 
 @takes("name")
 def name(value: object) -> str:
-    """Converts the name of a router, SPD, rule, etc. Only generated names have a colon."""
+    """Converts the name of a router, SPD, rule, etc. Refuses a colon, which marks generated
+    names."""
     named = text(value)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", named):
         raise ValueError(f"{named!r} is not a name of letters, digits, '_', '.' and '-'")
@@ -107,9 +109,9 @@ def name(value: object) -> str:
 
 
 def one_of(choices: Collection[T], values: str = "") -> Scalar[T]:
-    """Returns a Scalar for one of some choices.
+    """Returns a Scalar that accepts the members of `choices`.
 
-    `values` describes the choices if they are not known yet.
+    `values` describes the choices. Give it if `choices` is filled only later.
     """
 
     def convert(value: object) -> T:

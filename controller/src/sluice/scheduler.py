@@ -3,8 +3,8 @@
 
 An inlet is a source of work. It is `ready` when its file descriptor is readable, or after `wake`.
 Its `drain` does one slice of work and returns whether more work may remain. The ready inlet of the
-highest priority runs first. But a ready inlet that was passed over `PATIENCE` times runs before it.
-Between slices the event loop runs.
+highest priority runs first. But a ready inlet that was passed over `PATIENCE` times precedes it.
+The scheduler yields to the event loop between slices.
 
 `serve` runs a slice immediately from an event loop callback if no other work waits. Switching to
 the scheduler's task would take longer than the work for a single packet. `Stalls` records the
@@ -22,7 +22,7 @@ PATIENCE = 8
 
 
 class Inlet:
-    """Represents a source of work. The smallest `priority` runs first."""
+    """Represents a source of work. The inlet with the smallest `priority` number runs first."""
 
     def __init__(
         self, name: str, priority: int, drain: Callable[[], bool], fileno: int | None = None
@@ -66,7 +66,8 @@ class Scheduler:
         self._wake.set()
 
     def serve(self, inlet: Inlet) -> None:
-        """Runs a slice of an inlet immediately if no other work waits; else marks it as ready.
+        """Runs a slice of an inlet immediately if no other work waits. Otherwise marks the inlet as
+        ready.
 
         Call it from a callback of the event loop, not from a `drain`.
         """

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the daemon: stands by, runs one configuration after the other, and serves the API.
+"""Runs the daemon: waits on standby, runs one configuration after the other, and serves the API.
 
-A `ControllerRun` is one life of the daemon: one configuration in force. A life first waits to
-become the switch's primary; until then it changes nothing on this host. Then it opens the sources
-and runs a controller. A life ends with the daemon, for a reload, or when another controller becomes
-primary. In the last case, the next life stands by again.
+A `ControllerRun` (a life) is the period in which the daemon runs one configuration. A life first
+waits to become the switch's primary; until then it changes nothing on this host. Then it opens the
+sources and runs a controller. A life ends when the daemon ends, at a reload, or when another
+controller becomes primary. In the last case, the next life is on standby first.
 
-A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
-settings take the steps of a restart: a new session becomes primary, and the old controller ends.
-The new controller closes the entities that differ in the switch (they drop packets), changes them,
-and opens them. If the new life cannot begin, the old configuration begins again.
+A reload reads the file, and applies or refuses it as a whole (`reload`). If more than simple
+settings change, the reload works like a restart: a new session becomes primary, and the old
+controller ends. The new controller closes the entities in the switch that differ, so that they drop
+packets. It changes them and opens them again. If the new life cannot begin, a life with the old
+configuration begins.
 
 Depends on controller, host_sources and api.requests.
 """
@@ -95,7 +96,7 @@ class ControllerRun:
     """Runs one configuration, from standby to its end.
 
     - `config`: the configuration, in which the isolation of each VRF is decided.
-    - `takes_over`: the election id of the session that this run replaces as primary.
+    - `takes_over`: the election id of the primary session that this run replaces.
     - `discards_commits`: the run begins by discarding the committed rules of SPDs.
     """
 
@@ -132,7 +133,8 @@ class ControllerRun:
         )
 
     async def take_over(self) -> None:
-        """Becomes primary in place of the session `takes_over`. Raises P4RuntimeError."""
+        """Becomes primary in place of the session with the election id `takes_over`. Raises
+        P4RuntimeError."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self.primacy.acquire(lambda _: None)
@@ -140,7 +142,7 @@ class ControllerRun:
             raise P4RuntimeError(INVALID_ARGUMENT, "the switch does not answer") from None
 
     def close(self) -> None:
-        """Closes the session and the handover."""
+        """Closes the session with the switch, and the handover memory."""
         self.primacy.close()
         self._handover.close()
 
@@ -157,7 +159,8 @@ class ControllerRun:
                 await controller.run()
 
     async def _stand_by(self, turn: asyncio.Task[None]) -> bool:
-        """Waits to become primary. Returns whether another controller was primary meanwhile."""
+        """Waits to become primary. Returns whether another controller was primary during the
+        wait."""
         stood_by = False
         try:
             while not turn.done():
@@ -194,8 +197,9 @@ class ControllerRun:
                     if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
                         raise
                 else:
-                    # Order: this callback runs before the others. It removes the tables of the fast
-                    # path, so only a controller that is killed leaves tables for a stand-in.
+                    # Order: this callback runs before the others. It removes the fast path's tables
+                    # from the handover memory. So only a killed controller leaves tables, and only
+                    # then a stand-in forwards packets.
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,
@@ -236,7 +240,7 @@ class ControllerRun:
         )
 
     async def turn(self) -> None:
-        """Yields to all work that is more urgent than the API."""
+        """Waits until work that is more urgent than the API has run."""
         if self.controller is None:
             await asyncio.sleep(0)
         else:
@@ -246,8 +250,8 @@ class ControllerRun:
 class Service:
     """Runs the daemon's lives, and answers API requests.
 
-    `path` is the configuration's file and `read` its content. `decided` is the same configuration,
-    in which the isolation of each VRF is decided.
+    `path` is the configuration file and `read` its content. `decided` is the same configuration
+    with the isolation of each VRF filled in.
     """
 
     def __init__(
@@ -269,7 +273,7 @@ class Service:
         self._reloading: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Runs one life after the other, until cancelled. Raises FAILURES."""
+        """Runs one life after the other, until cancelled. Raises one of FAILURES."""
         while True:
             self._running = asyncio.create_task(self._life.run())
             try:
@@ -280,7 +284,7 @@ class Service:
             await self._follow(self._running)
 
     async def _follow(self, ended: asyncio.Task[None]) -> None:
-        """Chooses the next life. If there is none, raises the error that ended the last one."""
+        """Chooses the next life. If there is none, raises the error that ended the last life."""
         old, following, self._next = self._life, self._next, None
         if following is not None:
             if old.started.done():  # otherwise the TAPs belong to another controller
@@ -309,7 +313,7 @@ class Service:
     # -- reload
 
     def ask_to_reload(self) -> None:
-        """Reloads in a separate task, as on SIGHUP. The outcome is logged."""
+        """Starts a reload in a separate task, as SIGHUP does. The outcome is logged."""
 
         async def reload() -> None:
             with contextlib.suppress(ReloadError):
@@ -320,7 +324,7 @@ class Service:
         task.add_done_callback(self._reloading.discard)
 
     async def reload(self) -> list[str]:
-        """Applies the file's current content, all or nothing.
+        """Applies the current content of the configuration file, as a whole or not at all.
 
         Returns the changed keys. Raises ReloadError.
         """
@@ -374,7 +378,7 @@ class Service:
             self._running.cancel()
 
     async def _prepare(self, controller: Controller, new: Config) -> ControllerRun:
-        """Returns a life that is primary and ready to begin. Raises an error if that fails."""
+        """Returns a new life whose session is primary already. Raises an error if this fails."""
         session = controller.connection.primary
         if session is None:
             raise ReloadError("the switch is not connected; reload again when it is")
@@ -406,7 +410,8 @@ class Service:
         return await self._life.answer(request)
 
     async def metrics(self) -> str:
-        """Returns the metrics as text. On standby, returns only those of the controller itself."""
+        """Returns the metrics as text. On standby, these are only the metrics of the controller
+        itself."""
         if self._life.controller is None:
             status = await self._life.answer({"command": "show", "what": "status"})
             return "\n".join(standby_lines(status)) + "\n"

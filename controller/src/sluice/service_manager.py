@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notifies the service manager that the controller is ready, alive, or stopping (sd_notify(3)).
 
-Without a manager, `ServiceManager.from_environment` returns one that sends nothing. `keep_informed`
-runs on the event loop, so a hanging loop sends no watchdog signals. Depends on asyncio only.
+Without a service manager, `ServiceManager.from_environment` returns an object that sends nothing.
+`keep_informed` runs on the event loop, so a hanging loop sends no watchdog signals. Depends on
+asyncio only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ log = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """Represents the service manager at a Unix datagram socket. With address None it sends nothing.
+    """Sends messages to the service manager's Unix datagram socket. With address None, sends
+    nothing.
 
     `interval` is the time between two watchdog signals, in seconds. None: no signals.
     """
@@ -28,7 +30,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServiceManager:
-        """Returns the manager named in the environment.
+        """Returns the service manager that the environment variables name.
 
         The interval is half of the manager's watchdog timeout.
         """

@@ -3,7 +3,7 @@
 
 A long step delays every packet, timer and client. There are three ways to measure:
 
-- `Stalls.note` records a time;
+- `Stalls.note` records a duration that the caller has measured;
 - `measured` records each step of a coroutine, from resumption to yield;
 - `measured_loop` creates an event loop that records each of its own iterations (name `LOOP`): all
   that runs between two polls of the file descriptors.
@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
 LOOP = "loop"
-"""Name of a whole iteration of the loop."""
+"""Name under which the iterations of the event loop are recorded."""
 GARBAGE = "garbage collection"
 LEAST = 0.0005
 MINUTE, PART = 60, 10
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class LongestStalls(NamedTuple):
-    """Holds the longest stalls of one name, in seconds."""
+    """Holds the longest stalls recorded under one name, in seconds."""
 
     ever: float
     last_minute: float
@@ -96,7 +96,7 @@ class Stalls:
 
 
 class _Steps(Awaitable[T]):
-    """Wraps an awaitable, and times its steps."""
+    """Wraps an awaitable, and measures the duration of each of its steps."""
 
     def __init__(self, stalls: Stalls, name: str, work: Awaitable[T]) -> None:
         self._stalls = stalls
@@ -124,7 +124,8 @@ class _Steps(Awaitable[T]):
 
 
 class _MeasuredSelector(selectors.DefaultSelector):
-    """Times the loop between two selections."""
+    """Measures the time from the end of one poll of the file descriptors to the start of the
+    next."""
 
     def __init__(self, stalls: Stalls) -> None:
         super().__init__()

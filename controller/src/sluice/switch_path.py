@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the path of a packet through the pipeline from the switch's trace of a dry run.
 
-Knows the names of the tables in p4src/ and of the fields of their keys and actions. A trace that
-lacks a table (the packet did not reach its stage) leaves the corresponding field None. Pure;
-depends on p4runtime.session for the steps.
+Uses the names of the tables in p4src/, and the fields of their keys and actions. If the trace lacks
+a table, the packet did not reach its stage, and the corresponding field stays None. Pure; depends
+on p4runtime.session for the steps.
 """
 
 from __future__ import annotations

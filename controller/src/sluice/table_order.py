@@ -2,7 +2,7 @@
 """Finds the entries of a table that a switch lacks, and orders their writes.
 
 `in_order` returns lists, which are written from the last to the first. Routes that drop their
-packets are written first: if a shorter prefix were written before them, it would forward these
+packets are written first. If a shorter prefix were written earlier, the switch would forward these
 packets for a moment. Then short prefixes are written before long ones, since few short prefixes
 cover most addresses.
 
@@ -84,7 +84,11 @@ async def in_order(slices: Iterable[Entries]) -> list[list[EntityKey]]:
 
 
 def _rank(key: EntityKey, value: EntityValue) -> int:
-    """Returns a rank: the prefix length, halved for IPv6. A smaller rank is written earlier."""
+    """Returns the rank of an entry. Entries of smaller rank are written earlier.
+
+    The rank of a route that forwards is its prefix length, halved for IPv6. All other entries have
+    the rank `FIRST`.
+    """
     if type(value) is not RouteTarget or type(key) is not RouteSlot:
         return FIRST
     if value.kind not in FORWARDING:

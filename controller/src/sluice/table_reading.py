@@ -2,8 +2,8 @@
 """Reads the route table of a switch, in the background if the table is large.
 
 The caller waits for a small table. A large table takes seconds to read, so a separate task reads it
-while interfaces, neighbours and policy are corrected. The routes keep forwarding meanwhile.
-Depends on asyncio.
+while interfaces, neighbours and policy are corrected. Meanwhile the switch keeps forwarding by
+these routes. Depends on asyncio.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class TableReading:
         self._task: asyncio.Task[None] | None = None
 
     def progressed(self) -> None:
-        """Records that more routes were read."""
+        """Records that `found` has grown."""
         if len(self._found) > LARGE:
             self._enough.set()
 
     async def begin(self, reading: Coroutine[Any, Any, None]) -> None:
-        """Waits until the table is read, or proves to be large. Raises the errors of `reading`."""
+        """Waits until the table is read, or until it proves to be large. Raises the errors of
+        `reading`."""
         self._task = asyncio.create_task(reading)
         self._task.add_done_callback(self._done)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iterates in slices that yield to the event loop, and waits for groups of tasks.
+"""Iterates in slices, with a yield to the event loop after each slice. Waits for groups of tasks.
 
 Depends on asyncio, and on p4runtime for the error that ends a session.
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules long tasks of low priority, such as the API's views, one slice at a time.
 
-`await turns.next()` returns when the scheduler reaches this inlet. So work of higher priority goes
-first; the scheduler prevents starvation. Waiting tasks get turns in FIFO order, one task per turn.
-So several tasks together take no more time than one task would. Between two turns a task does one
+`Turns` has one inlet of the scheduler for all its tasks. `await turns.next()` returns when the
+scheduler serves this inlet and the task is the first in the queue. So work of higher priority goes
+first, and the scheduler prevents starvation. Each turn serves one waiting task, in FIFO order. So
+several tasks together get no more time than one task would. Between two turns a task does one
 bounded slice. Depends on scheduler.
 """
 
@@ -20,7 +21,7 @@ class EndedError(Exception):
 
 
 class Turns:
-    """Gives turns to tasks: the inlet wakes a waiting task instead of doing work itself."""
+    """Gives turns to waiting tasks. Its inlet does no work itself: it wakes the next task."""
 
     def __init__(self, scheduler: Scheduler, name: str, priority: int) -> None:
         self._scheduler = scheduler

@@ -2,9 +2,10 @@
 """Tracks routes that an earlier controller left in the switch until a daemon replays them.
 
 At start the controller finds a routing table in the switch, and the daemon replays its routes. If a
-route is not replayed, either the route is gone or the daemon only pauses: zebra's replay has no end
-mark. So such a route stays if the kernel holds it, like a route of an earlier session
-(`sources.replay`). Depends on entities, model and fib; the reconciler keeps the routes.
+route is not replayed, either the route is gone or the daemon only pauses. This cannot be told
+apart, since zebra's replay has no end mark. So such a route stays if the kernel holds it, like a
+route of an earlier session (`sources.replay`). The reconciler stores the left-over routes, as
+orphans. Depends on entities, model and fib.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sluice.state.fib import Fib
 
 
 class SwitchRoutes(Protocol):
-    """Describes the part of `Reconciler` used here."""
+    """Describes the methods of `Reconciler` that this module uses."""
 
     @property
     def comparisons(self) -> int | None:
@@ -38,7 +39,8 @@ class SwitchRoutes(Protocol):
 
 
 class UnreplayedRoutes:
-    """Tracks the left-over routes of one network namespace's routing daemon."""
+    """Tracks the routes that an earlier controller left in the switch and that one daemon has not
+    replayed."""
 
     def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = OWN_NAMESPACE) -> None:
         self._switch = switch
@@ -49,7 +51,7 @@ class UnreplayedRoutes:
 
     @property
     def version(self) -> int | None:
-        """Version of the left-over routes: a new value means that they may have changed.
+        """Version of the left-over routes. A new value means that these routes may have changed.
 
         None while they are not known.
         """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the configuration section `vrfs`: VRFs, their routing tables and isolation in the host.
+"""Reads the configuration section `vrfs`: VRFs, their routing tables, and their isolation in the
+host.
 
 Depends on yamlreader, config_keys and scalars.
 """
@@ -123,7 +124,8 @@ def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
 
 
 def _namespace_name(vrf: str, table: int | None) -> str:
-    """Returns the default name of a VRF's network namespace: the VRF's name if valid."""
+    """Returns the default name of a VRF's network namespace: the VRF's name if it is valid as such,
+    else a name made from the table number."""
     try:
         return scalars.name(vrf)
     except ValueError:
@@ -131,7 +133,8 @@ def _namespace_name(vrf: str, table: int | None) -> str:
 
 
 def _device_name(vrf: str, table: int | None) -> str:
-    """Returns the default name of a VRF's device: the VRF's name if valid."""
+    """Returns the default name of a VRF's device: the VRF's name if it is valid as such, else a
+    name made from the table number."""
     try:
         return scalars.interface_name(vrf)
     except ValueError:

@@ -52,7 +52,8 @@ class SecretKey:
 
 
 class PolicyDirection(IntEnum):
-    """The point where the kernel looks up a policy. FWD: for packets to forward, after input."""
+    """Points at which the kernel looks up policies. FWD: for packets to be forwarded, after their
+    receipt."""
 
     IN = 0
     OUT = 1
@@ -67,7 +68,7 @@ class PolicyAction(IntEnum):
 
 
 class KernelMode(IntEnum):
-    """XFRM_MODE_*."""
+    """Modes of IPsec, with the values of the kernel's XFRM_MODE_*."""
 
     TRANSPORT = 0
     TUNNEL = 1
@@ -77,7 +78,7 @@ class KernelMode(IntEnum):
 
 
 class PortMatch(NamedTuple):
-    """Matches ports that equal `value` under `mask`.
+    """Matches ports that equal `value` in the bits set in `mask`.
 
     For ICMP, the source port is the type and the destination port the code.
     """
@@ -144,7 +145,8 @@ class KernelLimits(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch; 0 means not yet."""
+    """Holds struct xfrm_lifetime_cur. Times are in seconds since the epoch; 0 means that the event
+    has not happened."""
 
     bytes: int = 0
     packets: int = 0
@@ -165,7 +167,8 @@ class PolicyKey(NamedTuple):
 
     @property
     def is_of_socket(self) -> bool:
-        """Whether the policy is of one socket, such as the exemption of an IKE daemon's socket."""
+        """Whether the policy belongs to one socket, such as a policy that exempts an IKE daemon's
+        socket."""
         return self.number & 7 > max(PolicyDirection)
 
 
@@ -199,7 +202,7 @@ class Encapsulation(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """Identifies a state by fields that its packets contain."""
+    """Identifies a state by fields that the packets of the state contain."""
 
     destination: Address
     spi: int
@@ -280,7 +283,8 @@ class PolicyGone(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """All states, or all policies, were flushed. A new dump of the kernel finds what is left."""
+    """All states, or all policies, were flushed. A new dump shows those that the kernel still
+    has."""
 
 
 class DefaultsChanged(NamedTuple):

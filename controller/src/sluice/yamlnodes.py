@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Composes a YAML document into nodes, within fixed limits.
 
-PyYAML's own composer recurses for each level of nesting: 60,000 brackets overflow its C stack and
-end the process. `compose` processes the parser's events with an explicit stack. It stops at the
-first event that exceeds a limit: text size, depth, or number of values repeated by aliases. It is
-Python code, so other threads can run meanwhile. Depends on PyYAML only.
+PyYAML's own composer recurses for each level of nesting. So a text with 60,000 brackets overflows
+the C stack and ends the process. `compose` processes the parser's events with an explicit stack. It
+stops at the first event that exceeds a limit: text size, depth, or number of values repeated by
+aliases. `compose` is Python code, so other threads can run meanwhile. Depends on PyYAML only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def compose(text: str) -> yaml.Node | None:
 
 
 class _Anchored(NamedTuple):
-    """Holds a value with an anchor, and its cost when repeated: number of values, nested levels."""
+    """Holds a value with an anchor, and how much an alias repeats: number of values, nested
+    levels."""
 
     node: yaml.Node
     values: int
@@ -187,6 +188,6 @@ def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def _mark(mark: Any) -> Any:
-    """Hides a mark's type: the stubs distinguish libyaml's marks from PyYAML's, but both work
-    everywhere."""
+    """Returns `mark` without its static type: the stubs distinguish the position marks of libyaml
+    from those of PyYAML, but both work everywhere."""
     return mark

@@ -2,10 +2,10 @@
 """Reads a YAML document piece by piece, and collects every problem with its line.
 
 `YamlReader` holds the problems. `YamlMapping` and `YamlValue` are views into the document. The
-views never raise for the file's content: they record a problem and return a default. So one run
-finds all problems. `YamlReader.finish()` raises ConfigError if there was any. Duplicate keys,
-unknown keys and anchors that repeat a mapping's keys are problems. Depends on PyYAML, config_keys
-and, for its limits, yamlnodes.
+views never raise an error because of the file's content: they record a problem and return a
+default. So one pass finds all problems. `YamlReader.finish()` raises ConfigError if there was any.
+Duplicate keys, unknown keys and anchors that repeat a mapping's keys are problems. Depends on
+PyYAML, config_keys and, for its limits, yamlnodes.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class YamlValue:
         return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
 
     def named(self, where: str) -> YamlValue:
-        """Returns the same value with `where` as its name in problems."""
+        """Returns the same value under another name: texts of problems call it `where`."""
         return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
@@ -186,7 +186,7 @@ class YamlValue:
         return None
 
     def include(self, error: ConfigError) -> None:
-        """Records the problems of another file. This value names that file."""
+        """Records the problems of another file, which this value names."""
         self._reader.include(self._node, error.problems)
 
     def mapping(self) -> YamlMapping:
@@ -295,7 +295,8 @@ class YamlMapping:
         return tuple(one for one in found if one is not None)
 
     def ignore(self, *keys: ConfigKey) -> None:
-        """Marks keys as read if their validity depends on an invalid key."""
+        """Marks keys as read. Call it for keys that cannot be checked because another key is
+        invalid."""
         self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:

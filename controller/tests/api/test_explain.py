@@ -140,7 +140,7 @@ def test_the_controllers_verdict_goes_back_into_the_switch(
         assert found["switch"]["outcome"] == {"result": "forwarded", "reason": "port 1"}
         (leg,) = found["route"]["legs"]
         assert leg["taken"]
-        (port, frame), (again, reinjected) = world.client.rehearsed
+        (port, frame), (again, reinjected) = world.client.dry_runs
         assert (port, again) == (2, 510)
         header = len(reinjected) - len(frame)
         assert reinjected[header:] == frame
@@ -160,7 +160,7 @@ def test_a_packet_that_the_controller_discards_is_not_run_again(
         text = TO_WEB.replace("tcp", "udp")
         found = await explained(world, text, miss)
         assert found["disagreements"] == []
-        assert (found["switch"]["runs"], len(world.client.rehearsed)) == (1, 1)
+        assert (found["switch"]["runs"], len(world.client.dry_runs)) == (1, 1)
         outcome = {"result": "to the controller", "reason": "OUTBOUND_MISS"}
         assert found["switch"]["outcome"] == outcome
 

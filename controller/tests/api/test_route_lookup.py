@@ -112,7 +112,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(run_scenario: Callable[[Scenario], No
         found = await looked_up(world, "20.1.2.3", flow=FLOW)
         assert [leg["taken"] for leg in found["legs"]] == [False, True]
         assert found["flow"] == {"matched": True, "group": 1, "nexthop": chosen}
-        ((port, packet),) = world.client.rehearsed
+        ((port, packet),) = world.client.dry_runs
         assert port == 510
         assert packet.endswith(
             bytes([10, 0, 3, 2, 20, 1, 2, 3]) + bytes.fromhex("9c4001bb") + packet[-16:]

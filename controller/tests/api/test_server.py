@@ -274,6 +274,7 @@ def test_a_list_in_slices_is_one_object_of_json(tmp_path: Path) -> None:
     async def scenario() -> None:
         line = await raw(path, {"what": "rows"})
         assert json.loads(line) == {"data": [1, "2\n", {"3": 3}], "next": "on", "ok": True}
+        assert line.startswith(b'{"data": [ 1')  # the client hears of an empty slice, too
 
     slices: list[list[Any]] = [[], [1], ["2\n", {"3": 3}], []]
     with_server(path, scenario, handler=rows_of(slices, {"next": "on"}))

@@ -272,6 +272,7 @@ FLOW = {
     "rule": "web",
     "stale": False,
     "packets": 77,
+    "bytes": 7700,
     "later_fragments": True,
     "local": True,
     "carried_by": "hub",
@@ -310,6 +311,16 @@ ANSWERS |= {
         }
     ],
     "flows": [FLOW],
+    "flows --by": [
+        {
+            "source": "2001:db8::1",
+            "flows": 3,
+            "packets": 1200,
+            "bytes": 3400,
+            "packets_per_second": 12.5,
+            "bytes_per_second": 1250.0,
+        }
+    ],
     "flow-cache": [FLOW_CACHE],
     "sas": [
         SA,

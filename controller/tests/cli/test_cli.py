@@ -23,9 +23,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.answers import ANSWERS, EXPECTED, PAGES, ROUTE
+from cli.answers import ANSWERS, EXPECTED, FLOW, PAGES, ROUTE
 from sluice import __version__
-from sluice.cli import policy_tables, route_table, shared, tables
+from sluice.cli import flow_tables, policy_tables, route_table, shared, tables
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -69,6 +69,8 @@ def _name(request: dict[str, Any]) -> str:
         return "flow-cache"
     if request["command"] in ("spd add", "spd delete", "spd move", "spd rollback"):
         return "spd commit"  # all changes of rules have the same answer
+    if request.get("by") is not None:
+        return "flows --by"
     return str(request.get("what", request["command"]))
 
 
@@ -407,6 +409,77 @@ def test_more_changed_flows_can_be_asked_for(daemon: Path) -> None:
     assert json.loads(line)["flows"] == 500
 
 
+def test_filters_of_flows_are_sent(daemon: Path) -> None:
+    end = ["--socket", str(daemon)]
+    words = ["show", "flows", "corp", "--list", "inbound", "--source", "10.0.0.0/8", "--stale"]
+    words += ["--destination", "10.2.0.9", "--host", "10.1.0.10", "--protocol", "udp"]
+    words += ["--port", "53", "--action", "protect", "--rule", "site", "--bundle", "branch"]
+    assert sluice(*words, "--limit", "9", *end).exit_code == 0
+    assert sluice("show", "flows", "--top", "5", "--rate", "0.5", *end).exit_code == 0
+    first, second = asked(daemon)
+    show = {"command": "show", "what": "flows"}
+    assert first == show | {
+        "spd": "corp",
+        "list": "inbound",
+        "source": "10.0.0.0/8",
+        "destination": "10.2.0.9",
+        "host": "10.1.0.10",
+        "protocol": "udp",
+        "port": 53,
+        "action": "protect",
+        "rule": "site",
+        "bundle": "branch",
+        "stale": True,
+        "limit": 9,
+    }
+    assert second == show | {"top": 5, "rate": 0.5}
+    for wrong in (["--limit", "5", "--top", "5"], ["--rate", "1"], ["--top", "0"]):
+        assert sluice("show", "flows", *wrong, *end).exit_code == USAGE
+
+
+def test_sums_of_flows(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["show", "flows", "--by", "source", "--rate", "2", "--socket", str(daemon)]
+    shown = sluice(*words).stdout.split()
+    assert shown[:4] == ["source", "flows", "packets/s", "bytes/s"]
+    assert shown[-4:] == ["2001:db8::1", "3", "12.5", "1,250.0"]
+    by_rule = {"spd": "corp", "direction": "outbound", "rule": None, "flows": 3}
+    for rows, expected in (
+        ([by_rule | {"packets": 4, "bytes": 5}], ["corp", "outbound", "(stale)", "3", "4", "5"]),
+        ([{"protocol": 6, "flows": 3, "packets": 4, "bytes": 5}], ["tcp", "3", "4", "5"]),
+        ([], ["no", "flows"]),
+    ):
+        monkeypatch.setitem(ANSWERS, "flows --by", rows)
+        assert sluice(*words).stdout.split()[-len(expected) :] == expected
+
+
+def test_rates_of_flows_replace_their_counts(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"packets_per_second": 12345.6, "bytes_per_second": 1234567.8}
+    monkeypatch.setitem(ANSWERS, "flows", [FLOW | rates])
+    shown = sluice("show", "flows", "--top", "1", "--rate", "1", "--socket", str(daemon)).stdout
+    assert "packets/s" in shown
+    assert "12.3 k" in shown
+    assert "1.23 M" in shown
+    assert "7,700" not in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (9999, "9,999"),
+        (0.25, "0.2"),
+        (10_000, "10.0 k"),
+        (99_949, "99.9 k"),
+        (99_950, "100 k"),
+        (999_499, "999 k"),
+        (999_500, "1.00 M"),
+        (10**18, "1,000,000 T"),
+    ],
+)
+def test_short_numbers(value: float, text: str) -> None:
+    assert flow_tables.short_number(value) == text
+
+
 def test_rules_in_force_are_printed_as_a_file(daemon: Path) -> None:
     done = sluice("spd", "export", "corp", "--socket", str(daemon))
     assert done.stdout == ANSWERS_EXPORT
@@ -520,7 +593,7 @@ def _stretched(data: Any, key: str = "") -> Any:
         return {name: _stretched(value, name) for name, value in data.items()}
     if isinstance(data, list):
         return [_stretched(value, key) for value in data]
-    if key in ("packets", "hits", "searched") and isinstance(data, int):
+    if key in ("packets", "bytes", "hits", "searched") and isinstance(data, int):
         return MANY
     texts = dict.fromkeys(("source", "destination", "address", "gateway"), LONG_ADDRESS)
     texts |= {"interface": LONG_NAME, "name": LONG_NAME, "addresses": f"{LONG_ADDRESS}/64"}
@@ -560,7 +633,7 @@ def test_routes_fit_a_terminal_and_cut_nothing(
 
 def test_every_column_has_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    for module in (tables, policy_tables):
+    for module in (tables, flow_tables, policy_tables):
         monkeypatch.setattr(module, "print_table", lambda _, columns, *__: seen.extend(columns))
     for what, view in tables._VIEWS.items():
         name = "interfaces" if what == "interface" else what.removesuffix(" --generated")

@@ -25,10 +25,10 @@ from packets import ethernet, ipv4, ipv6
 from real_switch import Router, address_in, connected, run_scenario
 from scenes import device, gateway, mac, neighbor, route
 from sluice.entities import NO_POLICY, EntityChanges, EntityKind
+from sluice.flow_trace import Flow, trace
 from sluice.model import NeighborState, format_address, parse_address
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.rehearsal import Flow, trace
 
 pytestmark = pytest.mark.skipif(
     target_name() != "sluice-switch", reason="only sluice-switch guarantees that other flows stay"

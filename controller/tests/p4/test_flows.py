@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_switch import PIPELINE
+from sluice.p4.counters import Count
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
@@ -65,7 +66,8 @@ def test_deleting_and_counting_name_the_key_only(slot: FlowSlot) -> None:
     assert not update.entity.table_entry.HasField("action")
     request = CODEC.count_request(slot)
     request.direct_counter_entry.data.packet_count = 7
-    assert CODEC.counts([request]) == {slot: 7}
+    request.direct_counter_entry.data.byte_count = 700
+    assert CODEC.counts([request]) == {slot: Count(7, 700)}
 
 
 def test_rules_are_counted_by_cache_and_by_cpu() -> None:

@@ -86,6 +86,21 @@ def test_what_is_discarded_is_installed_and_ends_here(run_scenario: RunScenario)
     run_scenario(scenario)
 
 
+def test_inbound_what_no_rule_matches_is_discarded(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit("spd: corp\ninbound: [{name: dns, action: bypass, protocol: udp}]\n")
+        world.miss(tcp(443), INBOUND)
+        await world.counted("dropped: policy discards inbound")
+        await world.until(world.switch.live)
+        (verdict,) = world.switch.live().values()
+        final = world.state("corp", INBOUND).final_id
+        assert (verdict.action, verdict.rule_id) == (Action.DISCARD, final)
+        assert world.client.sent == []
+
+    run_scenario(scenario)
+
+
 def test_inbound_the_key_says_local_and_carrier(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -275,3 +290,20 @@ def test_a_full_cache_keeps_the_flow_that_is_busy(run_scenario: RunScenario) -> 
 
 def test_packet_out_metadata_are_complete() -> None:
     assert len(PACKET_OUT) == len(set(PACKET_OUT)) == 17
+
+
+@pytest.mark.parametrize(("bundle", "event"), [(7, "wrong sa"), (0, None)])
+def test_a_decrypted_packet_that_no_rule_matches_is_in_the_audit_log(
+    run_scenario: RunScenario, bundle: int, event: str | None
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit("spd: corp\ninbound: []\noutbound: []\n")
+        world.miss(tcp(80), INBOUND, bundle=bundle, origin=2 if bundle else 0)
+        await world.counted("dropped: policy discards inbound")
+        line = world.audit_lines()[-1]
+        assert line["event"] == (event or "policy changed")
+        if event:
+            assert (line["rule"], line["bundle"], line["spd"]) == ("(final)", "branch", "corp")
+
+    run_scenario(scenario)

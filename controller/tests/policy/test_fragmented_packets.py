@@ -5,11 +5,14 @@ dropped.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from packets import ethernet, ipv4, ipv6_chain
-from policy_world import BYPASS, INBOUND, PROTECT, PolicyWorld, RunScenario
+from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, PolicyWorld, RunScenario, filled
 from sluice.policy.model import FragmentClass
+from sluice.state.spd import rules_digest
 
 SOURCE, DESTINATION = "10.0.3.7", "10.9.0.1"
 SECRET, OPEN = 7000, 53
@@ -171,6 +174,32 @@ def test_what_waits_in_vain_is_dropped_by_name(run_scenario: RunScenario) -> Non
     run_scenario(scenario)
 
 
+@pytest.mark.parametrize(
+    ("frames", "reasons"),
+    [
+        ([later(16)], ["fragment whose first did not come"]),
+        ([first(OPEN), later(8)], ["fragments overlap"]),
+        ([later(16), later(24)], ["fragments overlap"] * 2),
+    ],
+)
+def test_a_dropped_fragment_is_in_the_audit_log(
+    run_scenario: RunScenario, frames: list[bytes], reasons: list[str]
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.controller.first_packets.fragments._seconds = 0.05
+        for frame in frames:
+            world.miss(frame)
+        audit = world.controller.audit
+        await world.until(lambda: audit.counters["written: fragment dropped"] == len(reasons))
+        lines = [one for one in world.audit_lines() if one["event"] == "fragment dropped"]
+        assert [one["reason"] for one in lines] == reasons
+        assert {(one["list"], one["destination"]) for one in lines} == {("outbound", DESTINATION)}
+
+    run_scenario(scenario)
+
+
 def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(
     run_scenario: RunScenario,
 ) -> None:
@@ -225,3 +254,65 @@ def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunSce
         assert world.client.sent == []
 
     run_scenario(scenario)
+
+
+# -- bundles that carry no later fragments
+
+WHOLE_ONLY = CONFIG.replace(
+    "    spd: corp\n    outb", "    spd: corp\n    later_fragments: no\n    outb"
+)
+LATER_REFUSED = "dropped: later fragment, its bundle carries none"
+SAME = """\
+spd: corp
+inbound: [{name: all, action: protect, bundle: branch}]
+outbound: [{name: all, action: protect, bundle: branch}]
+"""
+
+
+@pytest.mark.parametrize("rules", [RULES, SAME])
+def test_a_bundle_sends_no_later_fragments_if_it_says_so(
+    run_scenario: RunScenario, tmp_path: Path, rules: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(rules)
+        for frame in (first(SECRET), later(16, more=True), later(32)):
+            world.miss(frame)
+        await world.counted(LATER_REFUSED, 2)
+        assert [each["verdict"] for each in await world.sent()] == [PROTECT]
+        assert all(slot.key.fragment is FragmentClass.FIRST for slot in world.switch.flows)
+        assert world.audit_lines()[-1]["event"] == "fragment dropped"
+
+    run_scenario(scenario, text=filled(WHOLE_ONLY, tmp_path))
+
+
+def test_a_bundle_accepts_no_later_fragments_if_it_says_so(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(SAME)
+        world.miss(later(), INBOUND, bundle=7, origin=2)
+        await world.counted(LATER_REFUSED)
+        assert (world.client.sent, world.switch.flows) == ([], {})
+
+    run_scenario(scenario, text=filled(WHOLE_ONLY, tmp_path))
+
+
+def test_such_a_bundle_changes_nothing_for_fragments_in_clear(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        for frame in (first(OPEN), later()):
+            world.miss(frame)
+        assert [each["verdict"] for each in await world.sent(2)] == [BYPASS] * 2
+
+    run_scenario(scenario, text=filled(WHOLE_ONLY, tmp_path))
+
+
+def test_its_lists_have_another_digest_so_cached_fragments_do_not_outlive_a_restart() -> None:
+    assert (
+        rules_digest(["a"], [7], {7}) != rules_digest(["a"], [7]) == rules_digest(["a"], [7], {8})
+    )

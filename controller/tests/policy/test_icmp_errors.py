@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from packets import ethernet, ipv4
-from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, PolicyWorld, RunScenario, filled
+from policy_world import (
+    BYPASS,
+    CONFIG,
+    INBOUND,
+    OUTBOUND,
+    PROTECT,
+    PolicyWorld,
+    RunScenario,
+    filled,
+)
+from sluice.policy.model import Direction
 
 SITE, PEER, BETWEEN = "10.9.0.1", "10.0.3.7", "10.0.9.9"
 SECRET, OPEN, CLOSED = 7000, 53, 9000
@@ -201,5 +211,64 @@ def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: in
         await world.counted(REFUSED["inbound"])
         await world.counted("ICMP errors in clear refused")
         assert world.client.sent == []
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("icmp", "kind", "passes"),
+    [("3/1", 3, True), ("3/1", 11, False), ("3/4", 3, False), ("3", 3, True)],
+)
+def test_a_rule_admits_errors_in_clear_by_type_and_code(
+    run_scenario: RunScenario, icmp: str, kind: int, passes: bool
+) -> None:
+    """An error has code 1. A rule decides by the error's own header, whatever the error quotes."""
+    rule = f'inbound:\n  - {{name: errors, action: bypass, protocol: icmp, icmp: "{icmp}"}}\n'
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES.replace("inbound:\n", rule))
+        world.miss(error(datagram(PEER, SITE, SECRET), PEER, kind), INBOUND)
+        if passes:
+            (sent,) = await world.sent()
+            assert sent["verdict"] == BYPASS
+        else:
+            await world.counted("ICMP errors in clear refused")
+            assert world.client.sent == []
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("direction", "about", "known", "reason"),
+    [
+        (OUTBOUND, datagram(PEER, SITE, OPEN), {}, "icmp_enclosed_flow"),
+        (OUTBOUND, datagram(SITE, PEER, SECRET), {}, "icmp_enclosed_source"),
+        (INBOUND, datagram(PEER, SITE, SECRET), {}, "icmp_enclosed_flow"),
+        (
+            INBOUND,
+            datagram(PEER, SITE, OPEN),
+            {"bundle": BUNDLE, "origin": 2},
+            "icmp_enclosed_flow",
+        ),
+    ],
+)
+def test_a_refused_error_is_in_the_audit_log(
+    run_scenario: RunScenario,
+    direction: Direction,
+    about: bytes,
+    known: dict[str, int],
+    reason: str,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(RULES)
+        world.miss(error(about, PEER), direction, **known)
+        audit = world.controller.audit
+        await world.until(lambda: audit.counters["written: icmp error refused"])
+        *_, line = world.audit_lines()
+        assert (line["event"], line["reason"]) == ("icmp error refused", reason)
+        assert (line["list"], line["destination"]) == (direction.value, PEER)
+        assert not audit.counters["written: wrong sa"]
 
     run_scenario(scenario)

@@ -128,6 +128,14 @@ def test_icmp_errors_are_off_or_checked(tmp_path: Path, written: str, is_checked
         assert spd.icmp_errors_checked is is_checked
 
 
+@pytest.mark.parametrize("where", ["file: corp.yaml", "inbound: []"])
+def test_the_final_discard_rejects_if_its_spd_says_so(tmp_path: Path, where: str) -> None:
+    for written, rejects in (("", False), ("reject: true", True)):
+        policy = POLICY.replace("file: corp.yaml", f"{where}\n    {written}")
+        (spd,) = load(tmp_path, INTERFACES + policy).policy.spds
+        assert spd.reject is rejects
+
+
 def test_silence_is_an_error_once_there_is_an_spd(tmp_path: Path) -> None:
     text = INTERFACES.replace(", spd: none", "") + POLICY
     assert "r1.yaml:5: interfaces[1].spd: is missing: write corp, or none" in problems(

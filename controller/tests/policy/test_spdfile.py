@@ -149,6 +149,7 @@ def test_prefixes_become_ranges() -> None:
         ),
         ("name: a, action: bypass, audit: true", "audit", "only a discard rule has this key"),
         ("name: a, action: discard, audit: 1", "audit", "1 is neither true nor false"),
+        ("name: a, action: bypass, reject: true", "reject", "only a discard rule has it, this one"),
         ("name: a, action: bypass, source_ports: 80", "source_ports", "need a `protocol:` of tcp"),
         (
             "name: a, action: bypass, protocol: [tcp, gre], destination_ports: 80",
@@ -268,8 +269,15 @@ SCALARS = st.sampled_from(
 )
 KEYS = [
     *("name", "action", "bundle", "source", "destination", "protocol", "source_ports", "icmp"),
-    "audit",
+    *("audit", "reject"),
 ]
+
+
+def test_an_inbound_rule_rejects_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "corp.yaml"
+    path.write_text("spd: corp\ninbound:\n  - {name: a, action: discard, reject: true}\n")
+    with pytest.raises(ConfigError, match="reject: only an outbound rule has it"):
+        load_spd(path, None)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), SCALARS), max_size=3))

@@ -43,6 +43,7 @@ def test_what_is_exported_is_a_file_that_can_be_committed() -> None:
         ),
         Direction.OUTBOUND: (
             Rule("web", Action.PROTECT, "branch", protocol=(TCP,), destination_port=ports),
+            Rule("rest", Action.DISCARD, reject=True),
         ),
     }
     generated = Rule("generated:nd", Action.BYPASS, generated=True)

@@ -155,6 +155,22 @@ def test_stale_flows_go_before_cold_ones_the_oldest_epoch_first() -> None:
     assert scene.keys() == [4, 5, 6]
 
 
+def test_ranks_are_in_the_order_of_eviction() -> None:
+    scene = Scene(capacity=9)
+    for number in (1, 2, 3):
+        scene.offer(number)
+    scene.cache.retire(2)
+    for number in (4, 2, 5):
+        scene.offer(number)
+        scene.now += 1
+    scene.cache.used(key(4), scene.now)
+    scene.cache.used(key(1), scene.now + 1)
+    keys = [*scene.cache.keys(), key(8)]
+    found = sorted(scene.cache.ranked(keys))
+    assert [one.key for one in found] == scene.cache.eviction_order(9)
+    assert {one.key: one.verdict for one in found} == dict(scene.cache.flows())
+
+
 def test_a_table_full_of_stale_flows_does_not_block_new_ones() -> None:
     scene = Scene()
     for number in (1, 2, 3):

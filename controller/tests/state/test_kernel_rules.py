@@ -113,7 +113,7 @@ def test_without_templates_a_policy_lets_pass_or_blocks() -> None:
     )
     pass_, block, default = found.rules[Direction.OUTBOUND]
     assert (pass_.action, block.action) == (Action.BYPASS, Action.DISCARD)
-    assert default == Rule("kernel-default-out", Action.BYPASS)
+    assert default == Rule("kernel-default-out", Action.BYPASS, is_default=True)
 
 
 def test_in_and_fwd_policies_are_of_their_own_packets_only() -> None:

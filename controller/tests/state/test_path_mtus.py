@@ -9,7 +9,6 @@ from __future__ import annotations
 from sluice.model import parse_address
 from sluice.state.path_mtus import (
     PEERS_PER_REVIEW,
-    REPORT_LIFETIME,
     PathMtu,
     PathMtus,
     Peer,
@@ -19,6 +18,7 @@ from sluice.state.path_mtus import (
 PEER, OTHER = Peer(0, parse_address("192.0.2.1")), Peer(0, parse_address("192.0.2.2"))
 SENDER = parse_address("192.0.2.9")
 BUNDLE, ANOTHER = 5, 6
+REPORT_LIFETIME = 600.0
 
 
 class Links:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import policies
 from sluice.model import Prefix, parse_address
 from sluice.policy.model import (
+    ICMP,
     OPAQUE,
     TCP,
     UDP,
@@ -22,6 +23,7 @@ from sluice.policy.model import (
     Selectors,
     prefix_range,
 )
+from sluice.policy.spdfile import to_icmp
 from sluice.state.rule_search import (
     FragmentMatch,
     RuleIndex,
@@ -82,6 +84,28 @@ def test_the_index_agrees_with_the_search(rules: list[Rule], packets: list[Selec
     index = RuleIndex(rules)
     for packet in packets:
         assert index.first_match(packet) == first_match(rules, packet)
+
+
+@pytest.mark.parametrize("written", ["8", "5-7", "3/4", "3/0-4", "0/255", "255"])
+def test_icmp_type_and_code_are_compared_as_one_number(written: str) -> None:
+    """Compares with the formula of RFC 4301, 4.4.1.1, at and around the ends of the range."""
+    types, _, codes = written.partition("/")
+    first, last = int(types.split("-")[0]), int(types.split("-")[-1])
+    low, high = (int(codes.split("-")[0]), int(codes.split("-")[-1])) if codes else (0, 255)
+    start, end = first * 256 + low, last * 256 + high
+    rule = ANY._replace(protocol=(ICMP,), icmp=(to_icmp(written),))
+    index = RuleIndex([rule])
+    near = {start, end, *(one + step for one in (start, end) for step in (-256, -1, 1, 256))}
+    for value in near | {0, 0xFFFF}:
+        if not 0 <= value <= 0xFFFF:
+            continue
+        kind, code = divmod(value, 256)
+        expected = start <= kind * 256 + code <= end
+        packet = PACKET._replace(
+            protocol=ICMP, source_port=None, destination_port=None, icmp=kind << 8 | code
+        )
+        assert matches(rule, packet) is expected, (kind, code)
+        assert index.first_match(packet) == (0 if expected else None), (kind, code)
 
 
 # -- later fragments (RFC 4301, section 7)

@@ -102,7 +102,7 @@ def _is_cached(found: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.mark.skipif(not ASKS_SWITCH, reason="other targets rehearse nothing")
+@pytest.mark.skipif(not ASKS_SWITCH, reason="other targets have no dry runs")
 def test_an_explanation_sends_and_counts_nothing(network: OneRouter, flows: list[Flow]) -> None:
     flow = Flow(network)
     flows.append(flow)
@@ -120,7 +120,7 @@ def test_an_explanation_sends_and_counts_nothing(network: OneRouter, flows: list
     assert row["action"] == "bypass"
 
 
-@pytest.mark.skipif(not ASKS_SWITCH, reason="other targets rehearse nothing")
+@pytest.mark.skipif(not ASKS_SWITCH, reason="other targets have no dry runs")
 def test_a_commit_changes_both_accounts(network: OneRouter, flows: list[Flow]) -> None:
     """Explains a flow whose cached verdict a commit has changed."""
     flow = Flow(network)

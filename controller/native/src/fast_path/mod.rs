@@ -48,7 +48,7 @@ const ALL_WAITING: usize = 2048;
 /// Interface to a session with a switch.
 pub trait Switch: Debug + Send + Sync {
     /// Queues a packet-out.
-    fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent;
+    fn send(&self, frame: &[u8], metadata: &[u128], waiting: WaitingFrame) -> Sent;
 }
 
 /// Interface to the TAPs of the host.
@@ -73,12 +73,12 @@ pub enum Sent {
 
 /// Counts one frame of a TAP as waiting for the switch. Dropping the value decreases the count.
 #[derive(Debug)]
-pub struct Place(Arc<AtomicUsize>);
+pub struct WaitingFrame(Arc<AtomicUsize>);
 
-impl Place {
+impl WaitingFrame {
     fn among(waiting: &Arc<AtomicUsize>, share: usize) -> Option<Self> {
-        let place = Self(Arc::clone(waiting));
-        (waiting.fetch_add(1, Relaxed) < share).then_some(place)
+        let frame = Self(Arc::clone(waiting));
+        (waiting.fetch_add(1, Relaxed) < share).then_some(frame)
     }
 }
 
@@ -87,7 +87,7 @@ fn share(taps: usize) -> usize {
     (ALL_WAITING / taps.max(1)).clamp(1, WAITING)
 }
 
-impl Drop for Place {
+impl Drop for WaitingFrame {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -214,8 +214,8 @@ impl FastPath {
         let Some((tap, metadata)) = rules::from_host(&self.rules, &interfaces, index, frame) else {
             return false;
         };
-        let sent = match Place::among(&tap.waiting, share(interfaces.taps.len())) {
-            Some(place) => switch.send(frame, metadata, place),
+        let sent = match WaitingFrame::among(&tap.waiting, share(interfaces.taps.len())) {
+            Some(waiting) => switch.send(frame, metadata, waiting),
             None => Sent::Full,
         };
         let counter = match sent {
@@ -345,14 +345,14 @@ pub(crate) mod tests {
     const TOLD_OF_ONE_REASON: usize = 2;
 
     /// Counts a frame as waiting in `waiting`. Dropping the returned value decreases the count.
-    pub(crate) fn a_place(waiting: &Arc<AtomicUsize>) -> Place {
+    pub(crate) fn a_waiting_frame(waiting: &Arc<AtomicUsize>) -> WaitingFrame {
         waiting.fetch_add(1, Relaxed);
-        Place(Arc::clone(waiting))
+        WaitingFrame(Arc::clone(waiting))
     }
 
-    type Queued = (Vec<u8>, Vec<u128>, Place);
+    type Queued = (Vec<u8>, Vec<u128>, WaitingFrame);
 
-    /// Keeps all sent frames with their [`Place`] values, like a queue that the session never
+    /// Keeps all sent frames with their [`WaitingFrame`] values, like a queue that the session never
     /// drains.
     #[derive(Debug, Default)]
     struct Queue {
@@ -361,11 +361,11 @@ pub(crate) mod tests {
     }
 
     impl Switch for Queue {
-        fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent {
+        fn send(&self, frame: &[u8], metadata: &[u128], waiting: WaitingFrame) -> Sent {
             if self.refuses {
                 return Sent::Refused;
             }
-            lock(&self.frames).push((frame.to_vec(), metadata.to_vec(), place));
+            lock(&self.frames).push((frame.to_vec(), metadata.to_vec(), waiting));
             Sent::Queued
         }
     }

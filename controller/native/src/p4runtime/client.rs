@@ -12,12 +12,14 @@ use bytes::Bytes;
 use tokio::sync::mpsc::{self, Sender, UnboundedSender, error::TrySendError};
 use tokio::sync::{oneshot, watch};
 
+use super::dry_run;
 use super::inbox::{Counters, Event, Inbox, Refused};
-use super::outlet::{Inlet, Outlet, PacketOut};
+use super::inlet::Inlet;
+use super::outlet::{Outlet, PacketOut};
 use super::packet::{Layout, LayoutError};
-use super::rehearsal;
 use super::role::Role;
-use super::session::{self, Call, Method, Shared, Work};
+use super::session::{self, Call, Method, Work};
+use super::shared::Shared;
 use super::stream::{Outgoing, arbitration};
 use super::target::{self, Tls};
 use crate::fast_path::FastPath;
@@ -161,7 +163,7 @@ impl Client {
                 packets: self.packets.clone(),
                 session: Arc::downgrade(&self.shared),
             };
-            fast_path.open(packet_in, outlet);
+            fast_path.open(packet_in, Arc::new(outlet));
         }
     }
 
@@ -185,7 +187,7 @@ impl Client {
         for message in messages {
             let packet = PacketOut {
                 message,
-                _place: None,
+                _waiting: None,
             };
             match self.packets.try_send(packet) {
                 Ok(()) => queued += 1,
@@ -247,9 +249,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
-    pub fn rehearse(&self, token: u64, port: u32, packet: &[u8]) -> Result<(), ClientError> {
-        let request = rehearsal::encode(port, packet);
-        self.call(token, Method::Rehearse, request)
+    pub fn dry_run(&self, token: u64, port: u32, packet: &[u8]) -> Result<(), ClientError> {
+        let request = dry_run::encode(port, packet);
+        self.call(token, Method::DryRun, request)
     }
 
     /// Sends a serialized ReadRequest.

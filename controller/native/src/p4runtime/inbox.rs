@@ -63,7 +63,7 @@ pub enum Notification {
 
 /// The kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Write
     Write,
     /// Read
@@ -74,15 +74,15 @@ pub enum Kind {
     Capabilities,
     /// ListPorts of sluice-switch
     Ports,
-    /// Rehearse of sluice-switch
-    Rehearsal,
+    /// DryRun of sluice-switch
+    DryRun,
 }
 
 /// Outcome of a request.
 #[derive(Debug)]
 pub struct Answer {
     /// Kind of the request.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// OK, or the error from the switch or this client.
     pub status: Code,
     /// Errors of a failed Write, one for each update. May be empty.
@@ -93,7 +93,7 @@ pub struct Answer {
 
 impl Answer {
     /// Creates the answer to a request that failed as a whole.
-    pub fn failed(kind: Kind, status: Code) -> Self {
+    pub fn failed(kind: RequestKind, status: Code) -> Self {
         Self {
             kind,
             status,
@@ -148,7 +148,7 @@ pub struct Inbox {
     arbitrations: usize,
     packets: VecDeque<PacketIn>,
     /// Requests without an answer, by request number. The value is Python's token and the kind.
-    pending: BTreeMap<u64, (u64, Kind)>,
+    pending: BTreeMap<u64, (u64, RequestKind)>,
     next_request: u64,
     /// Number of requests that are pending or whose answer is in `events`.
     outstanding: usize,
@@ -207,7 +207,7 @@ impl Inbox {
     /// # Errors
     /// [`Refused::Closed`] if the session has ended, [`Refused::Busy`] if too many requests are
     /// outstanding. The request is not registered then.
-    pub fn register(&mut self, token: u64, kind: Kind) -> Result<u64, Refused> {
+    pub fn register(&mut self, token: u64, kind: RequestKind) -> Result<u64, Refused> {
         if self.closed {
             return Err(Refused::Closed);
         }
@@ -426,30 +426,30 @@ mod tests {
     fn requests_count_until_their_answer_is_polled() {
         let mut inbox = inbox();
         let numbers: Vec<_> = (0..3)
-            .map(|token| inbox.register(token, Kind::Write))
+            .map(|token| inbox.register(token, RequestKind::Write))
             .collect();
         assert_eq!(numbers, [Ok(0), Ok(1), Ok(2)]);
-        assert_eq!(inbox.register(9, Kind::Read), Err(Refused::Busy));
-        inbox.answer(0, Answer::failed(Kind::Write, ok()));
+        assert_eq!(inbox.register(9, RequestKind::Read), Err(Refused::Busy));
+        inbox.answer(0, Answer::failed(RequestKind::Write, ok()));
         assert_eq!(
-            inbox.register(9, Kind::Read),
+            inbox.register(9, RequestKind::Read),
             Err(Refused::Busy),
             "not polled yet"
         );
         assert_eq!(inbox.poll(1).len(), 1);
-        assert_eq!(inbox.register(9, Kind::Read), Ok(3));
+        assert_eq!(inbox.register(9, RequestKind::Read), Ok(3));
     }
 
     #[test]
     fn the_end_answers_every_request_once_and_is_the_last_event() {
         let (mut inbox, counters) = (inbox(), Counters::default());
-        assert_eq!(inbox.register(10, Kind::Write), Ok(0));
-        assert_eq!(inbox.register(11, Kind::Read), Ok(1));
+        assert_eq!(inbox.register(10, RequestKind::Write), Ok(0));
+        assert_eq!(inbox.register(11, RequestKind::Read), Ok(1));
         inbox.packet_in(&packet(), &counters);
         inbox.close((14, "gone".to_owned()));
         inbox.close((0, "again".to_owned()));
-        inbox.answer(0, Answer::failed(Kind::Write, ok()));
-        assert_eq!(inbox.register(12, Kind::Read), Err(Refused::Closed));
+        inbox.answer(0, Answer::failed(RequestKind::Write, ok()));
+        assert_eq!(inbox.register(12, RequestKind::Read), Err(Refused::Closed));
         let mut kinds = Vec::new();
         while !inbox.is_empty() {
             for event in inbox.poll(1) {

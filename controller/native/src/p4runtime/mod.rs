@@ -8,20 +8,23 @@
 //! * the kind of a stream message ([`stream`]),
 //! * the errors of single updates of a Write ([`status`]),
 //! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and dry runs of packets
-//!   ([`rehearsal`]).
+//!   ([`dry_run`]).
 //!
-//! [`inbox`] queues events for Python. [`outlet`] connects the session to the fast path. [`target`]
-//! parses the server's address, [`session`] runs the connection, and [`client`] is Python's handle.
+//! [`inbox`] queues events for Python. [`inlet`] and [`outlet`] connect the session to the fast
+//! path. [`target`] parses the server's address, [`session`] runs the connection, and [`client`] is
+//! Python's handle. [`shared`] is the state that these modules share.
 
 pub mod client;
 mod codec;
+pub mod dry_run;
 pub mod inbox;
+mod inlet;
 mod outlet;
 pub mod packet;
 pub mod ports;
-pub mod rehearsal;
 pub mod role;
 mod session;
+mod shared;
 pub mod status;
 mod stream;
 pub mod target;

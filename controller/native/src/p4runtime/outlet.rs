@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connects a session to the fast path. Queues packet-outs of the fast path, and passes packet-ins
-//! to the fast path.
+//! Queues the packet-outs of the fast path for a session.
 
+use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 
-use super::inbox::Inbox;
-use super::packet::{Layout, packet_in_of};
-use super::session::Shared;
-use crate::fast_path::{FastPath, Place, Sent, Switch};
-use crate::mailbox::lock;
+use super::packet::Layout;
+use super::shared::Shared;
+use crate::fast_path::{Sent, Switch, WaitingFrame};
 
-/// A serialized packet-out in the queue. A packet-out of the fast path has a [`Place`], which is
+/// A serialized packet-out in the queue. A packet-out of the fast path has a [`WaitingFrame`], which is
 /// dropped when the packet-out is sent.
 #[derive(Debug)]
 pub(super) struct PacketOut {
     pub(super) message: Bytes,
-    pub(super) _place: Option<Place>,
+    pub(super) _waiting: Option<WaitingFrame>,
 }
 
 /// Sending end of a session's packet-out queue. The session may end while this value exists.
@@ -31,7 +28,7 @@ pub(super) struct Outlet {
 }
 
 impl Switch for Outlet {
-    fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent {
+    fn send(&self, frame: &[u8], metadata: &[u128], waiting: WaitingFrame) -> Sent {
         let Some(session) = self
             .session
             .upgrade()
@@ -44,7 +41,7 @@ impl Switch for Outlet {
         };
         let packet = PacketOut {
             message,
-            _place: Some(place),
+            _waiting: Some(waiting),
         };
         // Half of the queue is reserved for Python.
         let has_room = self.packets.capacity() > self.packets.max_capacity() / 2;
@@ -63,62 +60,19 @@ impl Switch for Outlet {
     }
 }
 
-/// Passes a session's packet-ins to the fast path.
-#[derive(Debug)]
-pub(super) struct Inlet {
-    path: Arc<FastPath>,
-    /// Layout of packet-ins. While the layout is `None`, the inbox handles packet-ins.
-    layout: Mutex<Option<Arc<Layout>>>,
-}
-
-impl Inlet {
-    pub(super) fn new(path: Arc<FastPath>) -> Self {
-        Self {
-            path,
-            layout: Mutex::default(),
-        }
-    }
-
-    /// Starts forwarding packets in both directions.
-    pub(super) fn open(&self, packet_in: Layout, outlet: Outlet) {
-        *lock(&self.layout) = Some(Arc::new(packet_in));
-        self.path.attach_switch(Arc::new(outlet));
-    }
-
-    /// Passes a packet-in to the fast path, or to the inbox if Python must handle the packet-in.
-    /// Returns false if the message is not a packet-in, or if the layout is not set yet.
-    pub(super) fn receive(&self, message: &Bytes, session: &Shared) -> bool {
-        let Some(layout) = lock(&self.layout).clone() else {
-            return false;
-        };
-        let Some(packet) = packet_in_of(message) else {
-            return false;
-        };
-        let counters = &session.counters;
-        match layout.decode_packet_in(&packet) {
-            Err(_) => {
-                counters.packet_in_malformed.fetch_add(1, Relaxed);
-            }
-            Ok(packet) if self.path.to_host(&packet) => {}
-            Ok(packet) => session
-                .mailbox
-                .update(|inbox: &mut Inbox| inbox.put(packet, counters)),
-        }
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use tokio::sync::mpsc::{self, Receiver};
 
     use super::*;
-    use crate::fast_path::tests::a_place;
+    use crate::fast_path::tests::a_waiting_frame;
     use crate::mailbox::Mailbox;
+    use crate::p4runtime::inbox::Inbox;
 
     const ROOM: usize = 8;
 
@@ -138,17 +92,17 @@ mod tests {
     fn half_of_the_queue_is_pythons() -> io::Result<()> {
         let (outlet, session, mut queue) = outlet()?;
         let waiting = Arc::new(AtomicUsize::new(0));
-        let send = || outlet.send(b"frame", &[], a_place(&waiting));
+        let send = || outlet.send(b"frame", &[], a_waiting_frame(&waiting));
         for _ in 0..ROOM / 2 {
             assert_eq!(send(), Sent::Queued);
         }
         assert_eq!(send(), Sent::Full);
-        assert_eq!(waiting.load(Relaxed), ROOM / 2, "no place is kept");
+        assert_eq!(waiting.load(Relaxed), ROOM / 2, "no frame is counted twice");
         for _ in 0..ROOM / 2 {
             let message = Bytes::new();
             let sent = outlet.packets.try_send(PacketOut {
                 message,
-                _place: None,
+                _waiting: None,
             });
             assert!(sent.is_ok());
         }
@@ -172,9 +126,15 @@ mod tests {
         let (outlet, session, _queue) = outlet()?;
         let waiting = Arc::new(AtomicUsize::new(0));
         session.end();
-        assert_eq!(outlet.send(b"frame", &[], a_place(&waiting)), Sent::Refused);
+        assert_eq!(
+            outlet.send(b"frame", &[], a_waiting_frame(&waiting)),
+            Sent::Refused
+        );
         drop(session);
-        assert_eq!(outlet.send(b"frame", &[], a_place(&waiting)), Sent::Refused);
+        assert_eq!(
+            outlet.send(b"frame", &[], a_waiting_frame(&waiting)),
+            Sent::Refused
+        );
         assert_eq!(waiting.load(Relaxed), 0);
         Ok(())
     }

@@ -15,13 +15,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::client::Grpc;
@@ -29,13 +28,12 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use super::codec::RawCodec;
-use super::inbox::{Answer, Code, Counters, Inbox, Kind};
-use super::outlet::Inlet;
+use super::dry_run::DRY_RUN;
+use super::inbox::{Answer, Code, Inbox, RequestKind};
 use super::ports::LIST_PORTS;
-use super::rehearsal::REHEARSE;
+use super::shared::Shared;
 use super::status::update_errors;
 use super::stream::{self, Outgoing};
-use crate::mailbox::Mailbox;
 
 const STREAM_CHANNEL: &str = "/p4.v1.P4Runtime/StreamChannel";
 const WRITE: &str = "/p4.v1.P4Runtime/Write";
@@ -55,9 +53,8 @@ const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
 /// 8192 bytes plus 100 bytes for each update (P4Runtime 1.5, section 9.3). This limit is sufficient
 /// for 100,000 updates in base64.
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
-/// Limit of concurrent reads, and limit of read parts queued for Python.
+/// Limit of concurrent reads.
 const READS: usize = 8;
-const READ_PARTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
@@ -76,19 +73,19 @@ pub(super) enum Method {
     GetPipeline,
     Capabilities,
     Ports,
-    Rehearse,
+    DryRun,
     Read,
 }
 
 impl Method {
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> RequestKind {
         match self {
-            Self::Write => Kind::Write,
-            Self::SetPipeline | Self::GetPipeline => Kind::Pipeline,
-            Self::Capabilities => Kind::Capabilities,
-            Self::Ports => Kind::Ports,
-            Self::Rehearse => Kind::Rehearsal,
-            Self::Read => Kind::Read,
+            Self::Write => RequestKind::Write,
+            Self::SetPipeline | Self::GetPipeline => RequestKind::Pipeline,
+            Self::Capabilities => RequestKind::Capabilities,
+            Self::Ports => RequestKind::Ports,
+            Self::DryRun => RequestKind::DryRun,
+            Self::Read => RequestKind::Read,
         }
     }
 
@@ -104,51 +101,9 @@ impl Method {
             Self::GetPipeline => GET_PIPELINE,
             Self::Capabilities => CAPABILITIES,
             Self::Ports => LIST_PORTS,
-            Self::Rehearse => REHEARSE,
+            Self::DryRun => DRY_RUN,
             Self::Read => READ,
         })
-    }
-}
-
-/// State that the session shares with the client's handle.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) address: String,
-    pub(super) request_timeout: Duration,
-    pub(super) mailbox: Mailbox<Inbox>,
-    pub(super) counters: Counters,
-    pub(super) read_parts: Arc<Semaphore>,
-    pub(super) fast_path: Option<Inlet>,
-    /// True after the end of the session. The fast path then stops sending.
-    ended: AtomicBool,
-}
-
-impl Shared {
-    pub(super) fn new(
-        address: String,
-        request_timeout: Duration,
-        mailbox: Mailbox<Inbox>,
-        fast_path: Option<Inlet>,
-    ) -> Self {
-        Self {
-            address,
-            request_timeout,
-            mailbox,
-            counters: Counters::default(),
-            read_parts: Arc::new(Semaphore::new(READ_PARTS)),
-            fast_path,
-            ended: AtomicBool::new(false),
-        }
-    }
-
-    /// Records that the session has ended or is about to end.
-    pub(super) fn end(&self) {
-        self.ended.store(true, Relaxed);
-    }
-
-    /// Returns whether the session has ended or is about to end.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Relaxed)
     }
 }
 
@@ -240,7 +195,9 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
         let mut messages = response.into_inner();
         while let Some(message) = messages.message().await? {
             let fast_path = shared.fast_path.as_ref();
-            if !fast_path.is_some_and(|inlet| inlet.receive(&message, shared)) {
+            if !fast_path
+                .is_some_and(|inlet| inlet.receive(&message, &shared.mailbox, &shared.counters))
+            {
                 shared
                     .mailbox
                     .update(|inbox| stream::receive(&message, inbox, &shared.counters));
@@ -295,7 +252,7 @@ async fn answer_unary(shared: &Shared, channel: Channel, call: Call) {
     let answer = match timeout(shared.request_timeout, exchange).await {
         Err(_) => Answer::failed(kind, out_of_time(shared)),
         Ok(Err(status)) => Answer {
-            errors: if kind == Kind::Write {
+            errors: if kind == RequestKind::Write {
                 update_errors(status.details())
             } else {
                 Vec::new()
@@ -317,7 +274,7 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
         Ok(()) => (0, String::new()),
         Err(status) => status,
     };
-    let answer = Answer::failed(Kind::Read, status);
+    let answer = Answer::failed(RequestKind::Read, status);
     shared
         .mailbox
         .update(|inbox| inbox.answer(call.number, answer));

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::errors::io_error;
-use super::p4runtime::{metadata_values, packet_list, value_tuple};
+use super::packets::{metadata_values, packet_list, value_tuple};
 use crate::fast_path;
 use crate::fast_path::rules::{Interfaces, Rules, Tap};
 

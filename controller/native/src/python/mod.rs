@@ -11,6 +11,7 @@ mod errors;
 mod fast_path;
 mod fpm;
 mod p4runtime;
+mod packets;
 mod routes;
 mod tap;
 

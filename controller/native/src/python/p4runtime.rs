@@ -8,15 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyInt, PyList, PySequence, PyTuple};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PySequence, PyTuple};
 
 use super::errors::client_error;
 use super::fast_path::FastPath;
+use super::packets::{metadata_value, packet_list};
 use crate::p4runtime::client::{Client, ClientError, Options};
-use crate::p4runtime::inbox::{Answer, Code, Event, Kind, Notification};
-use crate::p4runtime::packet::{Field, Layout, PacketIn};
+use crate::p4runtime::dry_run;
+use crate::p4runtime::inbox::{Answer, Code, Event, Notification, RequestKind};
+use crate::p4runtime::packet::{Field, Layout};
 use crate::p4runtime::ports::{self, SwitchPorts};
-use crate::p4runtime::rehearsal;
 use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
 
@@ -148,8 +149,8 @@ impl P4RuntimeClient {
         self.0.ports(token).map_err(client_error)
     }
 
-    fn rehearse(&self, token: u64, port: u32, packet: &[u8]) -> PyResult<()> {
-        self.0.rehearse(token, port, packet).map_err(client_error)
+    fn dry_run(&self, token: u64, port: u32, packet: &[u8]) -> PyResult<()> {
+        self.0.dry_run(token, port, packet).map_err(client_error)
     }
 
     fn capabilities(&self, token: u64) -> PyResult<()> {
@@ -220,24 +221,6 @@ fn layout(fields: Vec<(u32, u32)>) -> PyResult<Layout> {
     Layout::new(fields).map_err(|error| client_error(ClientError::Metadata(error)))
 }
 
-/// Converts the metadata values of a packet.
-pub(super) fn metadata_values(values: &Bound<'_, PyTuple>) -> PyResult<Vec<u128>> {
-    values.iter().map(|value| metadata_value(&value)).collect()
-}
-
-/// Converts a metadata value. Values that fit in 64 bits are converted faster.
-fn metadata_value(value: &Bound<'_, PyAny>) -> PyResult<u128> {
-    let value = value.cast::<PyInt>()?;
-    match value.extract::<u64>() {
-        Ok(value) => Ok(value.into()),
-        Err(_) => value.extract::<u128>().map_err(|_| {
-            PyValueError::new_err(format!(
-                "metadata value {value} is negative or wider than 128 bits"
-            ))
-        }),
-    }
-}
-
 fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         Event::Connected => ("connected",).into_pyobject(py),
@@ -266,22 +249,26 @@ fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_
     let (code, message) = answer.status;
     let response = || PyBytes::new(py, &answer.response);
     match answer.kind {
-        Kind::Write => ("write_done", token, code, message, answer.errors).into_pyobject(py),
-        Kind::Read => ("read_done", token, code, message).into_pyobject(py),
-        Kind::Pipeline => ("pipeline_done", token, code, message, response()).into_pyobject(py),
-        Kind::Capabilities => ("capabilities", token, code, message, response()).into_pyobject(py),
-        Kind::Ports => ports_tuple(py, token, (code, message), &answer.response),
-        Kind::Rehearsal => rehearsal_tuple(py, token, (code, message), &answer.response),
+        RequestKind::Write => ("write_done", token, code, message, answer.errors).into_pyobject(py),
+        RequestKind::Read => ("read_done", token, code, message).into_pyobject(py),
+        RequestKind::Pipeline => {
+            ("pipeline_done", token, code, message, response()).into_pyobject(py)
+        }
+        RequestKind::Capabilities => {
+            ("capabilities", token, code, message, response()).into_pyobject(py)
+        }
+        RequestKind::Ports => ports_tuple(py, token, (code, message), &answer.response),
+        RequestKind::DryRun => dry_run_tuple(py, token, (code, message), &answer.response),
     }
 }
 
-fn rehearsal_tuple<'py>(
+fn dry_run_tuple<'py>(
     py: Python<'py>,
     token: u64,
     (mut code, mut message): Code,
     response: &[u8],
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let told = rehearsal::decode(response).unwrap_or_else(|error| {
+    let told = dry_run::decode(response).unwrap_or_else(|error| {
         (code, message) = (
             tonic::Code::Internal as i32,
             format!("the answer to a dry run cannot be decoded: {error}"),
@@ -292,7 +279,7 @@ fn rehearsal_tuple<'py>(
     for (step, name, details) in told {
         steps.push((step, name, details.into_py_dict(py)?).into_pyobject(py)?);
     }
-    ("rehearsal", token, code, message, PyList::new(py, steps)?).into_pyobject(py)
+    ("dry_run", token, code, message, PyList::new(py, steps)?).into_pyobject(py)
 }
 
 fn ports_tuple<'py>(
@@ -310,24 +297,4 @@ fn ports_tuple<'py>(
     });
     let links = told.ports.into_py_dict(py)?;
     ("ports", token, code, message, links, told.cpu_port).into_pyobject(py)
-}
-
-/// Creates Python's list of packets with metadata, as in the event ("packet_in", ...).
-pub(super) fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bound<'_, PyList>> {
-    let mut objects = Vec::with_capacity(packets.len());
-    for packet in packets {
-        let metadata = value_tuple(py, &packet.metadata)?;
-        objects.push((PyBytes::new(py, &packet.payload), metadata).into_pyobject(py)?);
-    }
-    PyList::new(py, objects)
-}
-
-/// Creates Python's tuple of metadata values. Nearly all values fit in 64 bits, and Python creates
-/// such integers much faster than wider ones.
-pub(super) fn value_tuple<'py>(py: Python<'py>, values: &[u128]) -> PyResult<Bound<'py, PyTuple>> {
-    let values = values.iter().map(|value| match u64::try_from(*value) {
-        Ok(value) => Ok(value.into_pyobject(py)?.into_any()),
-        Err(_) => Ok(value.into_pyobject(py)?.into_any()),
-    });
-    PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)
 }

@@ -2,13 +2,13 @@
 //! Maps prefixes to record numbers, in order. There is a B-tree for each VRF and address family.
 //!
 //! A search among a million prefixes mostly waits for memory. So a key contains only the parts that
-//! differ within its tree. The key of an IPv4 prefix has 8 bytes, while a [`Slot`] has 24.
+//! differ within its tree. The key of an IPv4 prefix has 8 bytes, while a [`RouteSlot`] has 24.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use super::slot::{IPV4, Slot};
+use super::slot::{IPV4, RouteSlot};
 
 /// IPv4 prefix: the address in the high half, the prefix length in the low half.
 type Ipv4 = u64;
@@ -18,11 +18,11 @@ type Ipv6 = (u64, u64, u8);
 /// A key that is greater than the key of any IPv4 prefix.
 const IPV4_END: Ipv4 = Ipv4::MAX;
 
-fn ipv4(slot: &Slot) -> Ipv4 {
+fn ipv4(slot: &RouteSlot) -> Ipv4 {
     (slot.bits() >> 64) as u64 | u64::from(slot.length())
 }
 
-fn ipv6(slot: &Slot) -> Ipv6 {
+fn ipv6(slot: &RouteSlot) -> Ipv6 {
     let bits = slot.bits();
     ((bits >> 64) as u64, bits as u64, slot.length())
 }
@@ -42,7 +42,7 @@ pub(super) struct Index {
 
 impl Index {
     /// Returns the record number of a prefix.
-    pub(super) fn get(&self, slot: &Slot) -> Option<u32> {
+    pub(super) fn get(&self, slot: &RouteSlot) -> Option<u32> {
         let prefixes = self.vrfs.get(&slot.vrf())?;
         let number = match slot.size() {
             IPV4 => prefixes.ipv4.get(&ipv4(slot)),
@@ -53,7 +53,11 @@ impl Index {
 
     /// Returns the record number of a prefix. If there is none, inserts the number that `make`
     /// returns.
-    pub(super) fn get_or_insert_with(&mut self, slot: &Slot, make: impl FnOnce() -> u32) -> u32 {
+    pub(super) fn get_or_insert_with(
+        &mut self,
+        slot: &RouteSlot,
+        make: impl FnOnce() -> u32,
+    ) -> u32 {
         let prefixes = self.vrfs.entry(slot.vrf()).or_default();
         *match slot.size() {
             IPV4 => prefixes.ipv4.entry(ipv4(slot)).or_insert_with(make),
@@ -62,7 +66,7 @@ impl Index {
     }
 
     /// Removes a prefix.
-    pub(super) fn remove(&mut self, slot: &Slot) {
+    pub(super) fn remove(&mut self, slot: &RouteSlot) {
         let Entry::Occupied(mut vrf) = self.vrfs.entry(slot.vrf()) else {
             return;
         };
@@ -78,7 +82,7 @@ impl Index {
 
     /// Yields the record numbers of all prefixes after `slot`, in order. Without `slot`, yields all
     /// record numbers.
-    pub(super) fn after(&self, slot: Option<&Slot>) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn after(&self, slot: Option<&RouteSlot>) -> impl Iterator<Item = u32> + '_ {
         let (vrf, from_ipv4, from_ipv6) = match slot {
             None => (0, Unbounded, Unbounded),
             Some(slot) if slot.size() == IPV4 => (slot.vrf(), Excluded(ipv4(slot)), Unbounded),
@@ -103,14 +107,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn slots() -> impl Strategy<Value = Slot> {
+    fn slots() -> impl Strategy<Value = RouteSlot> {
         let address = prop_oneof![
             prop::array::uniform4(0..3_u8).prop_map(|octets| octets.to_vec()),
             prop::array::uniform16(0..2_u8).prop_map(|octets| octets.to_vec()),
         ];
         let slot = (0..3_u32, address, 0..=32_u8);
         slot.prop_map(|(vrf, address, length)| {
-            Slot::new(vrf, &address, length).unwrap_or_else(|| unreachable!("a prefix"))
+            RouteSlot::new(vrf, &address, length).unwrap_or_else(|| unreachable!("a prefix"))
         })
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use super::slot::{IPV4, IPV6, Slot};
+use super::slot::{IPV4, IPV6, RouteSlot};
 
 /// Limit of cached texts. When it is reached, the cache is cleared.
 pub const LIMIT: usize = 16384;
@@ -40,7 +40,7 @@ struct Cut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Prefix of the message. Its VRF is 0: the caller takes the VRF from the meaning of the text.
-    pub slot: Slot,
+    pub slot: RouteSlot,
     /// Number of the message's text.
     pub text: u32,
 }
@@ -50,6 +50,25 @@ pub struct Message {
 pub struct Run {
     /// All messages of the run.
     pub messages: Vec<Message>,
+}
+
+/// Properties that all routes with the same text share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// The routes exist, with this entry and target.
+    Updated {
+        /// VRF of the routes.
+        vrf: u32,
+        /// Entry of the routes. Each route counts as one use of the entry.
+        entry: u32,
+        /// Current target of the entry.
+        target: u32,
+    },
+    /// The routes were deleted.
+    Deleted {
+        /// VRF of the routes.
+        vrf: u32,
+    },
 }
 
 /// Maps known texts to their numbers.
@@ -127,7 +146,7 @@ impl Memo {
         self.scratch = key;
         let text = text?;
         let address = &message[cut.at + 4..cut.end];
-        let slot = Slot::new(0, address, message[NETLINK_HEADER + 1])?;
+        let slot = RouteSlot::new(0, address, message[NETLINK_HEADER + 1])?;
         let usual = !self.unusual[usize::from(address[0])] && !slot.has_host_bits();
         usual.then_some((Message { slot, text }, length))
     }
@@ -220,7 +239,7 @@ mod tests {
         assert_eq!(read(&mut memo, &first), None);
         assert!(memo.learn(&first, 0, first.len(), 7));
         let other = route(RTM_NEWROUTE, &[20, 1, 0, 0], 16, 1);
-        let slot = Slot::new(0, &[20, 1, 0, 0], 16);
+        let slot = RouteSlot::new(0, &[20, 1, 0, 0], 16);
         let found = read(&mut memo, &other).unwrap_or_default();
         assert_eq!(found.len(), 1);
         assert_eq!((Some(found[0].slot), found[0].text), (slot, 7));

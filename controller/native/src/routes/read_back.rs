@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::slot::Slot;
+use super::slot::RouteSlot;
 
 /// Limit of stored tails. At the limit, all heads and tails are forgotten.
 const TAILS: usize = 65_536;
@@ -44,7 +44,7 @@ pub struct Head {
 impl Head {
     /// Returns the prefix and the tail of an entity with this head. Returns `None` if the encoding
     /// is unusual.
-    fn cut<'a>(&self, entity: &'a [u8]) -> Option<(Slot, &'a [u8])> {
+    fn cut<'a>(&self, entity: &'a [u8]) -> Option<(RouteSlot, &'a [u8])> {
         let entry = entity.get(ENTRY..)?;
         let [TABLE_ENTRY, length, ..] = *entity else {
             return None;
@@ -80,7 +80,7 @@ impl Head {
         let address = address.get_mut(..self.size)?;
         address[self.size - octets..].copy_from_slice(value);
         (*length < LONG)
-            .then(|| Slot::new(self.vrf, address, *length))?
+            .then(|| RouteSlot::new(self.vrf, address, *length))?
             .map(|slot| (slot, tail))
     }
 }
@@ -99,7 +99,7 @@ impl Forms {
     /// Learns the head and the tail of `entity`, which is the route of `slot` to `target`. Later
     /// entities with the same head and tail are routes to the same target. Ignores an entity with
     /// an unusual encoding.
-    pub fn learn(&mut self, head: Head, entity: &[u8], slot: &Slot, target: u32) {
+    pub fn learn(&mut self, head: Head, entity: &[u8], slot: &RouteSlot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;
         };
@@ -118,7 +118,12 @@ impl Forms {
     /// Decodes routes of a ReadResponse, starting with the entity at offset `start`. Stops at the
     /// first entity with an unknown head or tail, or after `limit` routes. Returns the routes and
     /// the offset of the next entity.
-    pub fn read(&self, response: &[u8], start: usize, limit: usize) -> (Vec<(Slot, u32)>, usize) {
+    pub fn read(
+        &self,
+        response: &[u8],
+        start: usize,
+        limit: usize,
+    ) -> (Vec<(RouteSlot, u32)>, usize) {
         let (mut found, mut at) = (Vec::new(), start);
         while found.len() < limit {
             let Some(entity) = entity_at(response, at) else {
@@ -133,7 +138,7 @@ impl Forms {
         (found, at)
     }
 
-    fn route(&self, entity: &[u8]) -> Option<(Slot, u32)> {
+    fn route(&self, entity: &[u8]) -> Option<(RouteSlot, u32)> {
         let entry = entity.get(ENTRY..)?;
         let mut heads = self.heads.iter();
         let (head, tails) = heads.find(|(head, _)| entry.starts_with(&head.encoded))?;
@@ -183,8 +188,8 @@ mod tests {
             .collect()
     }
 
-    fn slot(address: [u8; 4], length: u8) -> Slot {
-        Slot::new(7, &address, length).unwrap_or_else(|| unreachable!("a prefix"))
+    fn slot(address: [u8; 4], length: u8) -> RouteSlot {
+        RouteSlot::new(7, &address, length).unwrap_or_else(|| unreachable!("a prefix"))
     }
 
     fn learnt() -> Forms {

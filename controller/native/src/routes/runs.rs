@@ -1,27 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applies runs of routes to the table. Each text has one meaning, which Python sets.
 
-use super::memo::Run;
+use super::memo::{Meaning, Run};
 use super::table::{Column, Table, Waiting};
-
-/// Properties that all routes with the same text share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// The routes exist, with this entry and target.
-    Updated {
-        /// VRF of the routes.
-        vrf: u32,
-        /// Entry of the routes. Each route counts as one use of the entry.
-        entry: u32,
-        /// Current target of the entry.
-        target: u32,
-    },
-    /// The routes were deleted.
-    Deleted {
-        /// VRF of the routes.
-        vrf: u32,
-    },
-}
 
 /// Result of applying a run.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ pub const IPV6: u8 = 16;
 /// A prefix of one VRF. Prefixes are ordered by VRF, then IPv4 before IPv6, then address, then
 /// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot {
+pub struct RouteSlot {
     vrf: u32,
     size: u8,
     high: u64,
@@ -17,7 +17,7 @@ pub struct Slot {
     length: u8,
 }
 
-impl Slot {
+impl RouteSlot {
     /// Creates a prefix. Returns `None` for an invalid length. Host bits are kept.
     pub fn new(vrf: u32, address: &[u8], length: u8) -> Option<Self> {
         let (size, high, low) = match *address {
@@ -90,16 +90,16 @@ impl Slot {
 mod tests {
     use super::*;
 
-    fn slot(address: &[u8], length: u8) -> Slot {
-        Slot::new(0, address, length).unwrap_or_else(|| unreachable!("a prefix"))
+    fn slot(address: &[u8], length: u8) -> RouteSlot {
+        RouteSlot::new(0, address, length).unwrap_or_else(|| unreachable!("a prefix"))
     }
 
     #[test]
     fn addresses_of_other_sizes_and_long_prefixes_are_none() {
-        assert_eq!(Slot::new(0, &[1, 2, 3], 8), None);
-        assert_eq!(Slot::new(0, &[1, 2, 3, 4], 33), None);
-        assert_eq!(Slot::new(0, &[0; 16], 129), None);
-        assert!(Slot::new(0, &[0; 16], 128).is_some());
+        assert_eq!(RouteSlot::new(0, &[1, 2, 3], 8), None);
+        assert_eq!(RouteSlot::new(0, &[1, 2, 3, 4], 33), None);
+        assert_eq!(RouteSlot::new(0, &[0; 16], 129), None);
+        assert!(RouteSlot::new(0, &[0; 16], 128).is_some());
     }
 
     #[test]

@@ -16,9 +16,9 @@
 use std::collections::HashMap;
 
 use super::index::Index;
+use super::memo::Meaning;
 use super::queue::Queue;
-use super::runs::Meaning;
-use super::slot::{IPV4, IPV6, Slot};
+use super::slot::{IPV4, IPV6, RouteSlot};
 
 /// Limit of records that one step of a walk visits. The step may skip most of these records.
 const LOOKED_AT: usize = 4096;
@@ -29,7 +29,7 @@ const COMPARED: usize = 65_536;
 /// Record of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
-    pub(super) slot: Slot,
+    pub(super) slot: RouteSlot,
     entry: u32,
     pub(super) onlink: u32,
     desired: u32,
@@ -79,13 +79,13 @@ pub struct Table {
 impl Table {
     // -- records
 
-    pub(super) fn find(&self, slot: &Slot) -> Option<u32> {
+    pub(super) fn find(&self, slot: &RouteSlot) -> Option<u32> {
         self.index.get(slot)
     }
 
     /// Returns the record number of a prefix. Creates the record if there is none. A caller that
     /// sets no value must [`Self::release`] the record.
-    pub(super) fn at(&mut self, slot: Slot) -> u32 {
+    pub(super) fn at(&mut self, slot: RouteSlot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         self.index.get_or_insert_with(&slot, || {
             let record = Record {
@@ -130,7 +130,7 @@ impl Table {
     }
 
     /// Returns the prefix of a pinned record.
-    pub fn slot(&self, number: u32) -> Slot {
+    pub fn slot(&self, number: u32) -> RouteSlot {
         self.records[number as usize].slot
     }
 
@@ -139,7 +139,11 @@ impl Table {
     ///
     /// Returns at most `limit` prefixes, or fewer if many records were skipped. The second value is
     /// `after` for the next call, or `None` at the end.
-    pub fn walk(&self, after: Option<Slot>, limit: usize) -> (Vec<Slot>, Option<Slot>) {
+    pub fn walk(
+        &self,
+        after: Option<RouteSlot>,
+        limit: usize,
+    ) -> (Vec<RouteSlot>, Option<RouteSlot>) {
         let mut found = Vec::with_capacity(limit);
         for (looked_at, number) in self.index.after(after.as_ref()).enumerate() {
             let record = &self.records[number as usize];
@@ -179,7 +183,7 @@ impl Table {
     }
 
     /// Returns the target of a prefix in this column, or 0.
-    pub fn get(&self, slot: &Slot, column: Column) -> u32 {
+    pub fn get(&self, slot: &RouteSlot, column: Column) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.value_of(number, column))
     }
@@ -194,7 +198,7 @@ impl Table {
 
     /// Sets the target of a prefix in this column. Target 0 removes the target. Returns the previous
     /// target.
-    pub fn set(&mut self, slot: Slot, column: Column, target: u32) -> u32 {
+    pub fn set(&mut self, slot: RouteSlot, column: Column, target: u32) -> u32 {
         let number = match target {
             0 => match self.find(&slot) {
                 Some(number) => number,
@@ -214,7 +218,7 @@ impl Table {
 
     /// Returns at most `limit` prefixes with their targets, starting at record number `from`. Also
     /// returns the record number at which to continue.
-    pub fn items(&self, from: u32, column: Column, limit: usize) -> (Vec<(Slot, u32)>, u32) {
+    pub fn items(&self, from: u32, column: Column, limit: usize) -> (Vec<(RouteSlot, u32)>, u32) {
         self.select(from, LOOKED_AT, limit, |record| {
             let target = match column {
                 Column::Desired => record.desired,
@@ -227,7 +231,7 @@ impl Table {
     /// Returns at most `limit` prefixes whose desired target is not installed, each with the
     /// desired target. Starts at record number `from`. Also returns the record number at which to
     /// continue.
-    pub fn unwritten(&self, from: u32, limit: usize) -> (Vec<(Slot, u32)>, u32) {
+    pub fn unwritten(&self, from: u32, limit: usize) -> (Vec<(RouteSlot, u32)>, u32) {
         self.select(from, COMPARED, limit, |record| {
             let differs = record.desired != 0 && record.desired != record.installed;
             differs.then_some((record.slot, record.desired))
@@ -236,7 +240,7 @@ impl Table {
 
     /// Returns at most `limit` prefixes that are installed but not desired. Starts at record number
     /// `from`. Also returns the record number at which to continue.
-    pub fn unwanted(&self, from: u32, limit: usize) -> (Vec<Slot>, u32) {
+    pub fn unwanted(&self, from: u32, limit: usize) -> (Vec<RouteSlot>, u32) {
         self.select(from, COMPARED, limit, |record| {
             (record.installed != 0 && record.desired == 0).then_some(record.slot)
         })
@@ -286,7 +290,7 @@ impl Table {
     // -- queues
 
     /// Queues a prefix, unless it is already queued.
-    pub fn wait(&mut self, slot: Slot, waiting: Waiting) {
+    pub fn wait(&mut self, slot: RouteSlot, waiting: Waiting) {
         let number = self.at(slot);
         self.enqueue(number, waiting);
     }
@@ -299,7 +303,7 @@ impl Table {
     }
 
     /// Removes a prefix from a queue. Returns whether it was queued.
-    pub fn stop_waiting(&mut self, slot: &Slot, waiting: Waiting) -> bool {
+    pub fn stop_waiting(&mut self, slot: &RouteSlot, waiting: Waiting) -> bool {
         let Some(number) = self.find(slot) else {
             return false;
         };
@@ -333,7 +337,7 @@ impl Table {
     }
 
     /// Removes and returns the newest prefix of a queue.
-    pub fn pop(&mut self, waiting: Waiting) -> Option<Slot> {
+    pub fn pop(&mut self, waiting: Waiting) -> Option<RouteSlot> {
         let number = self.pop_pinned(waiting)?;
         let slot = self.slot(number);
         self.unpin(number);
@@ -341,7 +345,7 @@ impl Table {
     }
 
     /// Returns whether a prefix is queued.
-    pub fn waits(&self, slot: &Slot, waiting: Waiting) -> bool {
+    pub fn waits(&self, slot: &RouteSlot, waiting: Waiting) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].places[waiting as usize] != 0)
     }
@@ -353,7 +357,12 @@ impl Table {
 
     /// Returns at most `limit` queued prefixes after a place, the oldest first. Also returns the
     /// place after which to continue.
-    pub fn waiting_after(&self, place: u32, waiting: Waiting, limit: usize) -> (Vec<Slot>, u32) {
+    pub fn waiting_after(
+        &self,
+        place: u32,
+        waiting: Waiting,
+        limit: usize,
+    ) -> (Vec<RouteSlot>, u32) {
         let mut last = place;
         let found = self.queues[waiting as usize].after(place).take(limit);
         let slots = found
@@ -381,13 +390,13 @@ impl Table {
     }
 
     /// Returns whether a prefix has a write in flight.
-    pub fn is_in_flight(&self, slot: &Slot) -> bool {
+    pub fn is_in_flight(&self, slot: &RouteSlot) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].in_flight)
     }
 
     /// Sets whether a prefix has a write in flight.
-    pub fn mark_in_flight(&mut self, slot: Slot, under_way: bool) {
+    pub fn mark_in_flight(&mut self, slot: RouteSlot, under_way: bool) {
         let number = self.at(slot);
         self.set_in_flight(number, under_way);
         self.release(number);
@@ -419,13 +428,13 @@ impl Table {
     // -- the routing daemon's routes
 
     /// Returns the entry of a prefix, or 0 if it has none.
-    pub fn entry(&self, slot: &Slot) -> u32 {
+    pub fn entry(&self, slot: &RouteSlot) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.records[number as usize].entry)
     }
 
     /// Sets the entry of a prefix. Entry 0 removes the entry. Returns the previous entry.
-    pub fn set_entry(&mut self, slot: Slot, entry: u32) -> u32 {
+    pub fn set_entry(&mut self, slot: RouteSlot, entry: u32) -> u32 {
         let number = match entry {
             0 => match self.find(&slot) {
                 Some(number) => number,
@@ -488,7 +497,7 @@ impl Table {
     }
 
     /// Sets the target that the router's own links give to a prefix. 0 means none.
-    pub fn set_onlink(&mut self, slot: Slot, target: u32) {
+    pub fn set_onlink(&mut self, slot: RouteSlot, target: u32) {
         let number = self.at(slot);
         self.records[number as usize].onlink = target;
         self.release(number);
@@ -499,7 +508,7 @@ impl Table {
         self.neighbors = neighbors;
     }
 
-    pub(super) fn covers_neighbor(&self, slot: &Slot) -> bool {
+    pub(super) fn covers_neighbor(&self, slot: &RouteSlot) -> bool {
         let all = &self.neighbors[usize::from(slot.size() == IPV6)];
         let at = all.partition_point(|bits| *bits < slot.bits());
         all.get(at).is_some_and(|bits| slot.covers(*bits))

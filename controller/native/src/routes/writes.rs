@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::slot::Slot;
+use super::slot::RouteSlot;
 use super::table::{Column, Table, Waiting};
 
 /// Values of P4Runtime's Update.Type.
@@ -28,7 +28,7 @@ pub struct Encoding {
 
 /// One update of a route.
 #[derive(Clone, Copy, Debug)]
-pub struct Item {
+pub struct RouteUpdate {
     number: u32,
     /// Target of the route. 0 deletes the route.
     pub target: u32,
@@ -39,14 +39,14 @@ pub struct Item {
 /// Updates that are sent to the switch together. Their records stay pinned until [`Table::land`].
 #[derive(Debug, Default)]
 pub struct Batch {
-    items: Vec<Item>,
+    items: Vec<RouteUpdate>,
     era: u64,
     landed: bool,
 }
 
 impl Batch {
     /// Returns all updates.
-    pub fn items(&self) -> &[Item] {
+    pub fn items(&self) -> &[RouteUpdate] {
         &self.items
     }
 }
@@ -68,9 +68,9 @@ pub struct Sorted {
     /// Updates to write now.
     pub batch: Batch,
     /// Routes whose target is not ready.
-    pub unready: Vec<(Slot, u32)>,
+    pub unready: Vec<(RouteSlot, u32)>,
     /// Routes that need no deletion, because they are not installed.
-    pub absent: Vec<Slot>,
+    pub absent: Vec<RouteSlot>,
 }
 
 impl Table {
@@ -136,7 +136,7 @@ impl Table {
                 }
             };
             self.set_in_flight(number, true);
-            sorted.batch.items.push(Item {
+            sorted.batch.items.push(RouteUpdate {
                 number,
                 target,
                 operation,
@@ -180,14 +180,20 @@ impl Table {
     }
 
     /// Returns the prefix of an update. The batch of the update must not have landed.
-    pub fn slot_of(&self, item: &Item) -> Slot {
+    pub fn slot_of(&self, item: &RouteUpdate) -> RouteSlot {
         self.slot(item.number)
     }
 }
 
 impl Encoding {
     /// Encodes an update as a field of a WriteRequest. Returns `None` if the head or the tail is unknown.
-    pub fn update(&self, slot: &Slot, target: u32, operation: u8, out: &mut Vec<u8>) -> Option<()> {
+    pub fn update(
+        &self,
+        slot: &RouteSlot,
+        target: u32,
+        operation: u8,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         let (head, field) = self.heads.get(&(slot.size(), slot.vrf()))?;
         let tail: &[u8] = match target {
             0 => &[],

@@ -86,7 +86,7 @@ class SwitchRunner:
         account = SwitchAccount([], [])
         is_own = port == self._cpu_port
         while len(account.runs) < MOST_RUNS:
-            steps = await self._session.rehearse(port, first)
+            steps = await self._session.dry_run(port, first)
             if steps is None:
                 return None
             path = read_path(steps)

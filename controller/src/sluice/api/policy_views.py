@@ -1,38 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the views of IPsec policy: SPDs with their rules and counts, flows, flow caches.
+"""Makes the views of IPsec policy: SPDs with their rules and counts, flow caches.
 
-A list holds the rules of one SPD in one direction. `views` uses this module. Depends on
-controller.
+A list holds the rules of one SPD in one direction. `views` uses this module. `flow_view` makes the
+view of flows. Depends on controller and flow_rows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
-from sluice.api.rows import Rows, sliced
+from sluice.api.flow_rows import FlowRows
+from sluice.api.rows import sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
-from sluice.model import format_address
 from sluice.p4.counters import Request
-from sluice.p4.flows import FlowSlot
-from sluice.policy.model import ICMP_PROTOCOLS, Action, Direction, FlowKey, FragmentClass, Rule
+from sluice.policy.model import Direction, Rule
 from sluice.policy.review import describe
 from sluice.policy.start import PolicyError
-from sluice.state.flow_cache import FlowVerdict
 from sluice.state.spd import FINAL_DISCARD, PolicyList
-
-DEFAULT_FLOW_LIMIT = 1000
 
 View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
@@ -40,11 +28,12 @@ Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]
 
 
 class PolicyViews:
-    """Answers `show spd`, `show flows` and `show flow-cache`; finds the flows for `spd diff`."""
+    """Answers `show spd` and `show flow-cache`; finds the flows for `spd diff`."""
 
     def __init__(self, controller: Controller, read: Reader) -> None:
         self._controller = controller
         self._read = read
+        self._rows = FlowRows(controller)
         self._turn = controller.views.next
 
     def once_started(self, view: View) -> View:
@@ -149,43 +138,6 @@ class PolicyViews:
         """Returns one item for each list, without its rules."""
         return [self._summary(state) for state in self.lists(request)]
 
-    async def flows(self, request: dict[str, Any]) -> Rows:
-        """Returns the flows in the switch, list by list, in the order of eviction."""
-        limit = request.get("limit") or DEFAULT_FLOW_LIMIT
-        if not isinstance(limit, int) or limit < 0:
-            raise BadRequestError("limit must be a whole number")
-        return Rows(self._flow_slices(self.lists(request), limit), {})
-
-    async def _flow_slices(
-        self, states: list[PolicyList], limit: int
-    ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yields the flows in the order of eviction that applies when the request starts.
-
-        Each flow has its state at the time its slice is made.
-        """
-        codec = self._controller.flow_codec
-        for state in states:
-            known = self._controller.policy.flows.caches.get(state.list_id)
-            if known is None:
-                continue
-            names = {state.final_id: FINAL_DISCARD}
-            for rules in sliced(zip(state.rule_ids, state.rules, strict=True)):
-                names |= {rule_id: rule.name for rule_id, rule in rules}
-                await self._turn()
-            for keys in sliced(known.cache.eviction_order(limit)):
-                limit -= len(keys)
-                slots = [FlowSlot(state.direction, state.list_id, key) for key in keys]
-                requests = [codec.count_request(slot) for slot in slots]
-                counts = await self._read(requests, codec.counts)
-                verdicts = [(slot, known.cache.verdict_of(slot.key)) for slot in slots]
-                yield [
-                    self._flow(state, slot.key, verdict, names)
-                    | {"packets": None if counts is None else counts.get(slot)}
-                    for slot, verdict in verdicts
-                    if verdict is not None
-                ]
-                await self._turn()
-
     async def flow_changes(
         self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
     ) -> dict[str, Any]:
@@ -207,50 +159,11 @@ class PolicyViews:
             "live": known.cache.count_live(),
             "changed": None if changes is None else len(changes),
             "first": [
-                self._flow(before, one.key, one.before, _names(before))
-                | {"after": one.after and self._outcome(one.after, _names(after))}
+                self._rows.row(before, one.key, one.before, _names(before))
+                | {"after": one.after and self._rows.outcome(one.after, _names(after))}
                 for one in (changes or ())[:limit]
             ],
         }
-
-    def _flow(
-        self, state: PolicyList, key: FlowKey, verdict: FlowVerdict, rules: Mapping[int, str]
-    ) -> dict[str, Any]:
-        stale = verdict.epoch != state.version.epoch
-        is_later = key.fragment is FragmentClass.LATER
-        is_icmp = key.protocol in ICMP_PROTOCOLS and not is_later
-        return {
-            "spd": state.spd,
-            "direction": state.direction.value,
-            "source": format_address(key.source),
-            "destination": format_address(key.destination),
-            "protocol": key.protocol,
-            "source_port": key.source_port or None,
-            "destination_port": None if is_icmp else key.destination_port or None,
-            "icmp": f"{key.destination_port >> 8}/{key.destination_port & 0xFF}"
-            if is_icmp
-            else None,
-            "later_fragments": is_later,
-            "fragment": key.fragment.name.lower(),
-            "local": key.is_local,
-            "carried_by": self._bundle_names().get(key.bundle),
-            # The rule of a stale flow may be deleted, and its id may belong to another rule now.
-            **self._outcome(verdict, {} if stale else rules),
-            "stale": stale,
-        }
-
-    def _outcome(self, verdict: FlowVerdict, rules: Mapping[int, str]) -> dict[str, Any]:
-        """Returns the action on a flow, and the rule that decides it."""
-        protects = verdict.action is Action.PROTECT
-        return {
-            "action": verdict.action.name.lower(),
-            "bundle": self._bundle_names().get(verdict.bundle) if protects else None,
-            "rule": rules.get(verdict.rule_id),
-        }
-
-    def _bundle_names(self) -> dict[int, str]:
-        ids = self._controller.policy.numbers.by_name
-        return {number: name for name, number in ids.items()}
 
 
 def _names(state: PolicyList) -> dict[int, str]:

@@ -3,7 +3,7 @@
 
 `views` uses this module. As in the switch, the longest installed prefix decides. Longer prefixes
 that the router knows but has not installed are listed with the reason. If the request describes a
-flow, the controller asks the switch for the flow's path. Depends on controller, rehearsal and
+flow, the controller asks the switch for the flow's path. Depends on controller, flow_trace and
 route_view.
 """
 
@@ -16,9 +16,9 @@ from sluice.api.route_view import RouteView
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.entities import EntityKind, RouteSlot, RouteTarget, RouteTargetKind
+from sluice.flow_trace import Flow, FlowError, TracedPath, trace
 from sluice.model import Address, Prefix, parse_address
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.rehearsal import Flow, FlowError, TracedPath, trace
 from sluice.state.nexthops import Path
 
 

@@ -141,8 +141,11 @@ class ApiServer:
         await self._write(writer, "".join(text) + "\n")
 
     async def _send_rows(self, writer: asyncio.StreamWriter, rows: Rows, line: bytes) -> None:
-        """Sends a list slice by slice, as the slices are made. `ok` or an error follows the
-        list."""
+        """Sends a list slice by slice, as the slices are made. `ok` or an error follows the list.
+
+        An empty slice is sent as a space. So a client does not time out while a search finds
+        nothing, and the search ends when the client leaves.
+        """
         await self._write(writer, '{"data": [')
         before = ""
         end: dict[str, Any] = {"ok": True}
@@ -153,6 +156,8 @@ class ApiServer:
                 elif part:
                     await self._write(writer, before + json.dumps(part)[1:-1])
                     before = ", "
+                else:
+                    await self._write(writer, " ")
         await self._write(writer, "], " + json.dumps(rows.more | end)[1:] + "\n")
 
     async def _write(self, writer: asyncio.StreamWriter, text: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from sluice import __version__
 from sluice.api.cleared_counters import ClearedCounters
 from sluice.api.explain import Explainer
+from sluice.api.flow_view import FlowView
 from sluice.api.health import problems
 from sluice.api.policy_views import PolicyViews
 from sluice.api.route_lookup import RouteLookup
@@ -52,6 +53,7 @@ class Views:
         self._turn = controller.views.next
         self._cleared = ClearedCounters()
         self.policy = PolicyViews(controller, self._read)
+        self._flows = FlowView(controller, self.policy.lists)
         self._sas = SaRequests(controller)
         self._paths = RouteView(controller, self._turn)
         self._lookup = RouteLookup(controller, self._paths)
@@ -67,7 +69,7 @@ class Views:
             "counters": self._shown_counters,
             "metrics": self._metrics,
             "spd": self.policy.once_started(self.policy.spd),
-            "flows": self.policy.once_started(self.policy.flows),
+            "flows": self.policy.once_started(self._flows.answer),
             "flow-cache": self.policy.once_started(self.policy.flow_cache),
             "sas": self._sas.show,
         }

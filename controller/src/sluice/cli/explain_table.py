@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from sluice.cli.policy_tables import packet_end, protocol_name
+from sluice.cli.flow_tables import packet_end, protocol_name
 from sluice.cli.route_table import nexthop
 
 _WIDTH = 11  # of the first column

@@ -16,9 +16,18 @@ from click.shell_completion import get_completion_class
 from sluice.cli import route_table
 from sluice.cli.complete import INTERFACES, SPDS, VRFS
 from sluice.cli.explain import explain
+from sluice.cli.flows import show_flows
 from sluice.cli.policy import flow_cache, spd
 from sluice.cli.sa import list_command, sa
-from sluice.cli.shared import EPILOG, FAILED, CommandFailedError, common, pages, request
+from sluice.cli.shared import (
+    EPILOG,
+    FAILED,
+    CommandFailedError,
+    common,
+    pages,
+    request,
+    show_view,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
@@ -78,20 +87,6 @@ def _check(config: Path) -> None:
 # --- show ----------------------------------------------------------------------------------------
 
 
-def _show(
-    what: str, socket: Path | None, as_json: bool, table: str | None = None, **filters: Any
-) -> None:
-    body = {"command": "show", "what": what}
-    body |= {name: value for name, value in filters.items() if value is not None}
-    data = request(socket, body)
-    if as_json:
-        click.echo(json.dumps(data, indent=2))
-    else:
-        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
-
-        tables.show(table or what, data)
-
-
 @cli.group(epilog=EPILOG)
 def show() -> None:
     """Show what the controller knows and what the switch holds."""
@@ -100,7 +95,7 @@ def show() -> None:
 def _add_show(what: str, text: str) -> None:
     @common
     def command(socket: Path | None, as_json: bool) -> None:
-        _show(what, socket, as_json)
+        show_view(what, socket, as_json)
 
     show.command(what, help=text, epilog=EPILOG)(command)
 
@@ -120,7 +115,7 @@ def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
     The state tells whether the switch is connected and holds the desired entries.
     """
     if not check:
-        _show("status", socket, as_json)
+        show_view("status", socket, as_json)
         return
     problems = request(socket, {"command": "show", "what": "status"})["problems"]
     if as_json:
@@ -145,7 +140,7 @@ def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_j
     With NAME, show only this interface, with all details.
     """
     table = None if name is None else "interface"
-    _show("interfaces", socket, as_json, table, name=name, vrf=vrf)
+    show_view("interfaces", socket, as_json, table, name=name, vrf=vrf)
 
 
 @show.command("route", epilog=EPILOG)
@@ -189,7 +184,7 @@ def show_route(
     sluice show route 192.0.2.1 --source 10.0.0.1 --protocol tcp --ports 40000:443
     """
     flow = _flow(source, protocol, ports, flow_label)
-    _show("route", socket, as_json, address=address, vrf=vrf, flow=flow)
+    show_view("route", socket, as_json, address=address, vrf=vrf, flow=flow)
 
 
 def _flow(
@@ -278,31 +273,14 @@ def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: boo
     Shows the rules of one SPD, or of all SPDs, in order. Rules are numbered as in their file;
     generated rules come first and have no number.
     """
-    _show("spd", socket, as_json, "spd --generated" if generated else None, spd=spd)
-
-
-@show.command("flows", epilog=EPILOG)
-@click.argument("spd", required=False, shell_complete=SPDS)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Show at most N flows (default 1000).",
-)
-@common
-def show_flows(spd: str | None, limit: int | None, socket: Path | None, as_json: bool) -> None:
-    """Show the flows in the switch's flow cache.
-
-    Shows the flows of one SPD, or of all SPDs.
-    """
-    _show("flows", socket, as_json, spd=spd, limit=limit)
+    show_view("spd", socket, as_json, "spd --generated" if generated else None, spd=spd)
 
 
 @cli.command(epilog=EPILOG)
 @common
 def metrics(socket: Path | None, as_json: bool) -> None:
     """Print all counts in Prometheus' text format."""
-    _show("metrics", socket, as_json)
+    show_view("metrics", socket, as_json)
 
 
 @cli.group(epilog=EPILOG)
@@ -341,6 +319,7 @@ cli.add_command(spd)
 cli.add_command(flow_cache)
 cli.add_command(sa)
 cli.add_command(explain)
+show.add_command(show_flows)
 show.add_command(list_command, "sas")
 
 

@@ -9,11 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from sluice.cli.flow_tables import flow_notes, packet_end, protocol_name
 from sluice.cli.table import Row, counted, good_or_bad, number_text, print_table
 from sluice.policy.coverage import quoted_names
-from sluice.policy.model import PROTOCOLS
-
-PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
 def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = False) -> None:
@@ -69,45 +67,6 @@ def _list_title(console: Console, item: dict[str, Any]) -> None:
         f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
         f" {item['generation']}, {cache}"
     )
-
-
-def _flows(console: Console, data: list[dict[str, Any]]) -> None:
-    rows: list[Row] = [
-        [
-            item["spd"],
-            item["direction"],
-            packet_end(item["source"], item["source_port"]),
-            packet_end(item["destination"], item["destination_port"]),
-            protocol_name(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
-            item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
-            "(stale)" if item["stale"] else str(item["rule"]),
-            number_text(item["packets"]),
-            _flow_notes(item),
-        ]
-        for item in data
-    ]
-    columns = ["SPD", "list", "source", "destination", "protocol", "action", "rule"]
-    print_table(console, [*columns, ">packets", "notes"], rows, "no flows")
-
-
-def protocol_name(number: int) -> str:
-    """Returns the name of an IP protocol, or its number."""
-    return PROTOCOL_NAMES.get(number, str(number))
-
-
-def packet_end(address: str, port: int | None) -> str:
-    """Returns an address with its port, if it has one."""
-    if port is None:
-        return address
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def _flow_notes(item: dict[str, Any]) -> str:
-    notes = ["later fragments"] if item["later_fragments"] else []
-    inbound = item["direction"] == "inbound"
-    notes += ["for this router" if inbound else "from this router"] if item["local"] else []
-    notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
-    return ", ".join(notes)
 
 
 def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
@@ -203,7 +162,7 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
         ends = [packet_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
         protocol = protocol_name(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
         after = "searched again" if flow["after"] is None else _treatment(flow["after"])
-        notes = _flow_notes(flow)
+        notes = flow_notes(flow)
         console.print(
             f"    {protocol} {' -> '.join(ends)}: {_treatment(flow)} -> {after}"
             + (f" ({notes})" if notes else "")
@@ -285,7 +244,6 @@ def _counts(changed: dict[str, dict[str, dict[str, Any]]]) -> str:
 VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "spd": _spd,
     "spd --generated": _all_rules,
-    "flows": _flows,
     "flow-cache": _flow_cache,
     "spd check": _spd_check,
     "spd diff": _spd_diff,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,24 @@ def _find_socket(socket: Path | None) -> Path:
 def request(socket: Path | None, body: dict[str, Any]) -> Any:
     """Sends a request and returns the answer's data. Raises CommandFailedError."""
     return _answer(socket, body).get("data")
+
+
+def show_view(
+    what: str, socket: Path | None, as_json: bool, table: str | None = None, **filters: Any
+) -> None:
+    """Requests a view, and prints it as a table or as JSON. Raises CommandFailedError.
+
+    `table` names the table's layout; the default is `what`. Filters that are None are not sent.
+    """
+    body = {"command": "show", "what": what}
+    body |= {name: value for name, value in filters.items() if value is not None}
+    data = request(socket, body)
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+    else:
+        from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
+
+        tables.show(table or what, data)
 
 
 def pages(

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sluice.cli import policy_tables, sa_tables
+from sluice.cli import flow_tables, policy_tables, sa_tables
 from sluice.cli.explain_table import explanation
 from sluice.cli.route_table import nexthop
 from sluice.cli.table import Row, good_or_bad, number_text, print_table
@@ -388,6 +388,7 @@ _VIEWS: dict[str, Callable[[Console, Any], None]] = {
     "counters": _counters,
     "metrics": _metrics,
     "explain": explanation,
+    **flow_tables.VIEWS,
     **policy_tables.VIEWS,
     **sa_tables.VIEWS,
 }

@@ -3,7 +3,7 @@
 
 Flows are not part of the desired state: `state.flow_cache` decides which flows are written. Flows
 are read back at the start of a session. The counters of flows show which flows are idle. Depends on
-entries, schema, policy.model and state.flow_cache.
+counters, entries, schema, policy.model and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from sluice.p4.counters import Count
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
 from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
 from sluice.p4.schema import NO_ACTION, ActionSchema, Schema, TableSchema
@@ -156,19 +157,19 @@ class FlowCodec:
     # -- counters
 
     def count_request(self, slot: FlowSlot) -> p4r.Entity:
-        """Returns the request for a flow's packet counter."""
+        """Returns the request for a flow's counter."""
         flow = self._entry(slot, None).table_entry
         return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=flow))
 
-    def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, int]:
-        """Returns the results of `count_request`s, as packets by flow."""
+    def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, Count]:
+        """Returns the results of `count_request`s by flow."""
         counts = {}
         for entity in entities:
             counter = entity.direct_counter_entry
             known = self._by_id.get(counter.table_entry.table_id)
             if known is not None:
                 slot = self._slot(known, counter.table_entry)
-                counts[slot] = counter.data.packet_count
+                counts[slot] = Count(counter.data.packet_count, counter.data.byte_count)
         return counts
 
     def rule_requests(self, direction: Direction, rules: Iterable[int]) -> list[p4r.Entity]:

@@ -233,7 +233,7 @@ class Session:
             raise
         return SwitchPorts(links, cpu_port)
 
-    async def rehearse(self, port: int, packet: bytes) -> list[TraceStep] | None:
+    async def dry_run(self, port: int, packet: bytes) -> list[TraceStep] | None:
         """Simulates a packet that arrives on `port`. No packet is sent or counted.
 
         Returns the packet's steps, or None if the switch does not support this. Raises
@@ -241,7 +241,7 @@ class Session:
         """
         token, answer = self._expect()
         with ended:
-            self._client.rehearse(token, port, packet)
+            self._client.dry_run(token, port, packet)
         try:
             return [TraceStep(*step) for step in await answer]
         except P4RuntimeError as error:
@@ -369,7 +369,7 @@ class Session:
                 self._add_part(token, part)
             case ("read_done", token, code, message):
                 self._finish(token, code, message, None)
-            case ("pipeline_done" | "rehearsal", token, code, message, response):
+            case ("pipeline_done" | "dry_run", token, code, message, response):
                 self._finish(token, code, message, response)
             case ("ports", token, code, message, links, cpu_port):
                 self._finish(token, code, message, (links, cpu_port))

@@ -85,6 +85,8 @@ class SpdConfig:
     quotes."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
+    reject: bool = False
+    """If True, senders of packets that no outbound rule matches get an ICMP error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ class BundleConfig:
     inbound: tuple[InboundSa, ...]
     engines: tuple[int, ...] = ()
     path_mtu: int = DEFAULT_PATH_MTU
+    later_fragments: bool = True
+    """If False, the bundle carries no later fragments, in neither direction."""
 
     @property
     def is_by_hand(self) -> bool:
@@ -166,6 +170,10 @@ class PolicyConfig:
     def bundle_names(self, spd: str) -> frozenset[str]:
         """Returns the names of the bundles that an SPD's rules may use."""
         return frozenset(bundle.name for bundle in self.bundles if bundle.spd == spd)
+
+    def without_later_fragments(self) -> frozenset[int]:
+        """Returns the pipeline's numbers of the bundles that carry no later fragments."""
+        return frozenset(bundle.id for bundle in self.bundles if not bundle.later_fragments)
 
     def bundle_ids(self) -> dict[str, int]:
         """Returns the pipeline's number of each bundle."""
@@ -249,6 +257,12 @@ class SpdKeys(ConfigSection, title="spds"):
         " accepts errors about packets that this SPD bypassed, or about its own ESP packets.",
         "`off`",
     )
+    reject = defaulted(
+        scalars.boolean,
+        False,
+        'Answers packets that no outbound rule matches by the ICMP error "administratively'
+        ' prohibited" ([rules.md](../how-to/rules.md#reject)).',
+    )
     flow_cache = section_of(FlowCacheKeys, "Flow caches of both lists")
 
 
@@ -298,6 +312,12 @@ class BundleKeys(ConfigSection, title="bundles"):
         _PATH_MTU,
         DEFAULT_PATH_MTU,
         "Path MTU to the peer: the longest ESP packet. Only for `security_associations`.",
+    )
+    later_fragments = defaulted(
+        scalars.boolean,
+        True,
+        "With `false`, fragments other than the first of a datagram do not pass this bundle, in"
+        " either direction ([rules.md](../how-to/rules.md#fragments)).",
     )
     outbound = section_of(
         OutboundKeys,
@@ -422,6 +442,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     path_mtu = section.defaulted(SpdKeys.path_mtu)
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
+    reject = section.defaulted(SpdKeys.reject)
     if is_mirrored and (file is not None or any(inline.values())):
         section.problem(
             SpdKeys.source, "the rules come from the kernel: remove `file` and the rules here"
@@ -438,7 +459,9 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     if file is None:
         if name is None:
             return None
-        return SpdConfig(name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu)
+        return SpdConfig(
+            name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu, reject
+        )
     if any(inline.values()):
         section.problem(SpdKeys.file, "give the rules in a file or here, not both")
     path = file.convert(lambda given: directory / scalars.text(given))
@@ -451,7 +474,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         return None
     if text.name != name:
         file.problem(f"{path} has rules of the SPD {text.name!r}, not of {name!r}")
-    return SpdConfig(name, path, text.rules, cache, are_errors_checked)
+    return SpdConfig(name, path, text.rules, cache, are_errors_checked, reject=reject)
 
 
 def _read_flow_cache(section: YamlMapping) -> FlowCacheConfig:
@@ -541,6 +564,7 @@ def _read_bundle(
     )
     engine_ids = _read_engines_of_bundle(section, engines)
     path_mtu = section.defaulted(BundleKeys.path_mtu)
+    later = section.defaulted(BundleKeys.later_fragments)
     if any(section.value(key) for key in (BundleKeys.outbound, BundleKeys.inbound)):
         for key in (BundleKeys.engines, BundleKeys.path_mtu):
             if section.value(key) is not None:
@@ -550,7 +574,7 @@ def _read_bundle(
         engine_ids = ()
     if name is None or number is None or spd is None:
         return None
-    return BundleConfig(name, number, spd, vrf, outbound, inbound, engine_ids, path_mtu)
+    return BundleConfig(name, number, spd, vrf, outbound, inbound, engine_ids, path_mtu, later)
 
 
 def _read_engines_of_bundle(

@@ -70,6 +70,7 @@ from sluice.state.spd import (
     TooManyListsError,
 )
 from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
+from sluice.wire.selectors import quotes_a_packet
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -128,7 +129,12 @@ class Policy:
             rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
         self.rules = OperatorRules(config, rules, own)
         """The rules in force; during a commit, the proposed rules."""
-        self.table = SpdTable(self.numbers.by_name, codec.lists, codec.rules)
+        self.table = SpdTable(
+            self.numbers.by_name,
+            codec.lists,
+            codec.rules,
+            without_later=config.policy.without_later_fragments(),
+        )
         self.table.restore(loaded, self.spds)
         self._had_lists = bool(loaded.lists)
         self._lock = asyncio.Lock()
@@ -698,7 +704,10 @@ class Policy:
         packet = slot.key.selectors()
         if state is None or packet is None:
             return None
-        return FlowVerdict(state.version.epoch, *state.search(packet))
+        verdict = state.search(packet)
+        if quotes_a_packet(packet) and state.is_default(verdict):
+            return None  # its quote decides
+        return FlowVerdict(state.version.epoch, *verdict)
 
     def bundles_of(self, spd: str) -> frozenset[int]:
         """Returns the pipeline's numbers of an SPD's bundles."""

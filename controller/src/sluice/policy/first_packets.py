@@ -13,13 +13,18 @@ An ICMP error (section 6) that no rule matches is judged by the packet that it q
 an error can forge the quote. So the error is protected by the rule that matches the quoted packet,
 or dropped. Only an inbound error can be bypassed, if the SPD has `icmp_errors: checked`.
 
+A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
+quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
+of a protected flow, since later fragments cannot be judged by the quote. Nor does a redirect or
+another message with a quote that no router forwards.
+
 Two kinds of verdict are not cached:
 
 - the verdict on an ICMP error that was judged by the packet that it quotes;
 - the verdict on a packet whose headers the pipeline could not parse to the end.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
-state.fragments and wire.selectors.
+rejections, state.fragments and wire.selectors.
 """
 
 from __future__ import annotations
@@ -33,7 +38,8 @@ from sluice.model import Address, PuntedPacket
 from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
 from sluice.policy.enforcement import Policy
-from sluice.policy.model import Action, FlowKey, FragmentClass, Verdict
+from sluice.policy.model import Action, FlowKey, FragmentClass, Selectors, Verdict
+from sluice.policy.rejections import Rejections
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
 from sluice.state.spd import PolicyList
@@ -42,10 +48,23 @@ from sluice.wire.selectors import (
     Fragment,
     Quoted,
     SeenPacket,
+    is_icmp_error,
     is_neighbor_discovery,
+    may_be_icmp_error,
     quoted_packet,
+    quotes_a_packet,
     selectors,
 )
+
+QUOTE_REFUSED = "icmp_enclosed_flow"
+"""Reason in the audit log: policy does not allow the error for the flow that it quotes."""
+ERROR_IN_FRAGMENTS = "icmp_error_fragmented"
+"""Reason in the audit log: the error is in fragments, and its quote may be of a protected flow."""
+
+ERROR_NOT_ROUTED = "icmp_error_of_a_link"
+"""Reason in the audit log: a redirect, source quench or unassigned error, whose quote may be of a
+protected flow. No such error is routed."""
+LATER_REFUSED = "later fragment, its bundle carries none"
 
 
 class Reinjection(NamedTuple):
@@ -62,10 +81,23 @@ class EspSender(NamedTuple):
     spi: int
 
 
+class _Found(NamedTuple):
+    """Holds the result of a search.
+
+    `key` is the verdict's key in the flow cache, None if the verdict is not cacheable.
+    `refused_error` is the reason why an ICMP error is dropped. None for other packets.
+    """
+
+    verdict: Verdict
+    key: FlowKey | None
+    refused_error: str | None = None
+
+
 class FirstPackets:
     """Answers the punts INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS of a list.
 
     `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
+    `without_later` has the bundles that carry no later fragments.
     """
 
     def __init__(
@@ -75,11 +107,17 @@ class FirstPackets:
         fragments: FragmentTable,
         is_esp_source: Callable[[str, EspSender], bool],
         audit: AuditLog,
+        *,
+        rejections: Rejections,
+        without_later: frozenset[int] = frozenset(),
     ) -> None:
         self._policy = policy
         self._packets = packets
         self._is_esp_source = is_esp_source
         self._audit = audit
+        self._rejections = rejections
+        self._without_later = without_later
+        self._rejected: list[PuntedPacket] = []
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
 
@@ -104,15 +142,25 @@ class FirstPackets:
             if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
                 # The pipeline could neither recognize the packet as ND nor check its hop limit.
                 raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
-            verdict, key = self._search(state, packet, seen)
+            found = self._search(state, packet, seen, now)
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return []
-        return self._apply_verdict(state, packet, verdict, key, now)
+        return self._apply_verdict(state, packet, found, now)
+
+    def take_rejected(self) -> list[PuntedPacket]:
+        """Returns the discarded packets since the last call whose rule asks for an answer."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def expire(self, now: float) -> None:
         """Drops the fragments that were held too long."""
         self.fragments.expire(now)
+        self._log_dropped_fragments(now)
+
+    def _log_dropped_fragments(self, now: float) -> None:
+        for packet, reason in self.fragments.take_dropped():
+            self._audit.fragment_dropped(packet, reason, now)
 
     def _is_own(self, packet: PuntedPacket) -> bool:
         if packet.stage == self._packets.stage_inbound:
@@ -123,11 +171,11 @@ class FirstPackets:
         self,
         state: PolicyList,
         packet: PuntedPacket,
-        verdict: Verdict,
-        key: FlowKey | None,
+        found: _Found,
         now: float,
     ) -> list[Reinjection]:
         """Offers the flow to the cache, and returns the packet with its verdict."""
+        verdict, key, refused_error = found
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
             epoch, (rule_id, action, bundle) = state.version.epoch, verdict
@@ -135,7 +183,12 @@ class FirstPackets:
             self._policy.flows.offer(state.list_id, key, flow, now)
         if verdict.action is Action.DISCARD:
             self.counters[f"dropped: policy discards {state.direction.value}"] += 1
-            self._audit.discarded(packet, state, verdict.rule_id, now)
+            if refused_error is None:
+                self._audit.discarded(packet, state, verdict.rule_id, now)
+            else:
+                self._audit.error_refused(packet, state, refused_error, now)
+            if self._rejections.asks(state, verdict.rule_id):
+                self._rejected.append(packet)
             return []
         metadata = self._packets.reinject_with(
             packet,
@@ -154,28 +207,43 @@ class FirstPackets:
         return seen.key(bundle=packet.bundle if inbound else 0)
 
     def _search(
-        self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket
-    ) -> tuple[Verdict, FlowKey | None]:
-        """Returns the verdict and its cache key. The key is None if the verdict is not cacheable.
-
-        Raises WireError.
-        """
+        self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket, now: float
+    ) -> _Found:
+        """Searches the list for a packet that is no fragment. Raises WireError."""
         verdict = state.search(seen.selectors)
-        if verdict.rule_id == state.final_id:
-            quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
+        if _is_bypassed_by_default(state, verdict) and quotes_a_packet(seen.selectors):
+            if not _may_quote_protected(state, seen.selectors):
+                return _Found(verdict, None)
+            if not is_icmp_error(seen.selectors):
+                return _Found(state.final(), None, ERROR_NOT_ROUTED)
+        if state.is_default(verdict) and is_icmp_error(seen.selectors):
+            try:
+                quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
+            except WireError as error:
+                self._audit.error_refused(packet, state, error.name, now)
+                raise
             if quoted is not None:
-                return self._search_quoted(state, packet, quoted), None
-        return verdict, self._key(packet, seen)
+                verdict = self._search_quoted(state, packet, quoted, verdict)
+                is_refused = verdict.action is Action.DISCARD
+                return _Found(verdict, None, QUOTE_REFUSED if is_refused else None)
+        return _Found(verdict, self._key(packet, seen))
 
     # -- ICMP errors
 
-    def _search_quoted(self, state: PolicyList, packet: PuntedPacket, quoted: Quoted) -> Verdict:
-        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2)."""
+    def _search_quoted(
+        self, state: PolicyList, packet: PuntedPacket, quoted: Quoted, default: Verdict
+    ) -> Verdict:
+        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2).
+
+        `default` is the verdict of the list's end on the error itself.
+        """
         self.counters["searched by the packet that an ICMP error quotes"] += 1
         if quoted.fragment_class is FragmentClass.LATER:
             verdict = state.search_fragment(quoted.selectors, None) or state.final()
         else:
             verdict = state.search(quoted.selectors)
+        if verdict.action is default.action is Action.BYPASS:
+            return default
         if packet.stage == self._packets.stage_outbound:
             is_accepted = verdict.action is Action.PROTECT
         elif packet.bundle:
@@ -217,10 +285,16 @@ class FirstPackets:
         is_first = seen.fragment_class is FragmentClass.FIRST
         later = seen.as_later_fragment()
         verdict = state.search_fragment(later, None)
+        is_bypassed = verdict is not None and _is_bypassed_by_default(state, verdict)
+        if is_bypassed and may_be_icmp_error(later) and _may_quote_protected(state, later):
+            verdict = None  # only the first fragment shows whether this is an error
         if verdict is not None:
             if is_first:
                 verdict = state.search(seen.selectors)
-            return self._apply_verdict(state, packet, verdict, self._key(packet, seen), now)
+            is_error = is_bypassed and quotes_a_packet(seen.selectors)
+            flow = None if is_error else self._key(packet, seen)
+            found = _Found(verdict, flow)
+            return self._apply_to_fragment(state, packet, found, now, is_first=is_first)
         key = DatagramKey(
             state.list_id,
             seen.selectors.is_own,
@@ -233,7 +307,9 @@ class FirstPackets:
         piece = FragmentRange(fragment.start, fragment.end, fragment.more)
         first = seen.selectors if is_first else None
         arrival = self.fragments.arrive(key, piece, packet, first, now)
+        self._log_dropped_fragments(now)
         if arrival.refusal is not None:
+            self._audit.fragment_dropped(packet, arrival.refusal.value, now)
             self.counters[f"dropped: {arrival.refusal.value}"] += 1
             return []
         if arrival.first is None:
@@ -244,5 +320,38 @@ class FirstPackets:
             verdict = state.search(arrival.first)
             if not (each is packet and is_first):
                 verdict = state.search_fragment(later, arrival.first) or state.final()
-            answers += self._apply_verdict(state, each, verdict, None, now)
+            found = _Found(verdict, None)
+            if (
+                quotes_a_packet(arrival.first)
+                and _is_bypassed_by_default(state, verdict)
+                and _may_quote_protected(state, arrival.first)
+            ):
+                found = _Found(state.final(), None, ERROR_IN_FRAGMENTS)
+            is_first_here = each is packet and is_first
+            answers += self._apply_to_fragment(state, each, found, now, is_first=is_first_here)
         return answers
+
+    def _apply_to_fragment(
+        self, state: PolicyList, packet: PuntedPacket, found: _Found, now: float, *, is_first: bool
+    ) -> list[Reinjection]:
+        """Applies the verdict, unless it is protection by a bundle without later fragments."""
+        verdict = found.verdict
+        is_refused = verdict.action is Action.PROTECT and verdict.bundle in self._without_later
+        if is_first or not is_refused:
+            return self._apply_verdict(state, packet, found, now)
+        self.counters[f"dropped: {LATER_REFUSED}"] += 1
+        self._audit.fragment_dropped(packet, LATER_REFUSED, now)
+        return []
+
+
+def _is_bypassed_by_default(state: PolicyList, verdict: Verdict) -> bool:
+    return verdict.action is Action.BYPASS and state.is_default(verdict)
+
+
+def _may_quote_protected(state: PolicyList, error: Selectors) -> bool:
+    """Returns whether an ICMP error may quote a packet of a protected flow.
+
+    An error goes to the sender of the quoted packet. So a protect rule must accept the error's
+    destination.
+    """
+    return state.protects_to(error.destination, is_own=error.is_own)

@@ -16,7 +16,7 @@ wrong verdict.
 A commit that keeps a list's epoch first holds the list (`held`). Invariant: only `withdraw` changes
 the flows of a held list. Otherwise a verdict of the old rules could be written after the commit.
 
-Depends on state.flow_cache, p4.flows and p4runtime.
+Depends on state.flow_cache, flow_counts, p4.flows and p4runtime.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from sluice.p4.counters import Count
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4messages import p4r
 from sluice.p4runtime.session import (
@@ -39,6 +40,7 @@ from sluice.p4runtime.session import (
     Status,
     WriteOutcome,
 )
+from sluice.policy.flow_counts import read_counts
 from sluice.policy.model import Direction, FlowKey
 from sluice.state.flow_cache import (
     FlowCache,
@@ -52,6 +54,7 @@ from sluice.task_slices import in_slices
 
 BATCH = 256
 """Flows in one write."""
+NOT_COUNTED = Count(0, 0)
 COUNTED = 256
 """Flows whose counters are read at a time."""
 AGEING_ROUNDS = 4
@@ -399,7 +402,10 @@ class FlowTables:
                         FlowSlot(known.direction, list_id, key)
                         for key in keys[start : start + COUNTED]
                     ]
-                    self._apply_counts(known, slots, await self._read_counts(session, slots))
+                    counts = await read_counts(
+                        session, self._codec, slots, lambda: self._session is None
+                    )
+                    self._apply_counts(known, slots, counts)
                     self.flush()
 
     def _flows_to_count(self, known: ListCache) -> list[FlowKey]:
@@ -411,31 +417,14 @@ class FlowTables:
         return keys
 
     def _apply_counts(
-        self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, int]
+        self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, Count]
     ) -> None:
         now = self._clock()
         for slot in slots:
-            packets = counts.get(slot, 0)
+            packets = counts.get(slot, NOT_COUNTED).packets
             if packets > self._packets.get(slot, 0):
                 self._packets[slot] = packets
                 known.cache.used(slot.key, now)
             elif not self._held[slot.list_id]:
                 expired = known.cache.expire(slot.key, now - known.idle_timeout)
                 self._enqueue(slot.list_id, expired)
-
-    async def _read_counts(self, session: FlowWriter, slots: list[FlowSlot]) -> dict[FlowSlot, int]:
-        """Returns packet counts by flow, without flows that the switch does not hold."""
-        counts: dict[FlowSlot, int] = {}
-        try:
-            async for part in session.read([self._codec.count_request(slot) for slot in slots]):
-                counts |= self._codec.counts(part)
-        except P4RuntimeError:
-            if self._session is None:
-                raise
-            if len(slots) == 1:
-                return {}
-            # Some targets refuse the whole request if one entry does not exist.
-            half = len(slots) // 2
-            counts = await self._read_counts(session, slots[:half])
-            counts |= await self._read_counts(session, slots[half:])
-        return counts

@@ -179,7 +179,8 @@ class Rule(NamedTuple):
 
     A generated rule matches this router's own packets only (`Selectors.is_own`). A `protocol` of
     OPAQUE matches only packets without a visible protocol. `audit`: packets that the rule discards
-    go to the audit log.
+    go to the audit log. `is_default`: a kernel's default, for packets that none of its policies
+    match. `reject`: the senders of packets that the rule discards get an ICMP error.
     """
 
     name: str
@@ -194,6 +195,8 @@ class Rule(NamedTuple):
     generated: bool = False
     audit: bool = False
     scope: Scope = Scope.ANY
+    is_default: bool = False
+    reject: bool = False
 
     def looks_at(self, *, is_own: bool) -> bool:
         """Returns whether the rule applies to this router's own packets, or to transit packets."""

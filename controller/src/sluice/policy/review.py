@@ -43,6 +43,8 @@ def describe(rule: Rule) -> str:
         words.append("this router's" if rule.scope is Scope.OWN else "transit")
     if rule.audit:
         words.append("audit")
+    if rule.reject:
+        words.append("reject")
     return " ".join(words)
 
 

@@ -96,6 +96,12 @@ class RuleKeys(ConfigSection, title="Keys of a rule"):
     audit = defaulted(
         scalars.boolean, False, "Logs discarded packets, up to `audit.rate`. Only for `discard`."
     )
+    reject = defaulted(
+        scalars.boolean,
+        False,
+        'Answers discarded packets by the ICMP error "administratively prohibited"'
+        " ([Reject](#reject)). Only for `discard` under `outbound`.",
+    )
 
 
 class SpdFileKeys(ConfigSection, title="Keys of an SPD's file"):
@@ -170,14 +176,14 @@ def _read_list(values: list[YamlValue], direction: Direction, bundles: Bundles) 
         name = unnamed.peek("name")
         called = "" if name is None else f" {name!r}"
         value = unnamed.named(f"{direction.value} rule {number}{called}")
-        rule = _read_rule(value.mapping(), bundles)
+        rule = _read_rule(value.mapping(), direction, bundles)
         if name is not None and names.setdefault(name, number) != number:
             value.problem(f"rule {names[name]} of this list has that name; give each rule its own")
         if rule is not None:
             yield rule
 
 
-def _read_rule(text: YamlMapping, bundles: Bundles) -> Rule | None:
+def _read_rule(text: YamlMapping, direction: Direction, bundles: Bundles) -> Rule | None:
     name = text.required(RuleKeys.name)
     action = text.required(RuleKeys.action)
     bundle = text.optional(RuleKeys.bundle, None)
@@ -197,6 +203,15 @@ def _read_rule(text: YamlMapping, bundles: Bundles) -> Rule | None:
             RuleKeys.audit,
             f"only a discard rule has this key; this rule says {action.name.lower()}",
         )
+    reject = text.defaulted(RuleKeys.reject)
+    if reject and direction is Direction.INBOUND:
+        text.problem(
+            RuleKeys.reject, "only an outbound rule has it: packets from outside get no answer"
+        )
+    elif reject and action not in (Action.DISCARD, None):
+        text.problem(
+            RuleKeys.reject, f"only a discard rule has it, this one says {action.name.lower()}"
+        )
     rule = Rule(
         name=name or "",
         action=action or Action.DISCARD,
@@ -208,6 +223,7 @@ def _read_rule(text: YamlMapping, bundles: Bundles) -> Rule | None:
         destination_port=_numbers(text, RuleKeys.destination_ports, to_ports),
         icmp=_numbers(text, RuleKeys.icmp, to_icmp),
         audit=audit,
+        reject=reject or False,
     )
     _check_together(text, rule)
     text.close()

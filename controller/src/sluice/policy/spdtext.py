@@ -56,8 +56,8 @@ def to_document(rule: Rule) -> dict[str, Any]:
             written[key] = OPAQUE.value
         elif numbers is not None:
             written[key] = [text(one) for one in numbers]
-    if rule.audit:
-        written["audit"] = True
+    flags = {"audit": rule.audit, "reject": rule.reject, "default": rule.is_default}
+    written |= {name: True for name, is_set in flags.items() if is_set}
     if rule.scope is not Scope.ANY:
         written["scope"] = rule.scope.value
     return written
@@ -80,6 +80,8 @@ def from_document(written: Mapping[str, Any]) -> Rule:
         icmp=_or_opaque(written, "icmp", to_icmp),
         audit=written.get("audit") is True,
         scope=Scope(written.get("scope", Scope.ANY.value)),
+        reject=written.get("reject") is True,
+        is_default=written.get("default") is True,
     )
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates and inspects network devices by name (netdevice(7)), and claims them for a controller.
 
-A claim is a locked file in a directory that only its owner may enter. An abstract socket cannot
-serve as a claim: any local user could bind its name and so keep a controller from starting.
+A claim is a locked file in a directory that only the directory's owner may enter. An abstract
+socket cannot serve as a claim: any local user could bind its name, and so prevent the start of a
+controller.
 """
 
 from __future__ import annotations
@@ -79,16 +80,17 @@ class Devices:
 
     @contextmanager
     def reserved(self, name: str) -> Iterator[int]:
-        """Creates the TAP or opens an existing one, and makes this user its only user.
+        """Creates the TAP or opens an existing one. Makes this process's user the only user of the
+        TAP.
 
         Yields the descriptor of one of the TAP's queues, and closes it at the end of the block. The
         TAP exists at least until then. Raises OSError.
 
-        If /dev/net/tun is open to all, every local user can open a TAP without an owner. With a
-        queue of the TAP, another user could read the host's packets and send packets to the host,
-        for the TAP's lifetime. One system call creates the TAP and the next sets its owner. If
-        another user has opened a queue in between, the number of queues shows that. Then the TAP is
-        removed and created again.
+        If /dev/net/tun is open to all, every local user can open a queue of a TAP that has no
+        owner. With this queue, the user could read the host's packets and send packets to the host,
+        as long as the TAP exists. One system call creates the TAP, and the next one sets its owner.
+        If another user has opened a queue in between, the TAP has one queue too many. In this case
+        the TAP is removed and created again.
         """
         for _ in range(MAKINGS):
             was_there = _exists(name)
@@ -104,7 +106,7 @@ class Devices:
         raise OSError(errno.EBUSY, message, name)
 
     def configure_interface(self, name: str) -> None:
-        """Applies `interface_settings.configure_interface`."""
+        """Applies `interface_settings.configure_interface` to a device."""
         configure_interface(name)
 
     def has_carrier(self, name: str) -> bool:
@@ -137,9 +139,9 @@ def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
     """Returns whether only this process and keepers (`tap_keeper`) have queues of the TAP.
 
     Keepers have queues only if the TAP existed before. There is one keeper for each controller that
-    ended within the grace period. A keeper's queue is detached, unless the keeper stands in and so
-    holds the stand-in lock. The keeper of a controller that was just killed has until `until`
-    (monotonic) to detach its queue or to take the lock.
+    ended within the grace period. A keeper detaches its queue, or forwards packets as a stand-in
+    and then holds the stand-in lock. The keeper of a controller that was just killed may have done
+    neither yet. So this function waits for that, at most until `until` (monotonic).
     """
     while True:
         attached, detached = queues_of(name)

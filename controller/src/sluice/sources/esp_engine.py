@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Talks to an ESP engine's admin socket: one line per request and per answer (`wire.esp_admin`).
 
-There is one request at a time. The engine receives keys, so its process must run as this user or
-root. A line with keys is sent from its own buffer, which is overwritten afterwards. Time and size
-of an answer are bounded. Depends on wire.
+Only one request is under way at a time. Since the engine receives keys, its process must run as
+this user or as root. A line with keys is sent from a buffer of its own, which is overwritten
+afterwards. The size of an answer and the time to wait for it are bounded. Depends on wire.
 """
 
 from __future__ import annotations

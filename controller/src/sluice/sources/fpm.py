@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives routes from zebra over FPM, as sessions and their events.
+"""Receives routes from zebra over FPM. Returns them as the events of a session.
 
 Depends on `sluice._native.FpmServer` (or an object with its methods) for frames, and on wire.fpm to
 decode them.
 
 There is one session at a time. A newer connection ends the older one, so events of two sessions
-never mix. A connection counts only once `admit` has accepted it; a refused connection neither ends
-a session nor changes a route. Bytes that cannot be decoded also end the session. zebra then
+never mix. A connection becomes the session only when `admit` has accepted it. A refused connection
+neither ends a session nor changes a route. Bytes that cannot be decoded end the session. zebra then
 connects again and replays everything; until then the routes stay as they are.
 
 A zebra with `-n` sends routes of other network namespaces as if they were routes of its own
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Number of server events taken at a time. Each event has the bytes of one socket read, at most 256
-# KiB. Further events wait in the server.
+# Maximum number of server events read at a time. Each event holds the bytes of one socket read, at
+# most 256 KiB. Further events wait in the server.
 SERVER_EVENTS = 2
 RUN = 1024
 """Approximate number of routes per run. Queuing a run for the switch takes some 2 ms."""
@@ -85,8 +85,8 @@ class FpmSource:
         self._admit = admit
         self._refusals_told = float("-inf")
         self._session: int | None = None
-        # Payloads of the session, from at most SERVER_EVENTS events of the server. The payloads
-        # from `_next` on wait for decoding.
+        # Frame payloads of the session, from at most SERVER_EVENTS server events. The payloads from
+        # index `_next` on are not decoded yet.
         self._payloads: list[bytes] = []
         self._next = 0
         self._runs = RouteRuns(UNUSUAL_HEADS) if runs else None
@@ -115,12 +115,13 @@ class FpmSource:
         )
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Handles a link event of the host. Call it for every link event: zebra's replay depends on
-        the links."""
+        """Handles a link event of the host. Call it for every link event: zebra's replay omits next
+        hops on links that are down."""
         self._incomplete.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
-        """Returns about `limit` events in order. A run, if any, is the last of fewer events.
+        """Returns about `limit` events in order. Returns fewer if it reads a full `RouteRun`, which
+        is then the last.
 
         Returns an empty list if no event waits, or if `REFUSALS_AT_ONCE` connections were refused.
         In the second case `fileno` stays readable.
@@ -140,8 +141,8 @@ class FpmSource:
         return events
 
     def _read_run(self, events: list[RouteEvent | RouteRun]) -> bool:
-        """Reads the next frames as one run, or one frame as events. Returns whether the slice is
-        full."""
+        """Reads the next frames as one run, or the next frame as events. Returns True after a full
+        run, which ends the slice."""
         run, read = None, 0
         if self._runs is not None:
             run, read = self._runs.read(self._payloads, self._next, RUN)
@@ -200,7 +201,8 @@ class FpmSource:
     ) -> list[bytes]:
         """Returns the frames of the session's namespace.
 
-        Ends the session if a frame shows that the frames accepted so far were of another namespace.
+        Ends the session if a frame shows that all earlier frames of the session were of another
+        namespace.
         """
         if all(payload[SENDER] == self._sender for payload in payloads):
             return payloads
@@ -235,7 +237,8 @@ class FpmSource:
             self._hang_up("a new replay is needed: groups may lack a next hop", events)
 
     def _hang_up(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Ends the session from this side. zebra connects again and replays everything."""
+        """Closes the session's connection and ends the session. zebra connects again and replays
+        everything."""
         if self._session is not None:
             self._server.disconnect(self._session, reason)
         self._end(reason, events)

@@ -3,12 +3,13 @@
 
 A zebra with `-n` has a network namespace for each VRF. It sends the routes of all namespaces as
 routes of the main table, with the interface indexes of their own namespace. If these routes were
-used for the default VRF, packets of this VRF would leave in another VRF. zebra uses one netlink
-socket for each namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The
-kernel lists the ports of a namespace's sockets in /proc/net/netlink.
+used for the default VRF, packets of the default VRF would leave in another VRF. zebra uses one
+netlink socket for each namespace, and writes the port of that socket into each FPM message
+(nlmsg_pid). The kernel lists the ports of a namespace's sockets in /proc/net/netlink.
 
 A peer other than zebra may write any value to nlmsg_pid. So all senders are accepted until one of
-them is found to have a socket in the session's namespace. Depends on nothing.
+them is found to have a socket in the session's namespace. From then on, only senders with such a
+socket are accepted. Depends on nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ REMEMBERED = 64
 
 
 class SenderVerdict(Enum):
-    """Verdicts on a message: whether it is accepted."""
+    """Verdicts on a message. TAKEN: accepted. FOREIGN: refused, since it is of another
+    namespace."""
 
     TAKEN = 0
     FOREIGN = 1
@@ -65,7 +67,8 @@ class Senders:
         """Payloads of this session that were not accepted."""
 
     def begin(self) -> None:
-        """Starts a session. Senders that were found to be of another namespace stay refused."""
+        """Starts a session. Senders that an earlier session found to be of another namespace stay
+        refused."""
         self._taken, self._here = set(), False
         self.left_out = 0
 

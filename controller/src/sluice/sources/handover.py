@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands the fast path's tables to a stand-in, and finds the process that stands in at a TAP.
+"""Hands the fast path's tables to a stand-in: a process that forwards for a controller that was
+killed. Finds the stand-in of a TAP.
 
-`Handover` is memory that the controller shares with the keeper of the TAPs (`sources.tap_keeper`).
-While packets pass between switch and host, the memory contains the tables of the fast path. A
-controller that is killed leaves the tables there. A controller that ends by itself, or has no
-session with the switch, leaves no tables. A checksum detects tables that a killed controller has
-only partly written.
+`Handover` is memory that the controller shares with the process that keeps the TAPs
+(`sources.tap_keeper`). While packets pass between switch and host, the memory contains the tables
+of the fast path. A controller that is killed leaves the tables in this memory. A controller that
+ends by itself, or has no session with the switch, leaves no tables. A checksum detects tables that
+a killed controller has only partly written.
 
 A stand-in process holds a lock for each TAP, in the directory of `sources.device`'s claims. The
 next controller finds the process by this lock, and ends it. Linux only. Uses the standard library
@@ -41,7 +42,7 @@ Tables: TypeAlias = dict[str, Any]
 
 
 class Handover:
-    """Represents the controller's side of the shared memory."""
+    """Writes the shared memory, as the controller does."""
 
     def __init__(self) -> None:
         self.file = os.memfd_create("sluice-handover", os.MFD_CLOEXEC)
@@ -53,7 +54,7 @@ class Handover:
         os.pwrite(self.file, HEADER.pack(len(body), zlib.crc32(body)) + body, 0)
 
     def withdraw(self) -> None:
-        """Removes the tables and the keys in them, so that no process stands in."""
+        """Removes the tables and the keys in them. Without tables, no process stands in."""
         os.ftruncate(self.file, 0)
 
     def close(self) -> None:
@@ -63,7 +64,8 @@ class Handover:
 
 
 def tables_in(file: int) -> Tables | None:
-    """Returns the tables that the controller has left. None if it left none, or only a part."""
+    """Returns the tables that the controller has left. None if it left none, or wrote them only in
+    part."""
     header = os.pread(file, HEADER.size, 0)
     if len(header) < HEADER.size:
         return None
@@ -77,7 +79,8 @@ def tables_in(file: int) -> Tables | None:
 
 
 class StandInLocks:
-    """Holds the locks of one stand-in, for TAPs in the calling thread's network namespace."""
+    """Holds the locks of one stand-in, one for each TAP. The TAPs are in the calling thread's
+    namespace."""
 
     def __init__(self, names: Sequence[str], claims: Path = CLAIMS) -> None:
         self._paths = [_path(name, claims) for name in names]
@@ -102,7 +105,7 @@ class StandInLocks:
 
 
 def holder(name: str, claims: Path = CLAIMS) -> int | None:
-    """Returns the id of the process that stands in at this TAP, or None."""
+    """Returns the id of the process that forwards at this TAP as a stand-in, or None."""
     try:
         file = os.open(_path(name, claims), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -116,7 +119,7 @@ def holder(name: str, claims: Path = CLAIMS) -> int | None:
 
 
 def end_stand_ins(names: Sequence[str], claims: Path = CLAIMS) -> None:
-    """Kills each process that stands in at one of these TAPs.
+    """Kills each process that forwards at one of these TAPs as a stand-in.
 
     Returns when these processes have ended, and their queues and sessions are closed. Raises
     OSError if a process does not end.
@@ -145,6 +148,6 @@ def _end(name: str, pid: int, claims: Path) -> None:
 
 
 def _path(name: str, claims: Path) -> Path:
-    # File names of controllers' claims begin with the namespace's number, so they differ from these
-    # names.
+    # The file name of a controller's claim begins with the number of a namespace. So no claim has
+    # such a name.
     return claims / f"stand-in-{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}"

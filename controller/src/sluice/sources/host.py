@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manages the host interfaces: one TAP for each layer-3 interface.
 
-FRR and the kernel use the switch through the TAPs. A TAP carries the interface's addresses, and its
+FRR and the kernel use the switch through the TAPs. A TAP has the addresses of its interface. Its
 carrier follows the carrier of the port's device. Packets that the pipeline punts to the host are
 written to the TAP. Frames that the host sends are read from the TAP as HostFrame.
 
-Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings), but
-another program might switch it on. So a frame from the host is dropped and counted unless its IP
+Invariant: the kernel never forwards. Kernel forwarding is off on each TAP (interface_settings), but
+another program might enable it. So a frame from the host is dropped and counted unless its IP
 source is an own address of this router in the interface's VRF.
 
 Own addresses come from the kernel's events (`apply`). An address of an interface without a TAP
 belongs to the VRF that the kernel assigns to that interface. An address of a macvlan device on a
-TAP (VRRP's virtual router) is an own address only while the device works; at other times another
-router has the address. A macvlan device has the same kernel settings and the same VRF as the TAP
-below it.
+TAP (VRRP's virtual router) is an own address only while the device works; otherwise another router
+has this address. A macvlan device has the same kernel settings and the same VRF as the TAP below
+it.
 
 A TAP is separated when the kernel keeps its VRF apart from the other VRFs. This is so in two cases:
 the TAP and all macvlan devices on it belong to the VRF's VRF device, or the TAP is in the VRF's
 network namespace. For all other TAPs, and until the kernel has reported its links, the rules of
-`shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
-through the kernel, so they are dropped here.
+`shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) serve only to make the
+kernel act, so they are dropped here.
 
 Depends on `sluice._native.TapSet` (or an object with its methods) and on the kernel monitor's
 requests.
@@ -87,8 +87,8 @@ class Taps(Protocol):
         base: int = 0,
         queue: int | None = None,
     ) -> int:
-        """Creates a TAP that is down, or uses an open `queue` of it. Returns its ifindex plus
-        `base`."""
+        """Creates a TAP that is down, or uses the TAP of an open `queue`. Returns the TAP's ifindex
+        plus `base`."""
 
     def remove(self, index: int) -> None:
         """Removes a TAP from the set."""
@@ -120,7 +120,8 @@ class Addresses(Protocol):
 
 
 class FrameFilterTap(NamedTuple):
-    """Describes a TAP, with the source MAC addresses of the host's IP frames on it."""
+    """Describes a TAP, and the source MAC addresses that IP frames of the host may have on this
+    TAP."""
 
     ifindex: int
     l3_if: int
@@ -129,7 +130,8 @@ class FrameFilterTap(NamedTuple):
 
 
 class TapNamespace(NamedTuple):
-    """Describes a network namespace with TAPs. `inside` calls a function in the namespace."""
+    """Describes a network namespace that contains TAPs. `inside` calls a function in the
+    namespace."""
 
     inside: Callable[[Callable[[], Any]], Any]
     devices: Devices
@@ -137,9 +139,10 @@ class TapNamespace(NamedTuple):
 
 
 class FrameFilter(NamedTuple):
-    """Holds the state that decides whether a frame passes: the TAPs, and `sources` by VRF.
+    """Holds the state that decides whether a frame of the host passes.
 
-    `sources` has the own addresses of a VRF that are in no other VRF of the same host stack.
+    `sources` maps each VRF to its own addresses, without those that another VRF of the same host
+    stack has too.
     """
 
     taps: list[FrameFilterTap]
@@ -189,19 +192,20 @@ class HostInterfaces:
         # has the VRFs of all other interfaces.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
-        # TAPs whose VRF the kernel keeps apart from the other VRFs.
+        # Separated TAPs: the kernel keeps their VRF apart from the other VRFs.
         self._separated: set[int] = set()
         # MAC addresses of TAPs and of macvlan devices on them.
         self._macs: dict[int, Mac] = {}
         # Configured addresses, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
-        # The TAPs that follow the carrier of a port's device, by the device's name. The names of
-        # these devices, by ifindex.
+        # `_followers`: the TAPs that follow the carrier of a port's device, by the device's name.
+        # `_device_names`: the names of these devices, by ifindex.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
-        # Own addresses, with the interfaces that have them.
+        # Own addresses, each with the interfaces that have it.
         self._own: dict[Address, set[int]] = {}
-        # The TAP below each macvlan device; and the macvlan devices that do not work.
+        # `_macvlans`: the TAP below each macvlan device. `_resting`: the macvlan devices that do
+        # not work.
         self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
         # Macvlan devices that could not be configured.
@@ -224,7 +228,8 @@ class HostInterfaces:
         self._configured[ifindex] = frozenset(interface.addresses)
         self._is_published = False
         if interface.device is not None:
-            # Set the right carrier at once, so that a TAP of the last controller does not flap.
+            # Set the right carrier at once: the TAP may be one that the last controller left, and
+            # must not flap.
             self._followers.setdefault(interface.device, []).append(ifindex)
             self._taps.set_carrier(ifindex, self._devices.has_carrier(interface.device))
         self._taps.set_up(ifindex, True)
@@ -296,7 +301,7 @@ class HostInterfaces:
                 self._is_published = False
                 self._own.setdefault(address.address, set()).add(ifindex)
                 if ours and address not in self._configured.get(ifindex, {address}):
-                    # The TAP is from a controller with another configuration.
+                    # The TAP was left by a controller that had this address in its configuration.
                     self._kernel.remove_address(ifindex, address)
             case AddressRemoved(ifindex, address):
                 self._remove_own_address(address.address, ifindex)
@@ -379,7 +384,8 @@ class HostInterfaces:
                 del self._own[address]
 
     def _macvlan_changed(self, event: LinkChanged) -> None:
-        """Configures a macvlan device that is new on a TAP, and notes whether the device works."""
+        """Configures a macvlan device that is new on a TAP, and records whether the device
+        works."""
         ifindex, below = event.ifindex, event.macvlan_on
         if below is None or below not in self._l3_if:
             self._forget_macvlan(ifindex)
@@ -439,7 +445,7 @@ class HostInterfaces:
         """Sends frames to the host, given as (layer-3 interface, frame as the port received it).
 
         Removes the VLAN tag that selected the interface. Drops and counts frames that the host
-        might answer in another VRF. Returns how many frames the host accepted.
+        might answer in another VRF. Returns the number of frames that the host accepted.
         """
         batch: list[tuple[int, bytes]] = []
         for l3_if, frame in frames:
@@ -461,8 +467,8 @@ class HostInterfaces:
         return tap in self._separated and namespace_of(tap) == OWN_NAMESPACE
 
     def _is_shared(self, tap: int) -> bool:
-        """Returns whether a TAP of a VRF other than the default VRF is in the default VRF's
-        stack."""
+        """Returns whether a TAP of a VRF other than the default VRF uses the host stack of the
+        default VRF."""
         return self._vrf.get(tap, DEFAULT_VRF) != DEFAULT_VRF and tap not in self._separated
 
     def fileno(self) -> int:
@@ -526,7 +532,8 @@ class HostInterfaces:
         self, ifindex: int, frame: bytes, source: Address, destination: Address
     ) -> str | None:
         if is_unspecified(source):
-            # Duplicate address detection, DHCP or IGMP. The kernel never forwards such a packet.
+            # Duplicate address detection, DHCP and IGMP use the unspecified address. The kernel
+            # never forwards such a packet.
             return None
         holders = self._holders(source)
         if not holders:
@@ -544,7 +551,7 @@ class HostInterfaces:
         return None
 
     def _vrf_of(self, ifindex: int) -> int | None:
-        """Returns the VRF in which the addresses of an interface count."""
+        """Returns the VRF to which the addresses of an interface belong."""
         vrf = self._vrf.get(ifindex)
         return self._kernel_vrfs.vrf_of(ifindex) if vrf is None else vrf
 
@@ -557,7 +564,7 @@ class HostInterfaces:
 
 
 def is_link_protocol(ethertype: int, frame: bytes) -> bool:
-    """Returns whether a frame belongs to a non-IP protocol that a router speaks: ARP, LLDP,
+    """Returns whether a frame belongs to one of the non-IP protocols of a router: ARP, LLDP,
     IS-IS."""
     if ethertype < ETHERTYPE_MINIMUM:
         return frame[14:17] == ISIS_LLC

@@ -3,17 +3,17 @@
 
 The generated rules bypass packets that this router sends from UDP ports 500 and 4500 to any
 address. Port 4500 is not privileged on Linux. So without a further check, every local user could
-bypass the SPD. A netfilter rule checks the user of the socket when a packet leaves. A later lookup
-of the port's owner would be too late: SO_REUSEADDR lets two users bind one port, and the socket may
-be closed by then.
+bypass the SPD. For this reason a netfilter rule checks the user of the socket when a packet leaves.
+A later lookup of the port's owner would be too late: SO_REUSEADDR lets two users bind one port, and
+the socket may be closed by then.
 
 The rule covers all interfaces of the network namespace but loopback, since a host interface may
 have other devices on top (macvlan, ipvlan). It is installed before the host interfaces exist. Each
-host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). There
-the rule catches two more kinds of packets:
+host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). At
+the egress hook, the rule catches two more kinds of packets:
 
 - packets of a device that was moved to another namespace;
-- packets that passed the first hook before the rule was there, and then waited for neighbour
+- packets that passed the first hook before the rule was installed, and then waited for neighbour
   resolution.
 
 After the egress hook there is only the device's queueing discipline. It may hold earlier packets
@@ -119,8 +119,8 @@ class IkePorts:
     def guard(self, device: str) -> None:
         """Installs the rule at the egress hook of a device, for the device's lifetime.
 
-        Drops the packets in the device's queueing discipline, which is after that hook. Raises
-        OSError.
+        Also drops the packets in the device's queueing discipline: they have passed this hook
+        already. Raises OSError.
         """
         if self._netfilter is not None:
             self._guard_exit(self._netfilter, device)
@@ -133,12 +133,12 @@ class IkePorts:
 
     @property
     def _chain(self) -> str:
-        """Returns the chain of the device that was guarded last."""
+        """Returns the name of the netfilter chain of the device that was guarded last."""
         return f"device{self._guarded}"
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Number of packets dropped because a user sent them who is not in `ike.users`."""
+        """Number of packets dropped because their sender is a user who is not in `ike.users`."""
         if self._netfilter is None:
             return {}
         dropped = 0
@@ -165,7 +165,7 @@ class SeveralIkePorts:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """As `IkePorts.counters`."""
+        """Same as `IkePorts.counters`, summed over the namespaces."""
         counts: Counter[str] = Counter()
         for ports in self._ports:
             counts.update(ports.counters)
@@ -184,7 +184,8 @@ def _rules(text: str, table: str, users: Iterable[int]) -> str:
     return text.format(
         table=table,
         ports=_ports(),
-        # Without allowed users, or for a packet without a socket, the chain continues to the drop.
+        # If no user is allowed, or the packet has no socket, nothing accepts the packet and the
+        # chain drops it.
         allowed=f"meta skuid {{ {allowed} }} accept" if allowed else "",
     )
 
@@ -194,7 +195,7 @@ def _ports() -> str:
 
 
 class Netfilter:
-    """Holds a context of libnftables: one netlink socket, which owns the tables that it creates."""
+    """Holds a libnftables context. Its netlink socket owns the tables created through it."""
 
     def __init__(self) -> None:
         """Raises OSError if the library is missing."""
@@ -210,12 +211,12 @@ class Netfilter:
         self._library.nft_ctx_buffer_output(self._context)
 
     def run(self, commands: str) -> str:
-        """Runs commands of nft(8), all or none, and returns what they print. Raises OSError."""
+        """Runs commands of nft(8) as one transaction. Returns their output. Raises OSError."""
         if self._library.nft_run_cmd_from_buffer(self._context, commands.encode()) != 0:
             problem = self._library.nft_ctx_get_error_buffer(self._context).decode()
             raise OSError(f"nftables: {problem.strip().splitlines()[0] if problem else 'refused'}")
         return str(self._library.nft_ctx_get_output_buffer(self._context).decode())
 
     def close(self) -> None:
-        """Closes the socket, which removes its tables."""
+        """Closes the netlink socket. The kernel then removes the tables that it owns."""
         self._library.nft_ctx_free(self._context)

@@ -22,12 +22,12 @@ from sluice.model import (
 
 
 class IncompleteGroups:
-    """Tracks links, and the next hops of the current FPM session."""
+    """Tracks the host's links, and the next-hop objects of the current FPM session."""
 
     def __init__(self) -> None:
         self._running: dict[int, bool] = {}
-        # State of the current session: links that were down when it opened, single next hops, and
-        # whether it has groups.
+        # State of the current session: the links that were down when the session opened, its single
+        # next hops, and whether it has groups.
         self._down_at_open: set[int] = set()
         self._singles: dict[int, NexthopObjectUpdated] = {}
         self._has_groups = False

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies kernel settings by which a host interface neither forwards nor learns routes.
+"""Applies kernel settings to a host interface, so that it neither forwards packets nor learns
+routes.
 
 The settings are written before the interface is up, so no other settings ever take effect. Depends
 on /proc/sys of the process's network namespace.
@@ -24,24 +25,26 @@ REQUIRED = (
     ("ipv6", "autoconf", "0"),
     ("ipv6", "accept_redirects", "0"),
     ("ipv6", "accept_source_route", "0"),
-    # An interface answers ARP only for its own addresses, and sends requests from one of them.
+    # An interface answers ARP only for its own addresses, and uses one of these as the source of
+    # its requests.
     ("ipv4", "arp_ignore", "1"),
     ("ipv4", "arp_announce", "2"),
-    # For neighbours this host is a router: this sets the R flag in neighbour advertisements (RFC
-    # 4861 section 7.2.4) and stops router solicitations. Forwarding itself depends on
+    # Makes this host a router for its neighbours: this sets the R flag in neighbour advertisements
+    # (RFC 4861 section 7.2.4) and stops router solicitations. Forwarding itself depends on
     # `all.forwarding` and, since Linux 6.17, on `force_forwarding`.
     ("ipv6", "forwarding", "1"),
     # Duplicate address detection runs (RFC 4862, section 5.4). A duplicate address is disabled.
     ("ipv6", "accept_dad", "1"),
-    # The router's policy protects packets that the host sends, and checks packets that it receives.
-    # The kernel must not apply its own IPsec policies: they are only input for the router's policy.
-    # IPv6 has no `disable_xfrm`.
+    # The router's policy protects the packets that the host sends, and checks those that the host
+    # receives. The kernel must not apply its own IPsec policies: they are only input for the
+    # router's policy. IPv6 has no `disable_xfrm`.
     ("ipv4", "disable_xfrm", "1"),
     ("ipv4", "disable_policy", "1"),
-    # Addresses outlive the port's failures, so that routing daemons find them again.
+    # Addresses stay while the port is down. So routing daemons still find them when the port is up
+    # again.
     ("ipv6", "keep_addr_on_down", "1"),
 )
-# Settings that some kernels lack.
+# Settings that some kernels lack. They are applied where they exist.
 OPTIONAL = (
     ("ipv6", "force_forwarding", "0"),
     ("ipv6", "router_solicitations", "0"),

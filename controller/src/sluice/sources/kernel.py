@@ -4,13 +4,13 @@
 `KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
 (ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that
 changed or disappeared meanwhile. A caller that applies all events in order has the kernel's state.
-Events that change nothing are left out, except a neighbour's repeated failure. (The kernel does not
+Events that change nothing are omitted, except a neighbour's repeated failure. (The kernel does not
 announce that it starts to resolve a neighbour. So INCOMPLETE occurs only in the dump at start.)
 
 Dumps and notifications use one socket, so that they arrive in the order of the changes.
 
-Invariant: no request of this module changes a neighbour entry that exists. Checking the known state
-before a request is not enough: the state may be out of date when the request arrives.
+Invariant: no request of this module changes a neighbour entry that exists. A check of the known
+state before a request is not enough: this state may be out of date when the request arrives.
 """
 
 from __future__ import annotations
@@ -79,15 +79,16 @@ operator has set it."""
 
 
 class KernelMonitor:
-    """Follows the kernel's view of the network namespace that it is created in."""
+    """Tracks the kernel's links, addresses and neighbours, in the network namespace of the
+    constructor's caller."""
 
     def __init__(self, receive_buffer: int = 8 << 20, probe: NeighborProbe | None = None) -> None:
         self._socket = NetlinkSocket(GROUPS, receive_buffer)
         self._probe = NeighborProbe() if probe is None else probe
         # The last event of each existing object, by kind (LINKS...).
         self._known: tuple[KernelObjects, ...] = tuple({} for _ in DUMPS)
-        # The dump in progress (an index into DUMPS), its sequence number, and the objects that it
-        # has shown so far. `_again`: all dumps must be repeated after the one in progress.
+        # The dump in progress (an index into DUMPS), its sequence number, and the objects received
+        # so far. `_again`: all dumps must be repeated after the one in progress.
         self._dump: int | None = None
         self._dump_sequence = 0
         self._shown: set[KernelObjectKey] = set()
@@ -117,9 +118,10 @@ class KernelMonitor:
         self._probe.close()
 
     def start(self) -> None:
-        """Requests all dumps; `poll` returns their events."""
+        """Requests all dumps. `poll` then returns their events."""
         if self._dump is not None:
-            # A socket has only one dump at a time, which lasts until its NLMSG_DONE.
+            # A socket can have only one dump at a time. So the dumps start after NLMSG_DONE of this
+            # one.
             self._again = True
         else:
             self._ask(LINKS)
@@ -144,7 +146,7 @@ class KernelMonitor:
     # --- requests --------------------------------------------------------------------------------
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """Makes the kernel resolve or confirm a neighbour that traffic goes to.
+        """Makes the kernel resolve or confirm a neighbour that receives traffic.
 
         Call it for an unresolved next hop, and again whenever a next hop in use is reported as
         STALE, FAILED or NONE. The result arrives as a NeighborChanged. Entries that are permanent,
@@ -162,8 +164,8 @@ class KernelMonitor:
         self._resolving[sequence] = ifindex, address
 
     def _probe_neighbor(self, ifindex: int, address: Address) -> None:
-        """Sends a packet to a neighbour that has an entry, so that the kernel checks the neighbour
-        as for any other packet."""
+        """Sends a packet to a neighbour that has an entry. This makes the kernel check the
+        neighbour, as any packet does."""
         known = self._known[NEIGHBORS].get((ifindex, address))
         if isinstance(known, NeighborChanged) and (known.foreign or known.state in NOT_ASKED_FOR):
             self.counters["neighbors_left_alone"] += 1
@@ -229,15 +231,15 @@ class KernelMonitor:
             self._dump = None  # refused: `synced` stays false
 
     def _probe_after_all(self, ifindex: int, address: Address) -> None:
-        """Probes a neighbour whose entry another program created while this program requested
-        one."""
+        """Probes a neighbour. Its entry was created by another program just before this program's
+        request."""
         try:
             self._probe_neighbor(ifindex, address)
         except OSError as error:  # no event follows, so the caller's schedule tries again
             self.counters[f"probe_failed_{errno.errorcode.get(error.errno or 0)}"] += 1
 
     def _learn(self, event: KernelEvent, events: list[KernelEvent]) -> None:
-        """Records an event, and appends it to `events` if it changes something."""
+        """Records an event. Appends it to `events` if it changes the known state."""
         match event:
             case LinkRemoved(ifindex):
                 if self._known[LINKS].pop((ifindex,), None) is not None:
@@ -261,9 +263,9 @@ class KernelMonitor:
     ) -> None:
         if kind == self._dump:
             self._shown.add(key)
-        # The kernel does not report that it retries a failed neighbour, so the next failure looks
-        # the same as the last one. Report it nevertheless, since the caller of the retry waits for
-        # it.
+        # The kernel does not report that it retries a failed neighbour. So a repeated failure looks
+        # like no change. It is reported nevertheless, since the caller that requested the retry
+        # waits for it.
         if self._known[kind].get(key) != event or _is_failure(event):
             self._known[kind][key] = event
             events.append(event)

@@ -2,10 +2,10 @@
 """Recognizes ESP packets of the kernel. They must not leave, since an engine may use the same SA.
 
 Host interfaces have `disable_xfrm`, but IPv6 ignores this setting. So the kernel encrypts the
-router's own IPv6 packets that match one of its policies. It numbers these packets by its own
-counter, and may then fragment them. A later fragment of ESP in UDP has no port. So a later fragment
-is refused if its identification is that of a refused first fragment. The kernel sends the first
-fragment first.
+router's own IPv6 packets that match one of the kernel's policies. It uses its own sequence numbers
+for these packets, and may fragment them. A later fragment of ESP in UDP has no port that would
+identify it. So a later fragment is refused if its identification is that of a refused first
+fragment. This works because the kernel sends the first fragment first.
 
 Pure; depends on wire.packet.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dumps the kernel's routes, which confirm zebra's routes after a replay (`sources.replay`).
 
-A dump arrives in slices. The caller selects the routes that it needs, so that a full table is not
-stored for a few of its routes. If a table has several routes for one prefix, the route with the
-lowest metric counts, as in the kernel. Routes that the controller itself added
-(sources.vrf_devices) are left out.
+A dump arrives in slices. The caller selects the routes that it needs, so that memory holds only
+these routes and not a full table. Of several routes for one prefix in a table, only the one with
+the lowest metric is returned: it is the route that the kernel uses. Routes that the controller
+itself added (sources.vrf_devices) are left out.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ FAMILIES = (AF_INET, AF_INET6)
 
 
 class KernelRouteDump:
-    """Dumps all unicast routes of the kernel at each `start`."""
+    """Dumps the kernel's unicast routes each time `start` is called."""
 
     def __init__(self, tables: Mapping[int, int] | None = None) -> None:
         """Opens a socket in the calling thread's namespace.
 
-        `tables` limits the dump to some tables of the kernel: its keys. It maps each of these
-        tables to the table number that the returned routes have.
+        `tables` limits the dump to the kernel tables that are its keys. It maps each of these
+        tables to the table number that returned routes have.
         """
         self._tables = tables
         self._socket = NetlinkSocket()
@@ -78,8 +78,8 @@ class KernelRouteDump:
         """Reads at most `datagrams` datagrams of 32 KiB. Returns the routes when the dump has
         ended.
 
-        Until then returns None. The caller owns the routes, since freeing a million at once takes
-        long.
+        Until then returns None. The caller owns the routes and should free them in slices, since
+        freeing a million at once takes long.
         """
         for _ in range(datagrams):
             try:
@@ -113,7 +113,7 @@ class KernelRouteDump:
         self._socket.send(rtnetlink.dump_routes(self._sequence, family))
 
     def _read(self, datagram: bytes) -> bool:
-        """Reads one datagram. Returns whether it was the last one."""
+        """Reads one datagram. Returns whether it was the last one of the whole dump."""
         for item in messages(datagram):
             if item.sequence != self._sequence:
                 continue

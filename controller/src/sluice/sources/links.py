@@ -40,7 +40,7 @@ from sluice.wire.rtnetlink import (
 )
 
 IFLA_QDISC = 6
-# linux/if_link.h. Only a TAP with IFF_MULTI_QUEUE has the numbers of queues.
+# linux/if_link.h. The kernel reports the numbers of queues only for a TAP with IFF_MULTI_QUEUE.
 IFLA_TUN_OWNER = 1
 IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES = 8, 9
 
@@ -53,14 +53,14 @@ NO_QUEUEING = b"noqueue\0"
 
 
 class Queues(NamedTuple):
-    """Holds the numbers of a TAP's attached queues, and of its open but detached queues."""
+    """Holds how many queues of a TAP are attached, and how many are open but detached."""
 
     attached: int
     detached: int
 
 
 def queues_of(name: str) -> Queues:
-    """Returns the numbers of a TAP's queues. Raises OSError; ENODEV if there is no such TAP."""
+    """Returns how many queues a TAP has. Raises OSError; ENODEV if there is no such TAP."""
     data = _kind_data(name)
     if IFLA_TUN_NUM_QUEUES not in data:
         raise OSError(errno.ENODEV, "is not a TAP with several queues", name)
@@ -88,8 +88,8 @@ def remove(name: str) -> None:
 def remove_queueing(name: str) -> None:
     """Removes a network device's queueing discipline and the packets in it.
 
-    The device stays up. A device without a queueing discipline is not touched, since packets sent
-    during a change are lost. Raises OSError.
+    The device stays up. A device without a queueing discipline is not touched, since a change loses
+    the packets sent meanwhile. Raises OSError.
     """
     if _properties(name).get(IFLA_QDISC) != NO_QUEUEING:
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
@@ -103,7 +103,7 @@ def _properties(name: str) -> dict[int, bytes]:
 
 
 def _kind_data(name: str) -> dict[int, bytes]:
-    """Returns the attributes from a network device's driver (IFLA_INFO_DATA)."""
+    """Returns the driver-specific attributes of a network device (IFLA_INFO_DATA)."""
     info = attributes(_properties(name).get(IFLA_LINKINFO, b""), 0)
     return attributes(info.get(IFLA_INFO_DATA, b""), 0)
 
@@ -115,7 +115,7 @@ def _link(name: str) -> bytes:
 def ask(kind: int, flags: int, body: bytes, what: str) -> list[Message]:
     """Sends one request and returns the kernel's answer, or all messages of a dump.
 
-    The kernel has answered when `send` returns. Raises OSError about `what`.
+    Need not wait: the kernel has answered when `send` returns. Raises OSError, which names `what`.
     """
     answers: list[Message] = []
     opened = NetlinkSocket(receive_buffer=1 << 20)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enters named network namespaces of `ip netns`, each with a thread of this process.
+"""Enters network namespaces with names, as of `ip netns`, each in a thread of its own.
 
 Entering a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves requests. So
-for each namespace, a thread enters it at the start, drops its privileges, and stays inside. `call`
-runs a function in that thread. The function's sockets, its files of /dev/net/tun and /proc/sys/net,
-and its child processes belong to the namespace. Linux only (setns(2), network_namespaces(7)).
+each namespace gets a thread, which enters the namespace at the start, drops its privileges, and
+stays inside. `call` runs a function in this thread. Everything that the function opens belongs to
+the namespace: sockets, files of /dev/net/tun and /proc/sys/net, child processes. Linux only
+(setns(2), network_namespaces(7)).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkNamespace:
-    """Represents a named network namespace until `close`. `made`: this object created it."""
+    """Represents a named network namespace until `close`. `made`: this object created the
+    namespace."""
 
     def __init__(self, name: str, directory: Path = DIRECTORY) -> None:
         """Enters the namespace, and creates it if it does not exist. Raises OSError."""
@@ -73,7 +75,8 @@ class NetworkNamespace:
         return os.path.samestat(inside, Path("/proc/self/ns/net").stat())
 
     def remove(self) -> None:
-        """Removes the name. The namespace ends with its last process and socket. Raises OSError."""
+        """Removes the name. The namespace itself ends when its last process and socket are gone.
+        Raises OSError."""
         _call("umount2", str(self.path).encode(), MNT_DETACH)
         self.path.unlink()
 
@@ -98,8 +101,8 @@ class NetworkNamespace:
     def _make(self) -> None:
         """Creates the namespace, and moves this thread into it.
 
-        Bind-mounts it at `path` below a shared mount, as ip-netns(8) does. So other mount
-        namespaces see the name too.
+        Bind-mounts the namespace at `path` below a shared mount, as ip-netns(8) does. So the name
+        is visible in other mount namespaces too.
         """
         directory = self.path.parent
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)

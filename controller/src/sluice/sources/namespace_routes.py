@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates routes of a routing daemon that runs in the network namespace of a VRF.
 
-For the daemon, its VRF is the default one. It uses the main table, and its ids of interfaces and
-next-hop objects occur in other namespaces too. This module translates the daemon's events to the
-VRF's table and to unique ifindexes (`sluice.namespaces`), and adds the namespace's number. Routes
-of other tables are ignored and counted. Depends on sources.fpm.
+This daemon sees its VRF as the default VRF. So it uses the main table, and its ids of interfaces
+and next-hop objects may also occur in other namespaces. This module translates the daemon's events
+to the VRF's table and to unique ifindexes (`sluice.namespaces`), and adds the namespace's number.
+Routes of other tables are ignored and counted. Depends on sources.fpm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ REMEMBERED = 16384
 
 
 class NamespaceRoutes:
-    """Provides the events of one namespace's FPM peer, without runs. `table` is the VRF's table."""
+    """Provides the translated events of one namespace's FPM peer. `table` is the VRF's table.
+
+    Never returns a `RouteRun`: each route is an event.
+    """
 
     def __init__(self, source: FpmSource, namespace: int, table: int, vrf: str) -> None:
         self._source = source

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends empty datagrams to neighbours, so that the kernel resolves or confirms their entries.
 
-The kernel handles the entry as for any packet: it confirms a stale entry, resolves a failed entry
-again, and does not change a permanent or NOARP entry. This holds even if the controller's view of
-the entry is out of date. A netlink request cannot guarantee that: RTM_NEWNEIGH with NTF_USE removes
-PERMANENT and NTF_EXT_LEARNED from an entry (since Linux 5.16).
+The kernel treats the neighbour's entry as for any packet: it confirms a stale entry, resolves a
+failed entry again, and does not change a permanent or NOARP entry. This holds even if the
+controller's view of the entry is out of date. A netlink request cannot guarantee this: RTM_NEWNEIGH
+with NTF_USE removes PERMANENT and NTF_EXT_LEARNED from an entry (since Linux 5.16).
 
 The datagrams must not leave the host. So the reader of the host interfaces drops the frames that
 `is_probe` recognizes by source port. No other socket of this host can send from that port.

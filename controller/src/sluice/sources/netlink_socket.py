@@ -14,7 +14,7 @@ NETLINK_ADD_MEMBERSHIP = 1
 NETLINK_GET_STRICT_CHK = 12
 SO_RCVBUFFORCE = 33
 
-# The kernel's port. Other processes have other ports.
+# Netlink port of the kernel. A message from any other port comes from a process.
 KERNEL = 0
 # The kernel never builds a larger datagram.
 DATAGRAM_LIMIT = 1 << 16
@@ -58,7 +58,8 @@ class NetlinkSocket:
         return self._socket.fileno()
 
     def next_sequence(self) -> int:
-        """Returns a sequence number for the next request. It is never 0: notifications have 0."""
+        """Returns a sequence number for the next request. It is never 0, the sequence number of
+        notifications."""
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         return self._sequence
 
@@ -67,8 +68,8 @@ class NetlinkSocket:
         self._socket.sendto(request, (0, 0))
 
     def receive(self) -> bytes | None:
-        """Returns the kernel's next datagram, or None if none waits. Raises Overrun after a
-        loss."""
+        """Returns the kernel's next datagram, or None if none waits. Raises Overrun if the kernel
+        has dropped messages."""
         try:
             while True:
                 datagram, (sender, _) = self._socket.recvfrom(DATAGRAM_LIMIT)

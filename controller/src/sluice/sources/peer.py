@@ -2,9 +2,9 @@
 """Finds the user at the other end of a loopback TCP connection through sock_diag(7).
 
 `AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED, but the peer's
-socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. Only a socket with
-an inode counts, since a process still holds such a socket. For the remains of a closed socket
-(FIN_WAIT, TIME_WAIT), the kernel reports root as the owner. Depends on wire.netlink.
+socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. The owner is used
+only if the socket has an inode: then a process still holds the socket. For the remains of a closed
+socket (FIN_WAIT, TIME_WAIT), the kernel always reports root as the owner. Depends on wire.netlink.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class RefusedPeer(Exception):  # noqa: N818 - an answer; the text gives the reas
 class AllowedUsers:
     """Holds the users that may connect to `here`, by name or number.
 
-    A name that no user has allows no one. Such a name is not an error, so that FRR may be installed
-    later.
+    A name that no user has is not an error, so that FRR may be installed later. Such a name allows
+    no one.
     """
 
     def __init__(self, here: str, users: Iterable[str]) -> None:

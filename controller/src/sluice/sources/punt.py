@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues punted packets, bounded and fair between interfaces, reasons and flows.
+"""Queues punted packets. The queue is bounded, and fair between interfaces, punt reasons and flows.
 
 The pipeline's meters bound each reason's rate. This queue bounds the packets that wait for Python,
 and serves them round robin at two levels:
 
-- Between pairs of interface and punt reason. An interface that floods the CPU with one kind of
-  packet delays neither other interfaces nor its own ARP or BGP.
+- Between pairs of interface and punt reason. An interface that floods the CPU with packets of one
+  reason delays neither other interfaces nor its own ARP or BGP.
 - Between the flows of one interface and reason. Flows are hashed to a few lanes (stochastic fair
-  queueing, McKenney 1990); each process has its own hash key. A flow that floods, before it is
-  cached or because it cannot be cached, fills only one lane. A flow always has the same lane, so
-  its packets keep their order.
+  queueing, McKenney 1990); each process has its own hash key. A flow of many packets that is not or
+  cannot be in the flow cache fills only one lane. A flow always has the same lane, so its packets
+  keep their order.
 
-Packets of one flow are not merged, since each packet has to be forwarded. The flow itself is
-written only once (`state.flow_cache`). Pure: no I/O, no clock.
+Several queued packets of one flow all stay in the queue, since each has to be forwarded. The flow
+itself is written to the switch only once (`state.flow_cache`). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class PuntQueue:
     """Queues packet-ins for the controller."""
 
     def __init__(self, limit: int, limit_each: int | None = None) -> None:
-        """`limit` bounds the whole queue, `limit_each` each interface and reason.
+        """`limit` bounds the whole queue. `limit_each` bounds the packets of one interface and
+        reason.
 
         The default of `limit_each` is an eighth of `limit`. A lane has at most a quarter of
         `limit_each`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes queues of TAPs, as file descriptors, to another process; detaches queues.
+"""Passes queues of TAPs, as file descriptors, to another process. Detaches queues.
 
 Two processes that have the same descriptor share one queue: it is attached or detached for both
 processes, and exists until both have closed it. Linux only. Uses the standard library alone, so
@@ -27,9 +27,10 @@ LAST = b"."
 
 
 def send(to: socket.socket, queues: Mapping[str, int]) -> None:
-    """Sends descriptors of queues, by the names of their TAPs, to a socket with message boundaries.
+    """Sends descriptors of queues and the names of their TAPs to a socket with message boundaries.
 
-    The queues stay open from then on, even while the message waits in the socket. Raises OSError.
+    From this call on, the queues stay open, even while the message waits in the socket. Raises
+    OSError.
     """
     names = list(queues)
     for start in range(0, len(names), IN_MESSAGE):

@@ -9,8 +9,8 @@ kernel's routes, which zebra maintains as well. A route that the kernel still ha
 no comparison is due, unless the caller reports that no session will come (`ask`).
 
 A replay also has gaps: zebra 8.4.4 replays only the tables of its own VRFs. If the kernel has no
-VRF devices, only the main table is among them. For the other tables, the kernel's routes replace
-the replay (`left_out`).
+VRF devices, only the main table is among them. For the other tables, routes of the kernel are used
+instead of the replay (`left_out`).
 
 Pure: the caller provides the clock, and compares with the kernel (`sources.kernel_routes`).
 """
@@ -32,7 +32,8 @@ FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
 
 
 class ReplayGate:
-    """Decides when to compare with the kernel, and which routes to take from the kernel."""
+    """Decides when to compare the routes with the kernel's, and which routes to add from the
+    kernel."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class ReplayGate:
         return self._due
 
     def takes_from(self, table: int) -> bool:
-        """Returns whether `left_out` takes the kernel's routes of a table."""
+        """Returns whether `left_out` accepts the kernel's routes of a table."""
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """Makes a comparison due although no session is open. Then the kernel's routes alone decide
-        which routes are kept."""
+        """Makes a comparison due although no session is open. Routes are then kept only if the
+        kernel has them."""
         if self._due is None:
             self._due = now
 
@@ -84,7 +85,8 @@ class ReplayGate:
     def settled(self, kept: int, now: float) -> None:
         """Ends a comparison. If `kept` is not 0, another comparison follows.
 
-        `kept` is the number of routes that the replay omitted but the kernel has, so they are kept.
+        `kept` is the number of routes that are kept, since the replay omitted them but the kernel
+        has them.
         """
         self._due = now + self._ask_again if kept else None
 
@@ -93,8 +95,8 @@ class ReplayGate:
     ) -> list[RouteUpdated]:
         """Returns zebra's routes among the kernel's `routes` that are missing in this session.
 
-        These routes are in one of the VRFs' tables. zebra announces their withdrawal over FPM, as
-        for any other route.
+        Only routes of the VRFs' tables are returned. zebra later sends their withdrawals over FPM,
+        as for any other route.
         """
         return [
             RouteUpdated(route)

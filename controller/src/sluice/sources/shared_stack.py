@@ -8,10 +8,10 @@ the other VRF. Two rules prevent this:
 
 - The host receives a packet of a VRF other than the default VRF only if every answer has the
   packet's destination as its source (`answers_from_its_destination`). A server on an unbound UDP
-  socket answers from an address that the routing table selects. So only UDP of routing protocols
-  and IKE passes, since their daemons choose interface or source themselves. For the same reason the
-  host may send no other UDP through an interface of such a VRF (`is_of_its_vrf`): it might be an
-  answer to a packet of the default VRF whose sender's address is routed to that interface.
+  socket answers from an address that the routing table selects. So of UDP, only routing protocols
+  and IKE pass, since their daemons choose interface or source themselves. The host may send no
+  other UDP through an interface of such a VRF either (`is_of_its_vrf`). It might be an answer to a
+  packet of the default VRF, if the routing table routes the answer to this interface.
 - The source of a frame from the host must be an address of the interface's own VRF. Unless the
   frame stays on the link (`stays_on_link`), no other VRF may have this address too.
 
@@ -64,15 +64,17 @@ def answers_from_its_destination(frame: bytes) -> bool:
 def is_answered_in_its_vrf(frame: bytes) -> bool:
     """Returns whether the kernel, with VRF devices, answers a frame in the VRF in which it arrived.
 
-    The kernel does so for UDP and the protocols of `ANSWERED_IN_PLACE`. SCTP, for example, answers
-    a packet without an association by the default VRF's routes (net/sctp/protocol.c).
+    The kernel does so for UDP and the protocols of `ANSWERED_IN_PLACE`. SCTP, for example, does
+    not: it answers a packet without an association by the default VRF's routes
+    (net/sctp/protocol.c).
     """
     seen = _upper(frame)
     return seen is not None and (seen.protocol == UDP or seen.protocol in _IN_PLACE)
 
 
 def is_of_its_vrf(frame: bytes) -> bool:
-    """Returns whether the connection or the daemon has chosen the interface of a host's frame."""
+    """Returns whether the frame's interface was chosen by its connection or by a daemon, and not by
+    a route lookup."""
     seen = _upper(frame)
     if seen is None or seen.protocol != UDP:
         return seen is not None and seen.protocol in _IN_PLACE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards the host's packets after a controller was killed, until another one is primary.
+"""Forwards the host's packets after a controller was killed, until another controller is primary.
 
 The process that keeps the TAPs (`tap_keeper`) runs this module when its controller has ended and
 has left tables (`handover`). The stand-in forwards the same packets as the fast path, by the same
@@ -7,19 +7,21 @@ rules in the same native code: ARP, neighbour discovery, BFD, BGP and other prot
 itself. It drops the packets that the controller handled one by one: first packets, errors,
 fragments. It writes nothing to the switch.
 
-The stand-in has two sessions with the switch. It opens them after it has taken the locks. So a
-controller that becomes primary at the same time finds this process by its locks, and ends it.
+The stand-in has two sessions with the switch. It opens them after it has taken the locks of the
+TAPs. So a controller that becomes primary at the same time finds this process by the locks, and
+ends it.
 
-- The first session has the default role, as a backup. The switch tells this session of a new
-  primary; then the stand-in ends. The session's election id is lower than that of almost every
+- The first session has the default role, as a backup. The switch notifies this session of a new
+  primary, and the stand-in then ends. The session's election id is lower than that of almost every
   controller.
-- The second session has a role of its own, which may only receive and send these packets. The
-  switch enforces this.
+- The second session has a role of its own. The switch allows this role only to receive and send
+  these packets.
 
-The last primary must have been the controller that left the tables. BMv2 has no roles, and forgets
-the election ids of closed sessions, so it makes the first session primary. This session then
-forwards the packets until the next controller's arbitration displaces it. If any other switch makes
-the first session primary, that switch has lost its state, and the stand-in ends.
+The stand-in ends unless the last primary was the controller that left the tables. BMv2 is an
+exception: it has no roles, and forgets the election ids of closed sessions, so it makes the first
+session primary. This session then forwards the packets until the next controller's arbitration
+displaces it. If any other switch makes the first session primary, that switch has lost its state,
+and the stand-in ends.
 
 The stand-in also ends when the switch ends a session, since a restarted switch has no state.
 Depends on `handover` and `sluice._native`.
@@ -56,7 +58,8 @@ UNUSED_QUEUE_LIMIT = 1
 def stand_in(
     tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
 ) -> None:
-    """Forwards packets of some TAPs. `queues` maps the name of each TAP to one of its queues.
+    """Forwards packets between TAPs and switch. `queues` maps the name of each TAP to one of its
+    queues.
 
     Ends at `until` (monotonic), when a controller is primary, or when a session ends. Raises
     OSError if the kernel refuses an operation.
@@ -74,7 +77,7 @@ def stand_in(
 
 
 class StandIn:
-    """Runs the two sessions and the TAPs. `stack` closes them."""
+    """Forwards packets between the two sessions and the TAPs. `stack` closes sessions and TAPs."""
 
     def __init__(self, tables: Tables, queues: Mapping[str, int], stack: ExitStack) -> None:
         self._tables = tables
@@ -88,7 +91,7 @@ class StandIn:
         self._own_role: P4RuntimeClient | None = None
 
     def run(self, until: float) -> None:
-        """Forwards packets. Returns when standing in is over."""
+        """Forwards packets. Returns when this process must no longer stand in."""
         while (left := until - time.monotonic()) > 0:
             sessions = [one for one in (self._watch, self._own_role) if one is not None]
             select.select([one.fileno() for one in sessions], [], [], left)
@@ -98,7 +101,7 @@ class StandIn:
                         return
 
     def _handle_event(self, session: P4RuntimeClient, event: Any) -> bool:
-        """Handles a session event. Returns False when standing in is over."""
+        """Handles a session event. Returns False when this process must no longer stand in."""
         if event[0] == "closed":
             return False
         if event[0] != "arbitration":
@@ -111,7 +114,9 @@ class StandIn:
         if is_primary or highest != self._tables["primary"]:
             return False
         if code != NOT_FOUND:
-            # The switch may not have noticed yet that the controller is gone.
+            # There is a primary. Possibly the switch has not noticed yet that the old controller is
+            # gone. But if forwarding has begun, the switch had noticed, and this primary is a new
+            # controller.
             return self._carries is None
         if self._own_role is None:
             self._own_role = self._connect(
@@ -155,8 +160,8 @@ class StandIn:
         """Starts forwarding between the queues and the session."""
         taps = TapSet(queue_limit=UNUSED_QUEUE_LIMIT, fast_path=self._path)
         self._stack.callback(taps.close)
-        # Order: this comes before the queues join, since they hold frames that the host sent after
-        # the controller's end.
+        # Order: this comes before the queues join. They already hold frames, which the host sent
+        # after the controller's end, and which are forwarded as soon as a queue joins.
         session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         known = {tap[0] for tap in self._tables["interfaces"][0]}
         for name, queue in self._queues.items():

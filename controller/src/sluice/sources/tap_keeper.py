@@ -2,15 +2,15 @@
 """Keeps the host interfaces and their carrier while the controller is absent.
 
 A TAP, even a persistent one, loses its carrier when its last queue is closed. FRR then considers
-the link down and drops its BGP sessions. So a small separate process, the keeper, also has the
+the link down and drops its BGP sessions. So a small separate process, the keeper, also holds the
 controller's queue of every TAP open. When the controller ends for any reason, the keeper stays for
 GRACE_SECONDS (the grace period). A controller that starts in this time finds the interfaces with
 their addresses and neighbours. Otherwise the keeper ends, and the TAPs disappear with it.
 
 During the grace period, the keeper forwards the router's own packets between switch and TAPs if the
 controller has left tables for that (`stand_in`, `handover`). A controller that ends by itself
-leaves no tables. Without tables, or when it no longer stands in, the keeper detaches its queues, so
-that the queues of the next controller receive all frames of the host.
+leaves no tables. Otherwise, and when it stops forwarding, the keeper detaches its queues. Then the
+queues of the next controller receive all frames of the host.
 
 The keeper shares the controller's queue instead of opening its own. The kernel sends a notification
 for each queue that is opened, attached, detached or closed, and walks its whole IPv6 FIB each time.
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 20.0
 
-# File descriptor of the handover memory in the keeper. The keeper's standard input is the lifeline.
+# File descriptor of the handover memory in the keeper. The keeper's standard input is the lifeline:
+# a socket that is at its end when the controller has ended.
 HANDED_OVER = 3
 
 _let_go: set[int] = set()
@@ -49,8 +50,7 @@ _let_go: set[int] = set()
 
 
 class TapKeeper:
-    """Represents the keeper in the controller. The keeper runs until `close`, and then for the
-    grace period."""
+    """Controls the keeper process. The keeper runs until `close`, and then for the grace period."""
 
     def __init__(self, lifeline: socket.socket, pid: int) -> None:
         self._lifeline = lifeline
@@ -88,10 +88,10 @@ class TapKeeper:
         return cls(lifeline, pid)
 
     def hold(self, queues: Mapping[str, int]) -> None:
-        """Sends descriptors of queues, by the names of their TAPs, to the keeper. Call it once.
+        """Sends descriptors of queues and the names of their TAPs to the keeper. Call it once.
 
-        From this call on, the queues stay open. Until the keeper's interpreter has started, they
-        wait in the socket. Raises OSError if the keeper has died.
+        From this call on, the queues stay open. The descriptors wait in the socket until the
+        keeper's interpreter has started. Raises OSError if the keeper has died.
         """
         send(self._lifeline, queues)
 
@@ -109,7 +109,8 @@ class TapKeeper:
         self._watching = loop
 
     def close(self) -> None:
-        """Releases the keeper. It ends after its grace period, or at once if it has no queues."""
+        """Releases the keeper, which ends after its grace period, or at once if it has no
+        queues."""
         if self._watching is not None:
             self._watching.remove_reader(self._lifeline)
             self._watching = None
@@ -129,8 +130,8 @@ def reap() -> None:
 def main(grace: float) -> int:
     """Runs the keeper.
 
-    Receives the queues, waits for the end of its standard input, and then stands in until the end
-    of the grace period.
+    Receives the queues and waits for the end of standard input, which is the controller's end. Then
+    acts as the stand-in until the end of the grace period.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lifeline = socket.socket(fileno=0)
@@ -139,7 +140,7 @@ def main(grace: float) -> int:
         return 0
     module = None
     with suppress(Exception):  # the TAPs are kept even without the module
-        # Imported early, so that standing in starts without delay.
+        # Imported before the controller's end, so that forwarding then starts without delay.
         module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)
     until = time.monotonic() + grace

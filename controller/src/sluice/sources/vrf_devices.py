@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates kernel VRF devices, by which the host's stack itself separates VRFs.
+"""Creates kernel VRF devices, which make the host's network stack separate the VRFs.
 
 Each VRF except the default VRF gets a device with its routing table
 (Documentation/networking/vrf.rst). The TAPs of the VRF's interfaces belong to this device, and
@@ -139,8 +139,8 @@ class VrfDevices:
     def join(self, interface: str, vrf: int) -> None:
         """Assigns an interface to the device of a VRF, or to no device if the VRF has none.
 
-        An interface that is assigned already is not touched: the kernel sets an interface down and
-        up when its VRF changes. Raises OSError.
+        An interface that is assigned already is not touched: at each assignment the kernel sets the
+        interface down and up. Raises OSError.
         """
         link = self._link(interface)
         wanted = self._ifindex.get(vrf)
@@ -264,10 +264,10 @@ class VrfDevices:
         """Puts the rule for VRFs' tables before the rule for the local table.
 
         Returns whether the order was wrong. Invariant: the local table always has a rule, and only
-        the VRFs' rule is before it. Normally both rules have priority 0. Then the kernel also gives
+        the VRFs' rule is before it. Normally both rules have priority 0. The kernel also gives
         priority 0 to a rule that another program adds without a priority. Among rules of equal
-        priority, the oldest comes first, so that rule comes after the local table's rule. A
-        deletion also removes the oldest of equal rules.
+        priority, the oldest comes first. So the other program's rule comes after the local table's
+        rule. A deletion also removes the oldest of equal rules.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -282,7 +282,8 @@ class VrfDevices:
         self._add(RTM_NEWRULE, _rule(family, RoutingRule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
-        # The second local rule exists already if a controller was killed before the deletion.
+        # A second local rule, after the VRFs' rule, exists already if a controller was killed
+        # before it deleted the first one.
         if local not in rules[at + 1 :]:
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
@@ -296,8 +297,8 @@ class VrfDevices:
 
 
 class RoutingRule(NamedTuple):
-    """Holds the needed fields of a routing rule. `to_vrfs`: the rule selects the table of the
-    packet's VRF."""
+    """Holds the fields of a routing rule that this module needs. `to_vrfs`: the rule selects the
+    table of the packet's VRF."""
 
     priority: int
     table: int = 0

@@ -62,7 +62,8 @@ class VrfNamespaces:
         )
 
     def _without_devices(self, wanted: Iterable[VrfConfig]) -> Isolation:
-        """Returns the isolation of VRFs without a setting, on a kernel without VRF devices."""
+        """Returns the isolation of VRFs that have no `isolation` setting, on a kernel without VRF
+        devices."""
         for vrf in wanted:
             if vrf.isolation is Isolation.DEVICE:
                 message = (
@@ -101,8 +102,8 @@ class VrfNamespaces:
             found = "made" if namespace.made else "found"
             log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
         left = {name: mark for name, mark in known.items() if name not in made}
-        # A name stays in the file until its namespace is removed. So a crash leaves no namespace
-        # without a record.
+        # A name stays in the file until its namespace is removed. So no namespace is without a
+        # record after a crash.
         if made != known:
             replace_json(self._file, made | left)
         for name, mark in left.items():
@@ -132,13 +133,13 @@ class VrfNamespaces:
         return document if isinstance(document, dict) else {}
 
     def close(self) -> None:
-        """Leaves all namespaces."""
+        """Ends the threads in all namespaces. The namespaces stay."""
         for namespace in self.namespaces.values():
             namespace.close()
 
 
 def _mark(namespace: NetworkNamespace) -> Any:
-    """Returns a unique identification of a namespace.
+    """Returns a value that identifies a namespace uniquely.
 
     If the kernel has no cookies, returns None, which the file never contains.
     """

@@ -2,12 +2,12 @@
 """Mirrors the kernel's IPsec databases (XFRM), and notifies key managers through the kernel.
 
 `XfrmMonitor` dumps all policies and states at start and then follows the multicast groups. After an
-overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be decoded, it dumps all
-again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so that
-they arrive in the order of the changes.
+overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be decoded, it requests all
+dumps again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so
+that they arrive in the order of the changes.
 
 `XfrmMonitor` makes only two changes in the kernel: it updates the usage of states, and it ends
-states that have reached a hard lifetime.
+states that have reached a hard lifetime limit.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ START_SECONDS = 10.0
 
 
 class XfrmMonitor:
-    """Follows the IPsec databases of the network namespace that it is created in."""
+    """Tracks the IPsec databases of the network namespace in which the constructor is called."""
 
     def __init__(self, receive_buffer: int = 8 << 20) -> None:
         """Raises OSError if the kernel has no XFRM, or denies access to it."""
@@ -141,7 +141,7 @@ class XfrmMonitor:
         return changed or self.is_refused
 
     def read_again(self) -> None:
-        """Dumps all databases again after a refusal."""
+        """Dumps all databases again after the kernel has refused a dump."""
         self._read_all()
 
     # --- notifications of key managers -----------------------------------------------------------
@@ -157,7 +157,7 @@ class XfrmMonitor:
         self._request(f"report {state.key}", lambda n: xfrm.report_usage(n, state, usage))
 
     def expire(self, state: KernelState, *, hard: bool) -> None:
-        """Notifies key managers that a state has reached a lifetime. A hard lifetime ends the
+        """Notifies key managers that a state has reached a lifetime limit. A hard limit ends the
         state."""
         self._request(f"expire {state.key}", lambda n: xfrm.expire(n, state, hard=hard))
         self.counters["hard expiries" if hard else "soft expiries"] += 1
@@ -254,7 +254,7 @@ class XfrmMonitor:
     # --- dumps -----------------------------------------------------------------------------------
 
     def _read_all(self) -> None:
-        """Requests all dumps. If a dump is in progress, they follow after it."""
+        """Requests all dumps. If a dump is in progress, they start after it."""
         if self._dump in (None, DEFAULTS):  # the answer to DEFAULTS has no end, and may be lost
             self._ask(DEFAULTS)
         else:

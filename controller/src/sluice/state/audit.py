@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares tables for the auditor and holds its report; pure.
+"""Compares tables for the auditor, and holds the auditor's report. Pure.
 
-`TableComparison` compares the entries of a switch with the record, part by part, and returns the
-keys of different entries. The auditor checks these keys again, since an update may have been in
-flight.
-`AuditReport` has the result for operators. Depends on nothing.
+`TableComparison` compares the entries of a switch with the controller's record, part by part, and
+returns the keys of entries that differ. The auditor checks these keys again, since an update may
+have been in flight. `AuditReport` holds the results for operators. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ KEPT_REPAIRS = 20
 
 
 class Repair(NamedTuple):
-    """Describes a foreign entry and its replacement, as text."""
+    """Describes a repair as text: the entry that the switch held, and the entry written instead."""
 
     at: float
     what: str
@@ -32,7 +31,8 @@ class Repair(NamedTuple):
 
 
 class TableComparison:
-    """Compares some tables in one round. Stores only the hashes of the found keys."""
+    """Compares tables in one round of the audit. To save memory, stores only the hashes of found
+    keys."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, set[int]] = {}
@@ -59,7 +59,8 @@ class TableComparison:
 
 
 class AuditReport:
-    """Holds the results of one part of the audit since the start. Times are in seconds."""
+    """Holds the results of one part of the audit since the controller's start. Times are in
+    seconds."""
 
     def __init__(self) -> None:
         self.rounds = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns the bundles' numbers in the pipeline, to configured bundles and to kernel templates.
+"""Assigns the pipeline's numbers to bundles: to configured ones, and to those that mirror a kernel.
 
 A released number is reused as late as possible. Pure.
 """
@@ -44,7 +44,7 @@ class BundleNumbers:
     def add(self, names: Iterable[str]) -> None:
         """Assigns numbers to all bundles that have none yet.
 
-        Raises TooManyBundlesError; then no bundle got a number.
+        Raises TooManyBundlesError. In this case no bundle has got a number.
         """
         taken = set(self.by_name.values())
         added: dict[str, int] = {}

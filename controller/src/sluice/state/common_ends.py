@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts the items of a long list that differs little from an earlier one. Pure."""
+"""Converts the items of a long list that differs little from an earlier list. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ R = TypeVar("R")
 def convert_changed(
     convert: Callable[[T], R], items: Sequence[T], before: Sequence[T], results: Sequence[R]
 ) -> tuple[R, ...]:
-    """Returns `convert` of each item. Reuses `results`, which are those of the list `before`.
+    """Returns `convert` of each item. Reuses `results`, which are the results for the list
+    `before`.
 
-    The equal items at both ends of the two lists are not converted again. An edit of a few
-    neighbouring rules of an SPD therefore converts a few rules.
+    Items at the start and at the end that are equal in both lists are not converted again. So after
+    an edit of some adjacent rules of an SPD, only these rules are converted.
     """
     shorter = min(len(items), len(before))
     start = 0
@@ -30,5 +31,6 @@ def convert_changed(
 
 
 def _are_equal(one: T, other: T) -> bool:
-    """Returns whether two items are equal. Most are the same object, so that is tested first."""
+    """Returns whether two items are equal. Tests identity first: most equal items are the same
+    object."""
     return one is other or one == other

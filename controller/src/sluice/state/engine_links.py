@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks whether ESP engines are reachable: switch ports, device links, answers of the engines.
+"""Tracks whether ESP engines are reachable, by their switch ports, their device links and their
+answers.
 
 Each of these states may be unknown: not every switch reports its ports, an engine may have no
 device on this host, and an engine with manual SAs is not polled. A restart must not disturb
@@ -17,7 +18,7 @@ from sluice.model import KernelEvent, LinkChanged, LinkRemoved
 
 
 class EngineSpec(NamedTuple):
-    """Describes a configured engine: its number, its switch port, and the port's device if
+    """Describes a configured engine: its number, its switch port, and the port's network device if
     known."""
 
     id: int
@@ -43,15 +44,15 @@ class EngineLinks:
         return changes
 
     def complete_link_dump(self) -> EntityChanges:
-        """Ends the kernel's link dump: devices that the dump did not report are down. Returns the
-        engines on these devices."""
+        """Records that the kernel's link dump is complete: devices that the dump did not report are
+        down. Returns the entities of the engines on these devices."""
         changes = EntityChanges()
         for device in self._up.keys() - set(self._names.values()):
             self._set(device, False, changes)
         return changes
 
     def apply(self, events: Iterable[KernelEvent]) -> EntityChanges:
-        """Applies link events; returns the engines that changed."""
+        """Applies link events. Returns the entities of the engines that changed."""
         changes = EntityChanges()
         for event in events:
             if isinstance(event, LinkChanged):
@@ -62,7 +63,7 @@ class EngineLinks:
         return changes
 
     def ports_changed(self, ports: Mapping[int, bool] | None) -> EntityChanges:
-        """Applies port states; returns the engines that changed.
+        """Applies port states. Returns the entities of the engines that changed.
 
         `ports` has the link state by switch port number. None: the switch does not report its
         ports.
@@ -76,7 +77,7 @@ class EngineLinks:
         return changes
 
     def set_answering(self, engine: int, answers: bool) -> EntityChanges:
-        """Sets whether an engine answers on its admin socket; returns the engine if this
+        """Sets whether an engine answers on its admin socket. Returns the engine's entity if this
         changed."""
         changes = EntityChanges()
         if self._answering.get(engine, True) != answers:

@@ -6,17 +6,17 @@ entities. Every event passes these stages in one direction. No stage calls an ea
 
 1. `interfaces` and `neighbors` apply events of the kernel. `rib` applies events of a routing
    daemon: `paths` and `nexthops` resolve its next hops, and `rib` returns the changed routes.
-2. `usable_routes` says which routes their VRF may use.
+2. `usable_routes` selects the routes that their VRF may use.
 3. `onlink` derives connected prefixes and neighbours' host routes, and returns the changed
    prefixes.
 4. `_publish` and `_publish_on_link` choose the target of each changed prefix: the routing daemon's
    usable route, else the connected prefix, else the host route of a neighbour.
 
 The prefixes are in a native table (`sluice._native.RouteTable`), which also holds the desired and
-the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`. The
-fields of a route without its prefix are the route's text. A run has the distinct texts of its
-routes, and for each prefix the number of its text. `Fib` resolves each text once, and the table
-inserts the prefixes. If a text needs the general code, the run is applied as single events.
+the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`. A
+route's text is all its fields except the prefix. A run has the distinct texts of its routes, and
+for each prefix the number of its text. `Fib` resolves each text once, and the table inserts the
+prefixes. If a text cannot be resolved at once, the whole run is applied as single events.
 
 A change of a shared path set or next-hop object can change the targets of a million routes
 (`moved_routes`). `apply` publishes the first of these routes. Each call of `publish_moved`
@@ -171,7 +171,8 @@ class Fib:
         groups: dict[int, NexthopGroup | None],
         now: float,
     ) -> EntityChanges:
-        """Adopts the next hops and groups found in the switch. None: an entry was not understood.
+        """Adopts the next hops and groups found in the switch. None: an entry that could not be
+        decoded.
 
         Order: this runs before any route is added. Each id keeps its meaning. The neighbours of
         these next hops count as resolved, and are probed.
@@ -228,7 +229,8 @@ class Fib:
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
     def set_silent(self, paths: Iterable[Path]) -> EntityChanges:
-        """Marks neighbours as silent, unless they are resolved: they did not answer in time."""
+        """Marks neighbours that did not answer in time as silent, except those that are
+        resolved."""
         changes = EntityChanges()
         for path in paths:
             if self.neighbors.mac_of(path) is None:
@@ -284,9 +286,10 @@ class Fib:
     def _learn_text(
         self, number: int, text: RouteText, entries: list[RibEntry], changes: EntityChanges
     ) -> bool:
-        """Sets the shared fields of a text's routes, and appends their entry to `entries`.
+        """Passes a text's VRF, entry and target to the native table. Appends the entry to
+        `entries`.
 
-        Returns False if each of these routes must be applied as a single event.
+        Returns False if the routes with this text must be applied as single events.
         """
         vrf = self._vrf_of_table.get(text[0])
         if vrf is None:
@@ -374,7 +377,8 @@ class Fib:
     def interfaces_to(self, vrf: int, address: Address) -> frozenset[int]:
         """Returns the interfaces through which packets to an address leave. Empty without a route.
 
-        The longest matching prefix that has a daemon's route or is on a link decides.
+        Uses the longest matching prefix that has a usable route of the routing daemon or is
+        on-link.
         """
         size = len(address)
         lengths = {8 * size, *self.routes.lengths(vrf, size), *self.onlink.lengths(vrf, size)}

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the flows installed in the switch: one cache for each list of an SPD.
+"""Records the flows installed in the switch, with one cache for each list of an SPD.
 
-The controller knows only from this record which flows are installed. The reconciler does not handle
-flows: first packets cause the installation of flows, and idle flows are deleted. `FlowCache` is
-pure: it returns the writes to make, and the caller reports their results (`written`).
+This record is the controller's only knowledge of the installed flows. The reconciler does not
+handle flows: a flow is installed when its first packet arrives, and deleted when it is idle.
+`FlowCache` is pure: it returns the writes to make, and the caller reports their results
+(`written`).
 
 A flow carries the epoch in which it was installed. A commit with a new epoch makes all flows stale
-at once, without a write for each flow. When a packet of a stale flow arrives, its entry is modified
-in place. Stale flows are evicted before others. A commit that changes the verdict of few flows
-keeps the epoch and deletes those flows (`state.invalidation`). Depends on policy.model only.
+at once, without a write for each flow. When a packet of a stale flow arrives, the flow's entry is
+modified in place. Stale flows are evicted before others. A commit that changes the verdict of few
+flows keeps the epoch and deletes those flows (`state.invalidation`). Depends on policy.model only.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, islice
@@ -88,6 +89,14 @@ _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
 """Flows of one epoch, coldest first."""
 
 
+class RankedFlow(NamedTuple):
+    """A recorded flow. Flows in order of `rank` are in the order of eviction."""
+
+    rank: tuple[int, float]
+    key: FlowKey
+    verdict: FlowVerdict
+
+
 def _unused(pool: _Pool, before: float) -> Iterator[FlowKey]:
     """Yields the flows not used since `before`, coldest first. Skips flows that are being
     written."""
@@ -129,6 +138,16 @@ class FlowCache:
         """Returns the first `limit` flows in the order in which they would be evicted."""
         return list(islice(chain.from_iterable(self._pools), limit))
 
+    def ranked(self, keys: Iterable[FlowKey]) -> list[RankedFlow]:
+        """Returns those of the flows that are still recorded, with their ranks."""
+        numbers = {id(pool): number for number, pool in enumerate(self._pools)}
+        found = ((key, self._flows.get(key)) for key in keys)
+        return [
+            RankedFlow((numbers[id(flow.pool)], flow.used), key, flow.verdict)
+            for key, flow in found
+            if flow is not None
+        ]
+
     def flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
         """Returns all flows that the switch may hold, in eviction order."""
         return [(key, flow.verdict) for pool in self._pools for key, flow in pool.items()]
@@ -147,7 +166,7 @@ class FlowCache:
         return None if flow is None else flow.verdict
 
     def count_stale(self) -> int:
-        """Returns the number of recorded flows that no longer apply to packets."""
+        """Returns the number of stale flows: they are recorded, but no longer apply to packets."""
         return len(self._flows) - len(self._live)
 
     # -- packets
@@ -193,7 +212,8 @@ class FlowCache:
     # -- answers of the switch
 
     def written(self, write: FlowWrite, result: FlowWriteResult, now: float) -> list[FlowWrite]:
-        """Records the result of a write; returns writes that correct a wrong record."""
+        """Records the result of a write. If the result shows that the record was wrong, returns the
+        writes that are needed next."""
         if write.operation is FlowOperation.DELETE:
             flow = self._deleting.pop(write.key, None)
             if flow is not None and result is FlowWriteResult.FAILED:
@@ -220,8 +240,8 @@ class FlowCache:
     def _correct(
         self, operation: FlowOperation, key: FlowKey, flow: _Flow, now: float
     ) -> list[FlowWrite]:
-        """Returns the next write, after an INSERT whose entry existed or a MODIFY whose entry did
-        not."""
+        """Returns the next write, after an INSERT of an entry that existed or a MODIFY of one that
+        did not."""
         if flow.verdict.epoch == self.epoch:
             return [self._write(operation, key, flow.verdict, now)]
         if operation is FlowOperation.INSERT:  # stale and not in the switch
@@ -283,7 +303,7 @@ class FlowCache:
     # -- ageing
 
     def used(self, key: FlowKey, now: float) -> None:
-        """Records that the switch served a packet of the flow at `now`."""
+        """Records that the switch found the flow for a packet at `now`."""
         flow = self._flows.get(key)
         if flow is not None:
             flow.used = now
@@ -338,8 +358,8 @@ class FlowCache:
         self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps an entry whose verdict is unknown or of an earlier epoch. It is evicted before the
-        flows of the current epoch."""
+        """Keeps an entry whose verdict is unknown or of an earlier epoch, among those that are
+        evicted first."""
         if self._pools[0] is self._live:
             self._pools.appendleft(OrderedDict())
         flow.pool = self._pools[0]

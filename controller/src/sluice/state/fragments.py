@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks fragments statefully (RFC 4301, section 7), by the datagrams that they belong to.
+"""Checks fragments statefully (RFC 4301, section 7): keeps state for each fragmented datagram.
 
-Later fragments have no ports. If the rules that a later fragment could match disagree, the fragment
-waits for the first fragment of its datagram. Then the rule that matches the first fragment decides.
-The table keeps the selectors of first fragments, and not their verdicts. So a commit applies to all
-fragments that arrive after it.
+Later fragments have no ports. If the rules that a later fragment could match differ in their
+effect, the fragment waits for the first fragment of its datagram. Then the rule that matches the
+first fragment decides. The table keeps the selectors of first fragments, and not their verdicts. So
+a commit applies to all fragments that arrive after it.
 
 A fragment that contradicts its datagram is refused, and so are all later fragments of the datagram.
 A fragment contradicts its datagram in these cases:
 
 - The fragment overlaps another fragment (RFC 5722). An exact duplicate is accepted.
 - The fragment ends after the last fragment.
-- The table already holds the maximum of fragments.
+- The table already holds the maximum number of the datagram's fragments.
 
 A complete datagram is forgotten. All state is bounded: the number of datagrams, the fragments of
 each datagram, the fragments that wait, and the lifetime of a datagram from its first fragment on.
@@ -35,6 +35,7 @@ MAX_WAITING = 64
 """Maximum number of fragments of one datagram that wait for its first fragment."""
 MAX_LENGTH = 0xFFFF
 """Maximum number of bytes of a reassembled IP packet after its IP headers."""
+FIRST_MISSING = "fragment whose first did not come"
 
 
 class DatagramKey(NamedTuple):
@@ -141,6 +142,7 @@ class FragmentTable:
         self.waiting = 0
         self.counters: Counter[str] = Counter()
         """Fragments dropped while waiting, by reason."""
+        self._dropped: list[tuple[PuntedPacket, str]] = []
 
     def set_limits(self, datagrams: int, waiting: int, seconds: float) -> None:
         """Sets the limits; they apply from the next fragment on."""
@@ -165,11 +167,11 @@ class FragmentTable:
         first: Selectors | None,
         now: float,
     ) -> Arrival:
-        """Handles a fragment. `first` has the selectors of a first fragment. None for a later
-        fragment."""
+        """Handles a fragment. `first` has the selectors of a first fragment, and is None for a
+        later fragment."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
-            self._remove(key, "dropped: fragment whose first did not come")
+            self._remove(key, FIRST_MISSING)
             datagram = None
         if datagram is None:
             datagram = self._add(key, now)
@@ -178,7 +180,7 @@ class FragmentTable:
             datagram.refused = datagram.refused or FragmentRefusal.OVERLAP
         refusal = datagram.add(fragment)
         if refusal is not None:
-            self._drop_waiting(datagram, f"dropped: {refusal.value}")
+            self._drop_waiting(datagram, refusal.value)
             return Arrival(refusal=refusal)
         if first is not None:
             datagram.first = first
@@ -194,12 +196,17 @@ class FragmentTable:
     def expire(self, now: float) -> None:
         """Drops the expired datagrams."""
         while (due := self.next_deadline) is not None and due <= now:
-            self._remove(next(iter(self._datagrams)), "dropped: fragment whose first did not come")
+            self._remove(next(iter(self._datagrams)), FIRST_MISSING)
+
+    def take_dropped(self) -> list[tuple[PuntedPacket, str]]:
+        """Returns the fragments dropped while waiting since the last call, with the reason."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def _add(self, key: DatagramKey, now: float) -> _Datagram:
         if len(self._datagrams) >= self._max_datagrams:
             self.counters["datagrams forgotten: no room"] += 1
-            self._remove(next(iter(self._datagrams)), "dropped: fragment, no room for its datagram")
+            self._remove(next(iter(self._datagrams)), "fragment, no room for its datagram")
         datagram = self._datagrams[key] = _Datagram(now + self._seconds)
         return datagram
 
@@ -215,7 +222,8 @@ class FragmentTable:
 
     def _drop_waiting(self, datagram: _Datagram, why: str) -> None:
         if datagram.waiting:
-            self.counters[why] += len(datagram.waiting)
+            self.counters[f"dropped: {why}"] += len(datagram.waiting)
+            self._dropped += [(packet, why) for packet in datagram.waiting]
             self._clear_waiting(datagram)
 
     def _clear_waiting(self, datagram: _Datagram) -> None:

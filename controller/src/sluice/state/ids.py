@@ -40,17 +40,17 @@ class IdPool:
         return candidate
 
     def claim(self, wanted: int) -> None:
-        """Takes an id out of quarantine that was found in the switch."""
+        """Marks an id that was found in the switch as in use. Ends its quarantine."""
         self._quarantine.discard(wanted)
         self._taken.add(wanted)
 
     def reserve(self, found: int) -> None:
-        """Quarantines an id that the switch holds: `take` skips it until confirmed deleted."""
+        """Quarantines an id that the switch holds. `take` skips the id until `confirm_deleted`."""
         if found not in self._taken:
             self._quarantine.add(found)
 
     def release(self, taken: int) -> None:
-        """Releases an id; it is reusable once confirmed deleted."""
+        """Releases an id into quarantine. `confirm_deleted` makes it reusable."""
         self._taken.discard(taken)
         self._quarantine.add(taken)
 

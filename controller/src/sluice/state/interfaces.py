@@ -3,17 +3,17 @@
 addresses.
 
 Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
-Provides the local prefixes: the router's own addresses, and the prefixes that every router
-receives. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
+Provides the local prefixes: the router's own addresses, and those whose packets every router
+accepts. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
 own_addresses.
 
 An interface is up when its TAP is administratively up and the port's own device (`device`), if
-known, has carrier. Addresses of every kernel interface of the host are addresses of the router, in
-the VRF to which the kernel assigns the interface (the weak host model, as in Linux). Only layer-3
+known, has carrier. The address of any kernel interface of the host is an address of the router, in
+the VRF to which the kernel assigns this interface (the weak host model, as in Linux). Only layer-3
 interfaces have connected prefixes.
 
-A macvlan device on a TAP adds a MAC address and IP addresses to the interface, as for VRRP. These
-addresses belong to the interface while the device works, and to no interface otherwise.
+A macvlan device on a TAP, as used for VRRP, adds its MAC and IP addresses to the interface. They
+belong to the interface while the device works, and to no interface otherwise.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class InterfaceTable:
     def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
         """Returns the layer-3 interface towards a next hop, or None if there is none.
 
-        Without a kernel interface, the connected prefix of the address decides.
+        If `ifindex` is None, returns the interface whose connected prefix covers the address.
         """
         if ifindex is not None:
             return self.egress_l3_if(ifindex)
@@ -252,7 +252,8 @@ class InterfaceTable:
     # -- events
 
     def link_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
-        """Applies a link event; returns whether the mapping of kernel interfaces changed."""
+        """Applies a link event. Returns whether the mapping of kernel to layer-3 interfaces
+        changed."""
         moved = self._kernel_vrfs.apply(event)
         remapped = self._link_changed(event, changes)
         self._assign_vrfs(moved, changes)
@@ -284,7 +285,8 @@ class InterfaceTable:
         return remapped
 
     def link_removed(self, event: LinkRemoved, changes: EntityChanges) -> bool:
-        """Applies a link's removal; returns whether the mapping of kernel interfaces changed."""
+        """Applies a link's removal. Returns whether the mapping of kernel to layer-3 interfaces
+        changed."""
         name = self._names.pop(event.ifindex, "")
         if namespace_of(event.ifindex) == OWN_NAMESPACE:
             for device in self._by_device.get(name, ()):
@@ -321,8 +323,8 @@ class InterfaceTable:
             self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     def _assign_vrfs(self, moved: Iterable[int], changes: EntityChanges) -> None:
-        """Moves addresses to the VRFs of their kernel interfaces. Skips TAPs, and macvlan devices
-        on them."""
+        """Moves the addresses of kernel interfaces to the interfaces' VRFs. Skips TAPs and macvlan
+        devices on TAPs."""
         for ifindex in moved:
             if self.egress_l3_if(ifindex) is None:
                 self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)

@@ -2,7 +2,7 @@
 """Finds the cached flows of a list whose verdict a commit may change.
 
 A commit need not retire every flow of a list. A flow keeps its verdict if no rule that the commit
-adds, removes or moves could match the flow: all other rules keep their order. So the rules are
+adds, removes or moves could match the flow. (All other rules keep their order.) So the rules are
 searched again only for flows that such a rule could match.
 
 `changed_rules` compares two lists. `RuleTest` finds the flows that a rule could match.
@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy.model import AddressRange, FlowKey, Rule
+from sluice.policy.model import Action, AddressRange, FlowKey, Rule
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.rule_search import matches
 from sluice.state.spd import Commit, PolicyList
@@ -77,6 +77,9 @@ class RuleTest(NamedTuple):
 
     Ports and ICMP values are compared for whole packets only. The protocol of a fragment is not
     compared: the sender may have written any value into a later IPv6 fragment (RFC 8200, 4.5).
+
+    A fragment may belong to an ICMP error that quotes a packet from any host to its destination. So
+    the source of a fragment is not compared with that of a protect rule.
     """
 
     rule: Rule
@@ -91,8 +94,8 @@ class RuleTest(NamedTuple):
     def could_match(self, keys: Iterable[FlowKey]) -> list[FlowKey]:
         """Returns the flows among `keys` that the rule could match."""
         if self.tests_source is not None:
-            tests_source = self.tests_source
-            keys = [key for key in keys if tests_source(key[0])]
+            tests_source, is_protect = self.tests_source, self.rule.action is Action.PROTECT
+            keys = [key for key in keys if tests_source(key[0]) or (is_protect and key.fragment)]
         if self.tests_destination is not None:
             tests_destination = self.tests_destination
             keys = [key for key in keys if tests_destination(key[1])]
@@ -120,7 +123,8 @@ class _RangeTest:
     """Tests an address against many ranges by bisection."""
 
     def __init__(self, ranges: Iterable[AddressRange]) -> None:
-        # The length comes first in the tuples, so that the families do not mix.
+        # The address length comes first in the tuples, so that ranges of IPv4 and IPv6 are not
+        # merged.
         merged: list[tuple[int, bytes, bytes]] = []
         for size, low, high in sorted((len(one.low), *one) for one in ranges):
             if merged and merged[-1][0] == size and low <= merged[-1][2]:

@@ -2,8 +2,9 @@
 """Translates the kernel's IPsec policies into the rules of an SPD.
 
 `out` policies become the outbound list. `fwd` policies become the inbound rules for forwarded
-packets, `in` policies the inbound rules for packets to this router. The kernel's defaults follow
-the policies, each as a visible rule.
+packets, `in` policies the inbound rules for packets to this router. The kernel's default actions
+follow as the last rules of the lists. They count as the end of the list
+(`PolicyList.is_default`).
 
 Order: the policy with the lowest priority value is first. Among policies of one priority the kernel
 uses the order of insertion. Neither an index nor a dump shows that order once a policy was updated.
@@ -77,7 +78,7 @@ MOST_COMPARED = 100_000
 
 
 class KernelBundle(NamedTuple):
-    """Describes the ESP between two addresses that templates require.
+    """Describes the ESP protection between two addresses that templates require.
 
     `local` is this router's address. `trap` is empty, or names a trap policy, whose packets only
     cause acquires. For a trap, both addresses are unspecified.
@@ -102,9 +103,9 @@ class KernelBundle(NamedTuple):
 class MirroredRules(NamedTuple):
     """Holds the kernel's XFRM policies, translated to an SPD.
 
-    The mappings after `rules` are by bundle name. `policies` lists a bundle's outbound policies in
-    order, and `inbound_policies` its inbound policies. `problems` has a sentence for each policy
-    that could not be mirrored or whose order is ambiguous.
+    The keys of the mappings after `rules` are bundle names. `policies` lists a bundle's outbound
+    policies in order, and `inbound_policies` its inbound policies. `problems` has a sentence for
+    each policy that could not be mirrored or whose order is ambiguous.
     """
 
     rules: Mapping[Direction, tuple[Rule, ...]]
@@ -392,6 +393,7 @@ def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:
         f"kernel-default-{direction.name.lower()}",
         Action.BYPASS if action is PolicyAction.ALLOW else Action.DISCARD,
         scope=SCOPES[direction],
+        is_default=True,
     )
 
 

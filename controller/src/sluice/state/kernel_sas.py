@@ -6,8 +6,9 @@ without a reqid matches any reqid.
 
 A bundle sends with one outbound state, as the kernel does: the state whose SPI the policies name,
 or else the newest state. Older states stay for packets in flight: rekeying is make-before-break. A
-`fresh` state is not used yet if no SPI is named and the bundle has an older state. The reason: a
-daemon that answers a rekey (Libreswan) installs the new state before the peer can know of it.
+`fresh` state is not used yet if the policies name no SPI and the bundle has an older state. The
+reason: a daemon that answers a rekey (Libreswan) installs the new state before the peer has the new
+SA.
 
 A state that cannot be mirrored is left out, and a problem names it. If it is inbound, its packets
 are dropped, since their SPI is unknown. If it is outbound and the bundle has no other outbound SA,
@@ -249,7 +250,7 @@ def _settings(
     bundle: KernelBundle,
     numbers: BundleIds,
 ) -> SaSettings:
-    """Returns the SA settings that router and engine share. Raises NotMirroredError."""
+    """Returns the SA settings that router and engine both need. Raises NotMirroredError."""
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -260,7 +261,8 @@ def _settings(
         MODES[bundle.mode],
         esn=bool(state.flags & ESN),
         ecn=not state.flags & NO_ECN,
-        # The kernel itself notifies key managers of soft time limits.
+        # The kernel itself notifies key managers of soft time limits, so the engine need not know
+        # them.
         soft=_lifetime(state.soft)._replace(seconds=None),
         hard=_lifetime(state.hard),
     )
@@ -345,7 +347,8 @@ def _keys(state: KernelState) -> KernelKeys:
 
 
 def _lifetime(limits: KernelLimits) -> Lifetime:
-    """Returns the limits that the engine enforces. The kernel enforces the time since first use."""
+    """Returns the limits that the engine enforces. The kernel enforces the limit of time since
+    first use."""
     size, packets = (None if one == NO_LIMIT else one for one in limits[:2])
     return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds moved routes: routes whose target changes with a shared path set or next-hop object.
+"""Finds moved routes. A route moves when its path set or next-hop object, which it shares with
+other routes, gets a new target.
 
 A million routes may move at once, so a walk over all routes yields the moved routes in bounded
 slices. A route that is not yet yielded keeps its earlier target in the switch. The next hops of
@@ -21,7 +22,7 @@ ROUTES_PER_SLICE = 1024
 
 
 class MovedRoutes:
-    """Walks over all routes. If further routes move during a walk, another walk follows it."""
+    """Walks over all routes. If further routes move during a walk, another walk follows."""
 
     def __init__(self, table: RouteTable, order: RouteOrder, ribs: Iterable[Rib]) -> None:
         self._table = table
@@ -37,8 +38,8 @@ class MovedRoutes:
         return self._walk is not None
 
     def begin(self, path_sets: Iterable[PathSet] = ()) -> None:
-        """Starts a walk for these path sets and for the RIBs' moved objects. A running walk has
-        already passed some of their routes, so another walk follows it."""
+        """Starts a walk for these path sets and for the RIBs' moved objects. If a walk is running,
+        another walk follows it, since the running one has already passed some of these routes."""
         self._path_sets.update(path_sets)
         if self._walk is None:
             self._walk = self._order.walk()
@@ -46,7 +47,7 @@ class MovedRoutes:
             self._walk_again = True
 
     def next_slice(self) -> Iterator[RouteChange]:
-        """Yields the moved routes of some blocks of the walk. The caller must exhaust the
+        """Yields the moved routes in the next blocks of the walk. The caller must exhaust the
         iterator."""
         visited = 0
         while visited < ROUTES_PER_SLICE:

@@ -26,7 +26,7 @@ _VALID = (  # the kernel's NUD_VALID
 
 
 class Neighbor(NamedTuple):
-    """Holds a neighbour. `since` is the time of its last change of state, in seconds."""
+    """Holds a neighbour. `since` is the time when its state last changed, in seconds."""
 
     path: Path
     mac: Mac | None
@@ -52,8 +52,8 @@ class NeighborTable:
     def covers_neighbor(self, prefix: Prefix) -> bool:
         """Returns whether a neighbour lies within `prefix`.
 
-        The caller needs this for every route. For most routes, the first octets show that no
-        neighbour lies within the prefix.
+        This method must be fast, since it is called for every route. For most routes, the first
+        octets already show that no neighbour lies within the prefix.
         """
         size = len(prefix.address)
         octets = HEAD_OCTETS[size]
@@ -97,7 +97,7 @@ class NeighborTable:
         return added
 
     def mac_of(self, path: Path) -> Mac | None:
-        """Returns a neighbour's MAC address, or None while unresolved."""
+        """Returns a neighbour's MAC address, or None while the neighbour is unresolved."""
         neighbor = self._neighbors.get(path)
         return None if neighbor is None else neighbor.mac
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds next hops and groups, which routes share. Deletes each of them with its last reference.
+"""Holds next hops and groups, which routes share. Deletes each of them when its last reference is
+gone.
 
 A next hop is (l3_if, gateway address), or (l3_if, None) for on-link destinations. A change of a
 neighbour's MAC address or of a link changes next hops and groups only, and no route: the next hop's
@@ -38,7 +39,7 @@ MAX_GROUP_MEMBERS = 64
 
 
 class Path(NamedTuple):
-    """Key of a next hop."""
+    """Identifies a next hop by its interface and gateway address."""
 
     l3_if: int
     address: Address | None
@@ -112,7 +113,8 @@ class NexthopTable:
                 self._found_groups.setdefault(group, identifier)
 
     def found_neighbors(self) -> dict[Path, Mac]:
-        """Returns gateways and hosts whose MAC address was found in the switch."""
+        """Returns the gateways and hosts whose MAC address was found in the switch, with this
+        address."""
         return {
             path: mac
             for path, (_, mac) in self._found_nexthops.items()
@@ -168,7 +170,7 @@ class NexthopTable:
         return state.id
 
     def release(self, path: Path, changes: EntityChanges) -> None:
-        """Drops a reference to a next hop. Deletes the next hop with its last reference."""
+        """Drops a reference to a next hop. Deletes the next hop if this was the last reference."""
         state = self._nexthops[path]
         state.uses -= 1
         if state.uses == 0:
@@ -246,7 +248,7 @@ class NexthopTable:
         return group.id
 
     def release_group(self, members: tuple[WeightedPath, ...], changes: EntityChanges) -> None:
-        """Drops a reference to a group. Deletes the group with its last reference."""
+        """Drops a reference to a group. Deletes the group if this was the last reference."""
         group = self._groups[members]
         group.uses -= 1
         if group.uses:

@@ -2,7 +2,7 @@
 """Derives on-link routes: connected prefixes (glean) and host routes for neighbours.
 
 A connected prefix's packets go to the next hop (l3_if, None), which punts them so that the
-neighbour is resolved. A resolved neighbour gets a host route to (l3_if, its address).
+neighbour is resolved. A resolved neighbour gets a host route to the next hop (l3_if, its address).
 
 Invariant: a host route exists only while the longest match without host routes is a connected route
 of the same interface. If a routing daemon's longer prefix leads elsewhere, a neighbour that merely
@@ -12,7 +12,7 @@ Each `refresh_*` yields the prefixes whose on-link target changed. The caller mu
 iterator. If ids run out, the iterator first yields the changes made so far, then raises
 OutOfIdsError.
 
-Depends on model, entities and `state`'s tables.
+Depends on model, entities and the tables of `state`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 
 An address is valid in a VRF while an interface of the VRF has the address. Packets to a valid
 address are delivered to the host (`EntityKind.LOCAL_PREFIX`). Received packets must not have a
-valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses get neither entity: all
-of them are delivered to the host (`interfaces.ALWAYS_LOCAL`), and a host on another link may have
-the same address as this router. Depends on model and entities.
+valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses get neither entity.
+Packets to any of them are delivered to the host (`interfaces.ALWAYS_LOCAL`). As a source, such an
+address may belong to a host on another link. Depends on model and entities.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOPBACK6 = bytes(15) + b"\x01"
 
 
 class InterfaceAddresses:
-    """Holds the addresses of one kernel interface, which are valid in `vrf`. None: in no VRF."""
+    """Holds the addresses of one kernel interface. They are valid in `vrf`. None: in no VRF."""
 
     __slots__ = ("addresses", "vrf")
 
@@ -97,7 +97,8 @@ def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
     """Returns the local prefixes of an own address: the address and, for IPv4, the directed
     broadcast address of its subnet (RFC 2644).
 
-    Returns none for loopback (never on a wire) and IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
+    Returns none for loopback addresses (never on a wire) and for IPv6 link-local addresses (covered
+    by `interfaces.ALWAYS_LOCAL`).
     """
     address, length = own
     if len(address) == 16:

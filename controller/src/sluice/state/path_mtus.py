@@ -7,9 +7,9 @@ A path MTU is the smallest of:
 - the MTUs of the interfaces through which the routes lead to the peer;
 - the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
-Invariants: an ICMP error never raises a path MTU. It never lowers the MTU inside of ESP below
-`MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires after
-`REPORT_LIFETIME`; then longer packets are tried again.
+Invariants: an ICMP error never raises a path MTU. It never lowers the MTU for packets inside of ESP
+below `MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires
+after the configured time (`limits.path_mtu_seconds`); then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
 """
@@ -25,8 +25,6 @@ from sluice.model import Address
 MIN_INNER_MTU = 1280
 """Lower limit of the MTU inside of ESP, in bytes. A smaller reported MTU counts as this one. IPv6
 hosts do not reduce their packets below this size (RFC 8200, section 5)."""
-REPORT_LIFETIME = 600.0
-"""Seconds after which an error expires (RFC 1191, section 6.3)."""
 PEERS_PER_REVIEW = 256
 """Maximum number of peers whose routes one `review` looks up."""
 
@@ -39,8 +37,8 @@ class Peer(NamedTuple):
 
 
 class ReportedMtu(NamedTuple):
-    """Holds the MTU that an ICMP error reported, in bytes of an IP packet, the error's sender, and
-    the time when the report expires."""
+    """Holds the MTU that an ICMP error reported (in bytes of an IP packet), the error's sender, and
+    the time at which the report expires."""
 
     mtu: int
     sender: Address
@@ -78,7 +76,7 @@ class PathMtus:
         self._reported: dict[tuple[int, Peer], ReportedMtu] = {}
 
     def of(self, bundle: int, peer: Peer, configured: int) -> PathMtu:
-        """Returns the path MTU of a bundle whose SAs lead to this peer."""
+        """Returns the path MTU of a bundle. `peer` is the remote end of the bundle's SAs."""
         found = PathMtu(configured)
         if peer not in self._interfaces:
             self._interfaces[peer] = self._interfaces_to(*peer)
@@ -104,8 +102,8 @@ class PathMtus:
         return True
 
     def review(self, peers: Collection[Peer], now: float) -> bool:
-        """Looks up the routes to some of `peers` again. Deletes expired errors, and peers that are
-        not in `peers`.
+        """Looks up the routes to the next `PEERS_PER_REVIEW` peers again. Deletes expired errors,
+        and peers that are not in `peers`.
 
         Returns whether anything changed.
         """

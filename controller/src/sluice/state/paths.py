@@ -7,9 +7,10 @@ interfaces. It does not depend on links or neighbours (`nexthops` follows them) 
 VRF. `vrfs` has the VRFs of the path set's interfaces. The caller compares them with a route's VRF
 to decide whether the route may use the path set.
 
-Next hops through interfaces that are not the switch's are left out. If a route has no other next
-hop, its packets are answered by ICMP unreachable. Weights are scaled to fit the switch's groups.
-`problems` reports groups in which scaling changes a share by more than `REPORTED_ERROR`.
+Next hops through interfaces that the switch does not have are left out. If a route has no other
+next hop, the router answers its packets with ICMP unreachable. Weights are scaled to fit the
+switch's groups. `problems` reports groups in which scaling changes a next hop's share of the flows
+by more than `REPORTED_ERROR`.
 
 Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """
@@ -56,7 +57,7 @@ LISTED_WEIGHTS = 8
 
 class _Inexact(NamedTuple):
     """Describes a group whose weights do not fit the switch: the wanted weights, the written
-    weights, and the largest relative error of a share."""
+    weights, and the largest relative error of a next hop's share."""
 
     error: float
     group: int
@@ -65,8 +66,8 @@ class _Inexact(NamedTuple):
 
 
 class PathSet:
-    """Holds a resolution: the `members` in use, the `vrfs` of their interfaces, the routes'
-    `target`."""
+    """Holds a resolution: the next hops in use (`members`), the `vrfs` of their interfaces, and the
+    `target` of the routes."""
 
     __slots__ = ("members", "specs", "target", "uses", "vrfs")
 
@@ -106,7 +107,7 @@ class PathSets:
         return paths
 
     def release(self, paths: PathSet, changes: EntityChanges) -> None:
-        """Drops a reference to a path set. With the last reference, releases its target."""
+        """Drops a reference to a path set. Releases its target if this was the last reference."""
         paths.uses -= 1
         if paths.uses == 0:
             del self._sets[paths.specs]
@@ -114,8 +115,8 @@ class PathSets:
             self._release_target(paths.target, paths.members, changes)
 
     def remap(self, changes: EntityChanges) -> set[PathSet]:
-        """Resolves all path sets again after the interface mapping changed. Returns the path sets
-        with a new target. The caller must republish their routes."""
+        """Resolves all path sets again after the mapping of kernel interfaces changed. Returns the
+        path sets with a new target. The caller must republish their routes."""
         moved = set()
         for paths in self._sets.values():
             target, members = paths.target, paths.members

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules neighbour resolutions by the kernel: on demand, after a failure, or when stale.
+"""Schedules neighbour resolutions by the kernel: on demand, after a failure, or when an entry is
+stale.
 
-The kernel drops neighbours and does not resolve them by itself, since it never forwards packets.
-After a failure, a gateway is resolved again with a back-off of 1, 2, 4, ... 30 s. A stale neighbour
-is confirmed after 30 s, so that a neighbour that moved or died is detected. Pure; depends on model
-and nexthops (`Path`).
+The kernel never forwards packets here. So it drops unused neighbour entries, and resolves no
+gateway by itself. After a failure, a gateway is resolved again with a back-off of 1, 2, 4, ... 30
+s. A stale neighbour is confirmed after 30 s, so that a neighbour that moved or died is detected.
+Pure; depends on model and nexthops (`Path`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class ResolutionSchedule:
         self._schedule(path, now)
 
     def changed(self, path: Path, state: NeighborState, gateway: bool, now: float) -> None:
-        """Applies a neighbour's new kernel state. `gateway`: routes use the neighbour."""
+        """Applies a neighbour's new state in the kernel. `gateway`: routes use the neighbour as
+        next hop."""
         if state in (NeighborState.FAILED, NeighborState.NONE):
             if gateway:
                 attempts = self._attempts.get(path, 0)

@@ -4,12 +4,12 @@
 A route or group may arrive before the object that it names (zebra sends groups in hash order). Such
 a route waits, unpublished, until its object is complete. A new session starts without objects: the
 number of an object may mean another object in the new session. Routes of the previous session keep
-their path sets, and are stale until the new session names them. After the replay the caller deletes
-the routes for which `is_stale` is true.
+their path sets, and are stale until the new session announces them. After the replay the caller
+deletes the routes for which `is_stale` is true.
 
 The prefixes are kept in a native table (`sluice._native.RouteTable`), which refers to an entry by
-number and counts its routes. `Fib` writes routes in bulk there: `entry_for` returns their entry,
-and `drop_unused` must be called for entries that may have lost their last route.
+number and counts its routes. `Fib` writes routes to this table in bulk: `entry_for` returns their
+entry. `drop_unused` must be called for entries that may have lost their last route.
 
 The methods that apply an event return the routes whose path set or target changed, as
 `RouteChange`s. If a prefix has routes from several sources, the caller chooses among them. The
@@ -99,7 +99,7 @@ class RibEntry:
 
     @property
     def protocol(self) -> int:
-        """The protocol that made the routes: RTPROT_*."""
+        """The protocol that the routes come from: RTPROT_*."""
         return self.attributes[0]
 
     @property
@@ -150,7 +150,7 @@ class Rib:
         return entry
 
     def is_current(self, key: RouteKey) -> bool:
-        """Returns whether a route exists and the current session has named it."""
+        """Returns whether a route exists and the current session has announced it."""
         entry = self.get(key)
         return entry is not None and entry.session == self._session
 
@@ -167,12 +167,13 @@ class Rib:
 
     @property
     def stale(self) -> int:
-        """Number of routes from an earlier session that the current session has not named yet."""
+        """Number of routes from an earlier session that the current session has not announced
+        yet."""
         return len(self) - sum(entry.uses for entry in self._entries.values())
 
     def is_stale(self, key: RouteKey) -> bool:
         """Returns whether a route is from an earlier session, and the current session has not
-        named it yet."""
+        announced it yet."""
         entry = self.get(key)
         return entry is not None and entry.session != self._session
 
@@ -187,9 +188,10 @@ class Rib:
     def update(
         self, slot: RouteSlot, route: Route, changes: EntityChanges
     ) -> Sequence[RouteChange]:
-        """Adds or replaces a route of one of the VRFs. Returns the changed routes, this one last.
+        """Adds or replaces a route of one of the VRFs. Returns the changed routes, the added one
+        last.
 
-        Raises OutOfIdsError; then the old route stays.
+        Raises OutOfIdsError. In this case the old route stays.
         """
         old: RibEntry | None = self.table.entry(slot)
         entry, resolved = self.entry_for(route.protocol, route.nexthops, route.nexthop_id, changes)
@@ -215,7 +217,8 @@ class Rib:
         if entry is None:
             return self._new_entry(attributes, changes), ()
         if entry.paths is None and entry.object is not None:
-            # Ids may have run out when the object was resolved first.
+            # The first resolution of the object may have failed because ids ran out. So it is tried
+            # again.
             return entry, tuple(self._resolve_object(entry.object, changes))
         return entry, ()
 

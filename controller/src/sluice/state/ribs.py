@@ -40,7 +40,7 @@ class Ribs:
 
     @property
     def target_changes(self) -> int:
-        """Number of target changes of objects."""
+        """Number of times that an object's target changed, over all daemons."""
         return sum(rib.target_changes for rib in self._ribs.values())
 
     @property

@@ -28,7 +28,7 @@ RoutesEvent: TypeAlias = RouteEvent | RouteRun
 
 
 def events_of(run: RouteRun) -> Iterator[RouteUpdated | RouteDeleted]:
-    """Yields the routes of a run as single events."""
+    """Yields one event for each route of a run."""
     for text, address, length in run.messages():
         key = RouteKey(text[0], Prefix(address, length))
         if len(text) == 1:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns numbers to rules. A rule's number is its counter index, unique over all lists.
+"""Assigns numbers to rules. A rule's number is unique over all lists, and the index of its
+counters.
 
 A rule that a commit does not change keeps its number, and so its counters, also across a restart. A
 rule is identified by its list and its fingerprint. Numbers are reused as late as possible. Pure;
@@ -26,7 +27,7 @@ class RuleIdPlan:
     """Holds planned numbers for the rules of some lists.
 
     `fresh` numbers go to rules without a number. The counters of these numbers may hold counts of
-    an earlier rule. `released` numbers have lost their rule.
+    an earlier rule. `released` numbers belong to rules that are no longer in the lists.
     """
 
     ids: dict[Hashable, dict[str, int]]
@@ -58,7 +59,7 @@ class RuleIds:
 
         A plan does not reuse the numbers that it releases.
         """
-        # A record of a pipeline with more counters may have numbers that exceed this maximum.
+        # If the pipeline had more counters before, the restored numbers may exceed this maximum.
         reused = (number for number in tuple(self._free) if number <= self.maximum)
         supply = chain(range(self._next, self.maximum + 1), reused)
         fresh: list[int] = []
@@ -74,7 +75,7 @@ class RuleIds:
         return RuleIdPlan(ids, tuple(fresh), tuple(released))
 
     def commit(self, plan: RuleIdPlan) -> None:
-        """Puts a plan in force."""
+        """Puts the numbers of a plan in force."""
         self._ids.update(plan.ids)
         for number in plan.fresh:
             if number >= self._next:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the first match in an ordered list of rules: by a plain search, and by an index.
+"""Finds the first match in an ordered list of rules, by a plain search or by an index.
 
 `matches` and `first_match` implement RFC 4301's ordered search rule by rule. `could_match` and
 `first_match_of_fragment` implement section 7 of RFC 4301 for later fragments. Later fragments have
 no ports and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also
 decides on the datagram's later fragments.
 
-`RuleIndex` gives the same answers, and its time hardly grows with the list. For each selector, a
-bisection finds the bit vector of the rules that accept the value. The lowest bit set in all vectors
-is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy.model only.
+`RuleIndex` gives the same answers, in a time that hardly grows with the length of the list. For
+each selector, a bisection finds the bit vector of the rules that accept the value. The lowest bit
+set in all vectors is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on
+policy.model only.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sluice.policy.model import OPAQUE, AddressRange, Numbers, Protocols, Rule, Selectors
+from sluice.policy.model import OPAQUE, Action, AddressRange, Numbers, Protocols, Rule, Selectors
 
 
 class FragmentMatch(NamedTuple):
-    """Holds the position of the rule that matches a later fragment, or None if no rule matches."""
+    """Holds the result for a later fragment: the position of the matching rule, or None if no rule
+    matches."""
 
     at: int | None
 
@@ -61,7 +63,8 @@ def could_match(rule: Rule, later: Selectors) -> bool:
 def first_match_of_fragment(
     rules: Sequence[Rule], later: Selectors, first: Selectors | None
 ) -> FragmentMatch | None:
-    """Returns the rule for a later fragment, by its own selectors and those of the first fragment.
+    """Returns the rule for a later fragment, given its own selectors and those of the first
+    fragment.
 
     Without the first fragment, returns None unless all rules that could match have the same effect.
     """
@@ -123,6 +126,7 @@ class RuleIndex:
         "_icmp",
         "_opaque_protocol",
         "_ports",
+        "_protecting",
         "_protocols",
         "_rules",
         "_source",
@@ -137,7 +141,7 @@ class RuleIndex:
             _NumberVectors([rule.destination_port for rule in rules]),
         )
         self._icmp = _NumberVectors([rule.icmp for rule in rules])
-        own, transit, any_protocol, opaque_protocol = [], [], [], []
+        own, transit, protecting, any_protocol, opaque_protocol = [], [], [], [], []
         protocols: defaultdict[int, list[int]] = defaultdict(list)
         effects: defaultdict[Effect, list[int]] = defaultdict(list)
         for at, rule in enumerate(rules):
@@ -146,6 +150,8 @@ class RuleIndex:
             if rule.looks_at(is_own=False):
                 transit.append(at)
             effects[effect_of(rule)].append(at)
+            if rule.action is Action.PROTECT:
+                protecting.append(at)
             if rule.protocol is None:
                 any_protocol.append(at)
             elif rule.protocol is OPAQUE:
@@ -154,6 +160,7 @@ class RuleIndex:
                 for protocol in set(rule.protocol):
                     protocols[protocol].append(at)
         self._for_own, self._for_transit = _vector(own), _vector(transit)
+        self._protecting = _vector(protecting)
         self._any_protocol, self._opaque_protocol = _vector(any_protocol), _vector(opaque_protocol)
         self._protocols = {protocol: _vector(some) for protocol, some in protocols.items()}
         self._effects = {effect: _vector(some) for effect, some in effects.items()}
@@ -189,6 +196,11 @@ class RuleIndex:
         wanted = NOTHING_MATCHES if certain is None else effect_of(self._rules[certain])
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
 
+    def protects_to(self, destination: bytes, *, is_own: bool) -> bool:
+        """Returns whether a protect rule accepts packets to `destination`, from any source."""
+        vector = self._destination[len(destination)].at(int.from_bytes(destination, "big"))
+        return bool(vector & self._protecting & (self._for_own if is_own else self._for_transit))
+
     def _by_addresses(self, packet: Selectors) -> int:
         """Returns the vector of the rules that accept a packet's addresses and its origin (this
         router or transit)."""
@@ -200,7 +212,10 @@ class RuleIndex:
 
 
 class _Vectors:
-    """Maps each interval between range ends of a selector to a bit vector of rules."""
+    """Maps each value of a selector to the bit vector of the rules that accept it.
+
+    All values between two adjacent range ends share one vector.
+    """
 
     __slots__ = ("_starts", "_vectors")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the known SAs of an ESP engine. Pure; depends on sa_model and entities."""
+"""Records the SAs that an ESP engine is known to hold. Pure; depends on sa_model and entities."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ExclusiveResource: TypeAlias = tuple[object, ...]
 class EngineState:
     """Holds the state of one engine.
 
-    `reachable` is None while unknown. `idle_since` has, for each SA that is no longer wanted, the
-    time since which the switch has not referred to the SA.
+    `reachable` is None while this is unknown. `idle_since` is for SAs that are no longer wanted: it
+    maps each one to the time since which the switch has not referred to it.
     """
 
     reachable: bool | None = None
@@ -37,7 +37,7 @@ class EngineState:
     idle_since: dict[HeldKey, float] = field(default_factory=dict)
 
     def replace(self, held: Iterable[HeldSa]) -> None:
-        """Replaces the known SAs by the SAs that the engine holds."""
+        """Replaces all recorded SAs by the SAs that the engine reports."""
         self.held = {one.key: one for one in held}
         self.by_settings = {one.settings: one for one in self.held.values()}
         self.idle_since = {key: at for key, at in self.idle_since.items() if key in self.held}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks wanted and held security associations (SAs), and plans commands for the engines.
 
-The plan is level-triggered: it follows from the known state alone. `commands` returns the commands
-that the engines need now, and `desired` the entities that the switch must hold now. After an
-interruption the next pass continues. In every intermediate state, packets that cannot be protected
-are dropped:
+The plan is level-triggered: it follows from the known state alone, not from events. `commands`
+returns the commands that the engines need now, and `desired` the entities that the switch must hold
+now. After an interruption the next pass continues. In every intermediate state, packets that cannot
+be protected are dropped:
 
 - Order: an SA is in the switch only while its engine is known to hold the SA. The engine keeps the
   SA for `DRAIN` seconds after the SA has left the switch. An outbound SA replaces its predecessor
@@ -19,8 +19,8 @@ are dropped:
 - While an engine is unreachable, its SAs stay in the switch, and the switch drops their packets as
   NO_ENGINE.
 - An SA that has reached a limit of bytes, packets or sequence numbers stays expired
-  (`KeyUse.is_expired`), also across restarts. Within one boot, the limit of time is measured by the
-  uptime; across boots, by the wall clock. The wall clock may be wrong, so an expiry by time is
+  (`KeyUse.is_expired`), also across restarts. The limit of time is measured by the uptime within
+  one boot, and by the wall clock across boots. The wall clock may be wrong, so an expiry by time is
   never recorded.
 
 Pure; depends on sa_model and entities.
@@ -80,7 +80,7 @@ class BundleSpec(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """Holds one moment by the machine's clocks.
+    """Holds one moment, as shown by the machine's clocks.
 
     `wall` is the wall clock in seconds, which may be set at any time. `uptime` (CLOCK_BOOTTIME) is
     the time in seconds since the boot that `boot` identifies. It cannot be set.
@@ -102,7 +102,8 @@ class Clocks(NamedTuple):
 
 
 class KeyUse(NamedTuple):
-    """Holds the use of a key: its engine, since when, and whether the key is used up."""
+    """Holds the use of a key: the engine that received it, since when, and whether its SA has
+    expired."""
 
     engine: int
     since: Clocks
@@ -112,8 +113,9 @@ class KeyUse(NamedTuple):
 class LifetimeReview(NamedTuple):
     """Holds the SAs whose lifetime has changed since the last review.
 
-    - `used_up`: SAs that have reached a limit that an engine counts. The caller records this.
-    - `outlived`: SAs that have reached the limit of time.
+    - `used_up`: SAs that have reached a limit that an engine counts. The caller must record them on
+      disk.
+    - `outlived`: SAs that have reached their limit of time.
     - `restored`: SAs that no longer count as expired. The wall clock was wrong and has been set.
     """
 
@@ -276,7 +278,7 @@ class SaTable:
     # -- assignment to engines, and lifetimes
 
     def _assign_engines(self) -> None:
-        """Assigns each SA to an engine and looks up the SA among the engine's SAs."""
+        """Assigns each SA to an engine, and looks for the SA among those that the engine holds."""
         for tracked in self._tracked.values():
             tracked.engine = self._choose_engine(tracked)
             tracked.held = self._held_by(tracked.sa.settings, tracked.engine)
@@ -296,7 +298,7 @@ class SaTable:
         return next(iter(holders + reachable), None)
 
     def _eligible_engines(self, sa: SecurityAssociation) -> tuple[int, ...]:
-        """Returns the engines that may have an SA."""
+        """Returns the engines to which an SA may be assigned."""
         bundle = self.bundles.get(sa.settings.bundle)
         engines = () if bundle is None else bundle.engines
         if sa.engine is not None:
@@ -313,7 +315,7 @@ class SaTable:
         return self._is_used_up(sa) or self._has_outlived(sa)
 
     def why_expired(self, sa: SecurityAssociation) -> str:
-        """Returns which hard limit an expired SA has reached, as far as that is known."""
+        """Returns which hard limit an expired SA has reached, as far as the controller knows."""
         hard, tracked = sa.settings.hard, self._tracked.get(identity(sa))
         held = None if tracked is None else tracked.held
         if held is not None and held.drops.get("sequence_exhausted"):
@@ -357,7 +359,8 @@ class SaTable:
         return use is not None and use.is_expired
 
     def _has_outlived(self, sa: SecurityAssociation) -> bool:
-        """Returns whether an SA is older than its limit, or its age is unknown."""
+        """Returns whether an SA is older than its time limit allows. An unknown age counts as too
+        old."""
         use, limit = self._uses.get(sa.settings.fingerprint), sa.settings.hard.seconds
         if use is None or limit is None:
             return False
@@ -471,7 +474,8 @@ class SaTable:
         return is_last, not one.sa.is_coming, -place, one.order
 
     def _add_reassembly(self, found: dict[EntityKind, dict[EntityKey, EntityValue]]) -> None:
-        """Sends all fragments of a VRF to the engine that has most of the VRF's inbound SAs."""
+        """Adds the entities that send all fragments of a VRF to the engine with most of the VRF's
+        inbound SAs."""
         counts: dict[int, Counter[int]] = {}
         for key, value in found[EntityKind.INBOUND_SA].items():
             if isinstance(key, InboundSpi) and isinstance(value, Decrypt):
@@ -548,7 +552,7 @@ class SaTable:
         return SaState.WAITING if tracked is None else self._state_and_reason(tracked, {})[0]
 
     def reports(self) -> Iterator[SaReport]:
-        """Returns reports on all SAs."""
+        """Yields a report on each SA."""
         in_use: dict[int, set[ExclusiveResource]] = {}
         for one in self._tracked.values():
             state, why = self._state_and_reason(one, in_use)

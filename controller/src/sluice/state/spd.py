@@ -2,9 +2,10 @@
 """Holds security policy databases (pairs of ordered lists), and plans commits that change them.
 
 Each list of an SPD has an id, an **epoch** and a **generation**. A new epoch retires all cached
-flows of the list. A new generation retires all verdicts that are still in flight. A commit advances
-epoch and generation of every list whose rules changed. If the flows whose verdict changes are
-deleted one by one (`state.invalidation`), the commit advances only the generation.
+flows of the list. A new generation invalidates all verdicts that are still on their way to the
+switch. A commit advances epoch and generation of every list whose rules changed. If the flows whose
+verdict changes are deleted one by one (`state.invalidation`), the commit advances only the
+generation.
 
 A commit has three steps, because its effect must be on disk before the switch receives it:
 
@@ -17,8 +18,8 @@ it. A restart loads the record on disk: the rules of the last commit, and the fl
 operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
-per list. The ordered search is the specification (`rule_search`); an index that agrees with it does
-the lookups. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
+per list. The ordered search (`rule_search`) is the specification. Lookups use an index, which gives
+the same results. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
+from sluice.model import Address
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
 from sluice.state.common_ends import convert_changed
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
@@ -90,8 +92,8 @@ class SpdRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyList:
-    """Holds a list in force. `rule_ids` has the number of each of `rules`, in the same order.
-    `final_id` is the number of the final discard."""
+    """Holds a list in force. `rule_ids` holds the numbers of `rules`, in the same order. `final_id`
+    is the number of the final discard."""
 
     list_id: int
     spd: str
@@ -115,7 +117,8 @@ class PolicyList:
         return self._verdict(self.index.first_match(packet))
 
     def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
-        """Returns a later fragment's verdict by its own selectors and those of its first fragment.
+        """Returns a later fragment's verdict, given its own selectors and those of its first
+        fragment.
 
         Without the first fragment, returns None if the rules that may match disagree.
         """
@@ -125,6 +128,24 @@ class PolicyList:
     def final(self) -> Verdict:
         """Returns the nominal final discard."""
         return self._verdict(None)
+
+    def is_default(self, verdict: Verdict) -> bool:
+        """Returns whether a verdict is the nominal final discard or a default of the kernel.
+
+        The defaults are the last rules of a list that mirrors the kernel.
+        """
+        if verdict.rule_id == self.final_id:
+            return True
+        for rule, number in zip(reversed(self.rules), reversed(self.rule_ids), strict=True):
+            if not rule.is_default:
+                return False
+            if number == verdict.rule_id:
+                return True
+        return False
+
+    def protects_to(self, destination: Address, *, is_own: bool) -> bool:
+        """Returns whether a protect rule accepts this destination, from any source."""
+        return self.index.protects_to(destination, is_own=is_own)
 
     def _verdict(self, at: int | None) -> Verdict:
         if at is None:
@@ -171,20 +192,30 @@ class Commit:
 def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
-    A rule without `audit` or `scope` keeps the fingerprint from before these fields existed.
+    A rule that uses none of the fields from `audit` on has the same fingerprint as before these
+    fields were introduced.
     """
     text = repr(rule)
-    if rule.scope is Scope.ANY:
-        text = text.removesuffix(f", scope={Scope.ANY!r})") + ")"
-        if not rule.audit:
-            text = text.removesuffix(", audit=False)") + ")"
+    defaults = ", reject=False)", ", is_default=False)", f", scope={Scope.ANY!r})", ", audit=False)"
+    for default in defaults:
+        if not text.endswith(default):
+            break
+        text = text.removesuffix(default) + ")"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
-    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts."""
+def rules_digest(
+    fingerprints: Sequence[str],
+    bundle_ids: Sequence[int],
+    without_later: Container[int] = frozenset(),
+) -> str:
+    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts.
+
+    `without_later` has the bundles that carry no later fragments.
+    """
     text = "".join(
-        f"{one} {number}\n" for one, number in zip(fingerprints, bundle_ids, strict=True)
+        f"{one} {number}{' -later' if number in without_later else ''}\n"
+        for one, number in zip(fingerprints, bundle_ids, strict=True)
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -193,7 +224,8 @@ class SpdTable:
     """Holds all SPDs.
 
     `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
-    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`.
+    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`. `without_later`: see
+    `rules_digest`.
     """
 
     def __init__(
@@ -201,9 +233,12 @@ class SpdTable:
         bundles: Mapping[str, int],
         maximum_list_id: int = MAXIMUM_LIST_ID,
         maximum_rule_id: int = MAXIMUM_RULE_ID,
+        *,
+        without_later: Container[int] = frozenset(),
     ) -> None:
         self.lists: dict[int, PolicyList] = {}
         self._bundles = bundles
+        self._without_later = without_later
         self._by_name: dict[ListName, int] = {}
         self._issued: dict[int, ListVersion] = {}
         self._maximum_list_id = maximum_list_id
@@ -229,7 +264,7 @@ class SpdTable:
             self.observe(list_id, version)
 
     def observe(self, list_id: int, version: ListVersion) -> None:
-        """Ensures that numbers found in the switch or on disk are not issued again.
+        """Ensures that an epoch and generation found in the switch or on disk are not issued again.
 
         Must be called for every list_state entry and every flow's epoch that is read back. So a
         lost or old record on disk can never revive a retired flow.
@@ -286,10 +321,11 @@ class SpdTable:
         wanted: Mapping[ListName, Sequence[Rule]],
         keeps_epoch: Callable[[int], bool] = lambda list_id: False,
     ) -> Commit:
-        """Plans the commit that gives these lists these rules; unchanged lists are left out.
+        """Plans the commit that gives each of these lists its new rules. Unchanged lists are left
+        out.
 
-        `keeps_epoch` returns for a list id whether the list may keep its epoch. For such a list,
-        the caller must delete the flows whose verdict changes, or renew the epoch with
+        `keeps_epoch` takes a list id, and returns whether this list may keep its epoch. For such a
+        list, the caller must delete the flows whose verdict changes, or renew the epoch with
         `with_new_epochs`.
 
         Raises TooManyRulesError, TooManyListsError, and KeyError for an unknown bundle. (The caller
@@ -333,8 +369,8 @@ class SpdTable:
         )
 
     def preview(self, before: PolicyList, unnumbered: PolicyList) -> PolicyList:
-        """Returns the list that a commit of other rules would give, with the rule ids of that
-        commit.
+        """Returns the list that would result from a commit of `unnumbered`, with the rule ids of
+        that commit.
 
         No number is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
@@ -344,15 +380,16 @@ class SpdTable:
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch and generation for unchanged rules.
 
-        The new epoch retires all cached flows, and the new generation all verdicts in flight.
+        The new epoch retires all cached flows. The new generation invalidates all verdicts on their
+        way to the switch.
         """
         return Commit(tuple(replace(self.lists[i], version=self._advance(i)) for i in list_ids))
 
     def plan_clear(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch for unchanged rules, which retires all cached flows.
 
-        The generation stays: verdicts in flight are still valid, and their packets must not be
-        lost.
+        The generation stays: verdicts on their way to the switch are still valid, and their packets
+        must not be lost.
         """
         lists = (self.lists[i] for i in list_ids)
         return Commit(
@@ -393,8 +430,9 @@ class SpdTable:
     def _unused(self, taken: set[int]) -> int:
         """Returns a free list id, preferably one that was never issued. Raises TooManyListsError.
 
-        An id that was issued before is risky: until their bindings are written, interfaces may
-        still be bound to its earlier list.
+        With an id that was issued before, interfaces that are still bound to the earlier list of
+        this id would use the new list. This lasts until the bindings of these interfaces are
+        written.
         """
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
@@ -423,7 +461,7 @@ class SpdTable:
             rules=rules,
             rule_ids=(),
             final_id=0,
-            digest=rules_digest(fingerprints, bundle_ids),
+            digest=rules_digest(fingerprints, bundle_ids, self._without_later),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
             index=RuleIndex(rules),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the routes of an earlier session with the kernel's routes, a slice at a time.
+"""Compares the routes of an earlier session with the kernel's routes, in slices.
 
-First, the caller takes the kernel's routes (`next_kernel_routes`). They replace routes that the
-daemon's replay left out, so these routes are not stale. Between two slices, routes may be added,
-deleted or named again. This does no harm: when `fib` applies the event, it deletes only the routes
-that are still stale. Depends on fib, entities and model.
+First, the caller reads the kernel's routes (`next_kernel_routes`). Some of them replace routes that
+the daemon's replay left out, so that these do not count as stale. Between two slices, routes may be
+added, deleted or announced again. This does no harm: when `fib` applies the event, it deletes only
+the routes that are still stale. Depends on fib, entities and model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FREED_PER_SLICE = 4096
 
 
 class StaleSweep:
-    """Runs one comparison for the routes of one network namespace.
+    """Runs one comparison of the routes of one namespace's routing daemon.
 
     `kernel` has the kernel's routes. This object takes ownership of the dictionary.
     """

@@ -3,13 +3,13 @@
 
 The switch may hold the entities of an earlier configuration, in which the numbers of interfaces,
 lists and bundles had another meaning. A packet must not be handled by a mix of old and new
-entities. So entities that differ, and without which packets are dropped, are deleted first. They
-are written again once everything that they depend on matches the new configuration. Equal entities
-stay and keep forwarding.
+entities. So every entity that differs is deleted first, if the switch drops packets without it.
+The deleted entities are written again once everything that they depend on matches the new
+configuration. Equal entities stay and keep forwarding.
 
-A next hop names its interface by number, and routes name the next hop. So a next hop is retired
-instead of deleted: its routes drop their packets until they are moved, and its number is not reused
-meanwhile.
+A next hop is an exception, since routes refer to it, and it refers to its interface by number. It
+is retired instead of deleted: its routes drop their packets until they get another next hop. Until
+then its number is not reused.
 
 Pure; depends on entities.
 """
@@ -60,10 +60,11 @@ class ClosingPlan(NamedTuple):
 
 
 class ReassignedNumbers(NamedTuple):
-    """Holds numbers that may have stood for another interface or bundle.
+    """Holds numbers that may have belonged to another interface or bundle before.
 
-    An entity with such a number may look correct by chance. Flows also name bundles by number.
-    Until a flow's list is retired, another bundle with the same number must not protect the flow.
+    An entity with such a number may equal the wanted entity by chance. Flows also name bundles by
+    number. Until a flow's list is retired, another bundle with the same number must not protect the
+    flow.
     """
 
     interfaces: Container[int] = ()
@@ -88,9 +89,9 @@ def plan_closing(
     """Plans the closing of the entities of `installed` that differ from `wanted`.
 
     `wanted` follows from the configuration alone. Entities of the kinds in `swapped` change in the
-    same write as the lists. They stay until that write, unless their interface's number has moved.
-    The MAC addresses of an unchanged interface stay too, since the kernel reports the addresses of
-    virtual routers later.
+    same write as the lists. They stay until that write, unless the number of their interface was
+    reassigned. The MAC addresses of an unchanged interface stay too, since the kernel reports the
+    addresses of virtual routers later.
     """
     differing = [
         (kind, key)

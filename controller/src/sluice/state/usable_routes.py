@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the routing daemons' routes that their VRF may use.
 
-A route through an interface of another VRF is usable only if the configuration allows next hops in
-that VRF. Such routes exist: for example, the kernel's main table has the connected prefixes of all
-interfaces. A route that waits for its next-hop object is not usable.
+A route may lead through an interface of another VRF. For example, the kernel's main table may have
+the connected prefixes of all interfaces. Such a route is usable only if the configuration allows
+next hops in the other VRF. A route that waits for its next-hop object is not usable.
 
 Depends on model, entities, paths and rib. Reads only.
 """
@@ -21,7 +21,8 @@ from sluice.state.rib import RibEntry
 
 
 class RibMatch(NamedTuple):
-    """Holds the routing daemon's longest match: its prefix length and its on-link interfaces."""
+    """Holds the routing daemon's longest match: the length of its prefix, and its on-link
+    interfaces."""
 
     length: int
     connected_on: frozenset[int]

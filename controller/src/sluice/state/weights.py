@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scales the weights of a next-hop group to fit the switch's groups.
 
-A target distributes flows by whole numbers whose sum is limited: BMv2 copies a member once per unit
-of weight, and Tofino has a limited number of entries per group. Depends on nothing. No I/O.
+A target distributes flows by integer weights whose sum is limited: BMv2 copies a member once per
+unit of weight, and Tofino has a limited number of entries per group. Depends on nothing. No I/O.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ _ONE = 1 << 40
 
 
 class Scaled(NamedTuple):
-    """Holds weights that fit. `error` is the largest relative error of a share."""
+    """Holds weights that fit the switch. `error` is the largest relative error of a member's share
+    of the flows."""
 
     weights: list[int]
     error: float
 
 
 def scale(weights: list[int], size: int) -> Scaled:
-    """Returns whole weights of at least 1 whose sum is at most `size`, in the same proportions.
+    """Returns integer weights in the same proportions. Each is at least 1, and their sum is at most
+    `size`.
 
     The weights are in lowest terms. They are exact if exact weights fit. Otherwise they minimize
     the largest relative error of a share. There must be at most `size` weights.

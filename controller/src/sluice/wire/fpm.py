@@ -3,8 +3,8 @@
 
 A frame consists of a header and netlink messages. The 4-byte header has a version (1), a type (1:
 netlink), and the frame's length with the header, in network order. zebra 8.4.4 replaces a route by
-DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update, so that no
-packets are lost in between.
+DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update. Otherwise
+packets would be lost between the two.
 
 In production `sluice._native.FpmServer` splits the stream into frames. For recordings and tests,
 `FrameSplitter` splits it.
@@ -29,8 +29,8 @@ TYPE_NETLINK = 1
 
 
 class FrameSplitter:
-    """Splits a byte stream into the payloads of FPM frames. The stream comes in pieces of any
-    size."""
+    """Splits a byte stream, which arrives in pieces of any size, into the payloads of FPM
+    frames."""
 
     def __init__(self) -> None:
         self._pending = b""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Netlink framing (RFC 3549, netlink(7)): decodes and encodes messages and their attributes.
+"""Decodes and encodes netlink messages and their attributes (RFC 3549, netlink(7)).
 
-The contents of messages are in `routes` and `rtnetlink`. Netlink is in host byte order, also inside
-FPM frames: their sender is on this machine, or on a machine with the same byte order.
+`routes` and `rtnetlink` decode the contents of messages. Netlink is in host byte order, also inside
+FPM frames: the sender of these frames is on this machine, or on one with the same byte order.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ ETHERTYPE_ARP = 0x0806
 ETHERTYPE_VLAN = 0x8100
 ETHERTYPE_IPV6 = 0x86DD
 ETHERTYPE_LLDP = 0x88CC
-# Below this value the field is a length (IEEE 802.3), and IS-IS is the only such protocol here.
+# Below this value the field is a length (IEEE 802.3). IS-IS is the only supported protocol of such
+# frames.
 ETHERTYPE_MINIMUM = 0x0600
 ISIS_LLC = b"\xfe\xfe\x03"
 
@@ -306,7 +307,8 @@ def internet_checksum(data: bytes) -> int:
     """Returns the checksum of `data` (RFC 1071)."""
     if len(data) % 2:
         data += b"\0"
-    # 2^16 is 1 modulo 65535, so the one's complement sum is the remainder of the whole number.
+    # 2^16 is 1 modulo 65535. So the one's complement sum is the remainder modulo 65535 of all data,
+    # read as one number.
     total = int.from_bytes(data, "big") % 0xFFFF
     if total == 0 and any(data):
         total = 0xFFFF

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches the contents of route messages except the prefix.
 
-A full table has a million prefixes, but only some hundred distinct texts. The text of a route
-message is the message without its prefix: interface, gateway, metric. `RouteMemo` cuts RTA_DST out
-of a message and looks up the rest. On a hit it decodes only the prefix, and routes with equal next
+The text of a route message is the message without its prefix: interface, gateway, metric. A full
+table has a million prefixes, but only some hundred distinct texts. `RouteMemo` cuts RTA_DST out of
+a message and looks up the rest. On a hit it decodes only the prefix, and routes with equal next
 hops share one tuple. The results are the same as without the cache: messages that miss, or are
 unusual in any way, are left to `routes`.
 """
@@ -43,7 +43,8 @@ _LEAST = NETLINK_HEADER.size + RTMSG.size + 8
 
 
 class RouteMemo:
-    """Caches the texts of one source of routes, by message type and family."""
+    """Caches the texts (messages without the prefix) of one source of routes, by message type and
+    family."""
 
     def __init__(self) -> None:
         self._texts: dict[int, dict[bytes, tuple[Any, ...]]] = {}

@@ -19,7 +19,7 @@ from sluice.wire.routes import RTA_DST, RTM_DELROUTE, RTM_NEWROUTE
 
 
 class RouteRuns:
-    """Caches the texts of one source of routes.
+    """Caches the texts (messages without the prefix) of one source of routes.
 
     Prefixes whose first octet is in `unusual_heads` always miss.
     """

@@ -175,8 +175,8 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
     # The kernel sets RTN_LOCAL in the entry of a neighbour that has the address of an interface of
-    # this host, even if that interface is down. On a VRRP backup, the master is such a neighbour.
-    # With NOARP, the entry stands for this host itself.
+    # this host, even if that interface is down. On a VRRP backup, the VRRP master is such a
+    # neighbour. With NOARP, the entry stands for this host itself.
     to_itself = form == RTN_LOCAL and state == NeighborState.NOARP
     if form not in (RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL) or to_itself:
         return None  # entries for multicast, broadcast and this host are not neighbours

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a frame's selectors for policy, exactly as the pipeline's parser does.
+"""Reads the selectors of a frame for policy lookups, exactly as the pipeline's parser does.
 
 Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
 Lookups in the flow cache use the pipeline's values, and flow entries use this module's values. The
@@ -52,6 +52,8 @@ TRANSPORT_HEADER = 8
 # Errors that are returned to the packet's sender: destination unreachable, time exceeded, parameter
 # problem (and packet too big). A redirect never leaves its link.
 _ERRORS = {ICMP: frozenset({3, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
+# All messages that quote a packet: also source quench, redirect, and unassigned errors of ICMPv6.
+_QUOTING = {ICMP: _ERRORS[ICMP] | {4, 5}, ICMPV6: frozenset(range(128))}
 _ICMP_ERROR_HEADER = 8
 _NEVER_ICMP = frozenset({TCP, UDP, ESP})
 _FRAGMENTATION_NEEDED, _PACKET_TOO_BIG = 0x0304, 2
@@ -84,9 +86,9 @@ class Fragment(NamedTuple):
 class SeenPacket(NamedTuple):
     """Holds a packet's selectors, and the fields that the flow cache needs.
 
-    `is_cacheable`: the pipeline can parse all headers, so its key matches the selectors. `protocol`
-    is the protocol in the key, also for a later IPv6 fragment. `fragment` is None for a whole
-    packet.
+    `is_cacheable`: the pipeline can parse all headers, so that the pipeline's key agrees with the
+    selectors. `protocol` is the protocol in the key, also for a later IPv6 fragment. `fragment` is
+    None for a whole packet.
     """
 
     selectors: Selectors
@@ -180,6 +182,21 @@ def is_neighbor_discovery(seen: Selectors) -> bool:
     return seen.icmp is not None and seen.protocol == ICMPV6 and seen.icmp >> 8 in _ND_TYPES
 
 
+def is_icmp_error(seen: Selectors) -> bool:
+    """Returns whether a packet is an ICMP error that may be judged by the packet it quotes."""
+    return seen.icmp is not None and seen.icmp >> 8 in _ERRORS.get(seen.protocol or 0, ())
+
+
+def quotes_a_packet(seen: Selectors) -> bool:
+    """Returns whether a packet is an ICMP error of any type, also one that no quote is read of."""
+    return seen.icmp is not None and seen.icmp >> 8 in _QUOTING.get(seen.protocol or 0, ())
+
+
+def may_be_icmp_error(later: Selectors) -> bool:
+    """Returns whether a later fragment may belong to an ICMP error."""
+    return later.protocol is None or later.protocol in _ICMP_PROTOCOLS
+
+
 def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     """Returns the packet that an ICMP error quotes, or None if the frame is not an ICMP error.
 
@@ -189,7 +206,7 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     """
     packet = ip_payload(frame)
     (seen, *_), offset = _see(packet, is_own)
-    if seen.icmp is None or seen.icmp >> 8 not in _ERRORS.get(seen.protocol or 0, ()):
+    if not is_icmp_error(seen):
         return None
     enclosed = packet[offset + _ICMP_ERROR_HEADER :]
     version, header = (4, IPV4_HEADER) if len(seen.source) == 4 else (6, IPV6_HEADER)
@@ -266,7 +283,7 @@ def _identity(packet: bytes, seen: SeenPacket, offset: int) -> bytes | None:
 
 
 def turned(packet: Selectors) -> Selectors:
-    """Returns the selectors of the reverse direction."""
+    """Returns the selectors of a packet of the reverse flow."""
     return packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -292,8 +309,8 @@ def _spi(quoted: SeenPacket, transport: bytes) -> int | None:
 def _see(packet: bytes, is_own: bool) -> _Walk:
     """Reads the selectors of an IP packet.
 
-    `packet` has at least the fixed header and no padding. As a quote, it may be shorter than its
-    length field says.
+    `packet` has at least the fixed header and no padding. A packet that an ICMP error quotes may be
+    shorter than its length field says.
     """
     if packet[0] >> 4 == 4:
         source, destination = packet[12:16], packet[16:20]

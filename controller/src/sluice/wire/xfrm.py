@@ -2,8 +2,8 @@
 """Decodes XFRM events of NETLINK_XFRM (linux/xfrm.h), and encodes requests.
 
 Structures have the layout of 64-bit kernels, that is C structures with natural alignment. A message
-decodes to an event of `xfrm_model`, or to None if it is irrelevant to a mirror. The caller counts
-irrelevant messages. An inconsistent message raises WireError.
+decodes to an event of `xfrm_model`, or to None if the mirror of the databases does not need it. The
+caller counts such messages. An inconsistent message raises WireError.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def decode(kind: int, body: bytes, base: int) -> XfrmEvent | None:
     """Returns the event in the body of a message of type `kind`.
 
     `base` is the body's position in the received data, for the offsets in WireErrors. Returns None
-    for kinds that a mirror ignores, for soft lifetimes, and for policies of single sockets.
+    for message types that the mirror ignores, for soft lifetimes, and for policies of single
+    sockets.
     """
     decoder = _DECODERS.get(kind)
     return None if decoder is None else decoder(body, base)

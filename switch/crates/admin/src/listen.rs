@@ -112,7 +112,7 @@ impl Server {
                 Listener::Unix(..) => Rights::All,
                 Listener::Tcp(_) => Rights::Questions,
             },
-            rehearsing: Arc::default(),
+            dry_running: Arc::default(),
             baselines: std::sync::Mutex::default(),
         };
         Ok(Self { listener, service })

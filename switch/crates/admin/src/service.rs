@@ -26,11 +26,11 @@ use crate::{fib, state};
 /// Maximum number of conditions in a trace's filter. Each condition is checked for every packet.
 const MAX_CONDITIONS: usize = 64;
 
-/// Maximum length in bytes of a packet to rehearse.
+/// Maximum length in bytes of the packet of a dry run.
 const LONGEST_PACKET: usize = 16 << 10;
 
-/// Minimum time between two rehearsals.
-const BETWEEN_REHEARSALS: Duration = Duration::from_millis(10);
+/// Minimum time between two dry runs.
+const BETWEEN_DRY_RUNS: Duration = Duration::from_millis(10);
 
 /// Maximum duration of a profile.
 const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
@@ -63,7 +63,7 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
         ports: PortPolicy::Refused,
         device,
         rights: Rights::Entries,
-        rehearsing: Arc::default(),
+        dry_running: Arc::default(),
         baselines: Mutex::default(),
     }))
 }
@@ -84,10 +84,10 @@ pub(crate) struct Service {
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
-    /// Lock held while a packet is rehearsed, and for [`BETWEEN_REHEARSALS`] afterwards. Each address has its own lock.
-    /// So requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, rehearsals
+    /// Lock held during a dry run, and for [`BETWEEN_DRY_RUNS`] afterwards. Each address has its own lock.
+    /// So requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, dry runs
     /// take little of the workers' time.
-    pub(crate) rehearsing: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) dry_running: Arc<tokio::sync::Mutex<()>>,
     /// Counters of ports at the last reset of their statistics.
     pub(crate) baselines: Mutex<Baselines>,
 }
@@ -352,9 +352,9 @@ impl Admin for Service {
         Ok(Response::new(state::queues(&self.device, concerned)))
     }
 
-    async fn rehearse(&self, request: Request<RehearseRequest>) -> Reply<TraceResponse> {
+    async fn dry_run(&self, request: Request<DryRunRequest>) -> Reply<TraceResponse> {
         self.check(Rights::Entries)?;
-        let RehearseRequest { port, packet } = request.into_inner();
+        let DryRunRequest { port, packet } = request.into_inner();
         let port = port_number(port)?;
         if packet.len() > LONGEST_PACKET {
             let problem = format!(
@@ -363,20 +363,20 @@ impl Admin for Service {
             );
             return Err(Status::invalid_argument(problem));
         }
-        let turn = Arc::clone(&self.rehearsing).lock_owned().await;
+        let turn = Arc::clone(&self.dry_running).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // Spawned, so that a client that disconnects does not cancel the rehearsal and release the lock early.
-        // Otherwise repeated requests could start one rehearsal after another and delay the worker's packets.
+        // A task of its own holds the lock until the dry run ends, even if the client disconnects. Otherwise repeated
+        // requests could start dry runs back to back, which would delay the worker's packets.
         tokio::spawn(async move {
-            let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
-            let _ = answer.send(blocking(device, rehearse).await);
-            tokio::time::sleep(BETWEEN_REHEARSALS).await;
+            let dry_run = move |device: &Device| device.dry_run(port, packet).map_err(status);
+            let _ = answer.send(blocking(device, dry_run).await);
+            tokio::time::sleep(BETWEEN_DRY_RUNS).await;
             drop(turn);
         });
         let trace = trace
             .await
-            .map_err(|_| Status::internal("the rehearsal ended early"))?;
+            .map_err(|_| Status::internal("the dry run ended early"))?;
         Ok(Response::new(response(&trace?, 0)))
     }
 

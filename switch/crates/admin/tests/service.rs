@@ -153,8 +153,8 @@ async fn loopback_answers_questions_and_changes_nothing() {
     let bench = client.bench_fib(BenchFibRequest::default()).await.err();
     let profile = client.get_profile(GetProfileRequest::default()).await.err();
     let trace = client.trace(TraceRequest::default()).await.err();
-    let rehearse = client.rehearse(RehearseRequest::default()).await.err();
-    for refused in [add, remove, set, bench, profile, trace, rehearse] {
+    let dry_run = client.dry_run(DryRunRequest::default()).await.err();
+    for refused in [add, remove, set, bench, profile, trace, dry_run] {
         let refused = refused.expect("the call is refused");
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         assert!(refused.message().contains("unix:PATH"), "{refused}");
@@ -164,11 +164,11 @@ async fn loopback_answers_questions_and_changes_nothing() {
 
 /// Checks that the limit holds whether or not clients wait for the answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn rehearsals_are_bounded_in_number() {
+async fn dry_runs_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;
     let begin = Instant::now();
     for _ in 0..11 {
-        let refused = served.client.rehearse(RehearseRequest::default()).await;
+        let refused = served.client.dry_run(DryRunRequest::default()).await;
         assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
     }
     assert!(begin.elapsed() >= Duration::from_millis(100));
@@ -696,27 +696,19 @@ async fn statistics_of_ports_begin_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rehearsed_packet_is_told_and_leaves_nothing_behind() {
+async fn a_dry_run_is_told_and_leaves_nothing_behind() {
     let mut served = serve(Config::default(), interfaces()).await;
     let wire = attach(&served.device, 1);
-    let request = |port, packet: &[u8]| RehearseRequest {
+    let request = |port, packet: &[u8]| DryRunRequest {
         port,
         packet: packet.to_vec(),
     };
-    let (said, _) = code(
-        served
-            .client
-            .rehearse(request(1, &[3, 5, 0, 0, 0, 7]))
-            .await,
-    );
+    let (said, _) = code(served.client.dry_run(request(1, &[3, 5, 0, 0, 0, 7])).await);
     assert_eq!(said, Code::FailedPrecondition);
     load(&served.device, "registers");
-    // The program adds one to a register's cell. Both rehearsals have the same result, because neither writes the cell.
+    // The program adds one to a register's cell. Both dry runs have the same result, because neither writes the cell.
     for _ in 0..2 {
-        let trace = served
-            .client
-            .rehearse(request(0, &[3, 5, 0, 0, 0, 7]))
-            .await;
+        let trace = served.client.dry_run(request(0, &[3, 5, 0, 0, 0, 7])).await;
         let lines = trace.unwrap().into_inner().lines;
         let value = |name: &str| {
             let line = lines.iter().find(|line| line.name == name).unwrap();
@@ -730,7 +722,7 @@ async fn a_rehearsed_packet_is_told_and_leaves_nothing_behind() {
     assert_eq!(served.device.engine_counters()["received"], 0);
     assert!(wire.receive(Duration::ZERO).is_none(), "nothing was sent");
     for (port, packet) in [(1 << 16, vec![]), (1, vec![0; 20_000])] {
-        let (said, _) = code(served.client.rehearse(request(port, &packet)).await);
+        let (said, _) = code(served.client.dry_run(request(port, &packet)).await);
         assert_eq!(said, Code::InvalidArgument);
     }
 }

@@ -20,7 +20,7 @@ use crate::input::trace::{self, Trace};
 use crate::lookup_tables::LpmTable;
 use crate::measure::{Contender, interleave};
 use crate::own_lpm::Own;
-use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
+use crate::peers::dpdk_lpm::{DpdkLpm, DpdkStructure};
 use crate::peers::prefix_trie::{Net, Trie};
 use crate::report::{Case, Memory, Report};
 use crate::setting::Setting;
@@ -169,8 +169,11 @@ fn dpdk_tables<A: Family>(
     let Some(dpdk) = setting.dpdk(&dpdk_names::<A>(), HEAP_BYTES, report) else {
         return tables;
     };
-    for (kind, name) in [Kind::Fib, Kind::Lpm].into_iter().zip(dpdk_names::<A>()) {
-        match DpdkLpm::new(dpdk, kind, routes, 0, sample) {
+    for (structure, name) in [DpdkStructure::Fib, DpdkStructure::Lpm]
+        .into_iter()
+        .zip(dpdk_names::<A>())
+    {
+        match DpdkLpm::new(dpdk, structure, routes, 0, sample) {
             Ok(table) => tables.push(Box::new(table)),
             Err(why) => report.misses(name, format!("{why:#}")),
         }

@@ -21,7 +21,7 @@ use crate::lookup_tables::{BURST, LpmTable};
 use crate::lpm::{self, Sizes};
 use crate::measure::{Contender, Rates, interleave};
 use crate::own_lpm::{Followed, Own};
-use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
+use crate::peers::dpdk_lpm::{DpdkLpm, DpdkStructure};
 use crate::peers::dpdk_updates::Updater;
 use crate::report::{Case, OURS, Report};
 use crate::setting::Setting;
@@ -212,7 +212,7 @@ fn peer<A: Family>(
 ) -> Option<(DpdkLpm<A>, Updater)> {
     let [name, _] = lpm::dpdk_names::<A>();
     let dpdk = setting.dpdk(&[name], lpm::HEAP_BYTES, report)?;
-    let made = DpdkLpm::new(dpdk, Kind::Fib, routes, CHANGED, trace)
+    let made = DpdkLpm::new(dpdk, DpdkStructure::Fib, routes, CHANGED, trace)
         .and_then(|table| Ok((table, Updater::new::<A>(dpdk)?)));
     match made {
         Ok(peer) => Some(peer),

@@ -470,20 +470,20 @@ impl Device {
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].
-    pub fn rehearse(&self, port: PortId, packet: Vec<u8>) -> Result<PacketTrace, DeviceError> {
-        let rehearsal = {
+    pub fn dry_run(&self, port: PortId, packet: Vec<u8>) -> Result<PacketTrace, DeviceError> {
+        let dry_run = {
             let control = self.control.lock();
             let engines = control.engines.as_ref().ok_or(DeviceError::NoProgram)?;
             let now_us = self.shared.clock.now_us();
-            let rehearsal = engines.rehearsal(u32::from(port), packet, now_us);
-            let rehearsal = Arc::new(Mutex::new(rehearsal));
+            let dry_run = engines.dry_run(u32::from(port), packet, now_us);
+            let dry_run = Arc::new(Mutex::new(dry_run));
             let mailbox = &self.mailboxes[0];
             // Order: the store stays locked while the command is sent, so that the worker runs the same program.
-            let number = mailbox.send(Command::Rehearse(Arc::clone(&rehearsal)));
+            let number = mailbox.send(Command::DryRun(Arc::clone(&dry_run)));
             mailbox.wait(number);
-            rehearsal
+            dry_run
         };
-        let trace = rehearsal.lock().take();
+        let trace = dry_run.lock().take();
         trace.ok_or(DeviceError::NoProgram)
     }
 

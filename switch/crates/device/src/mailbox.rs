@@ -14,8 +14,8 @@ use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 
 use crate::counters::EngineCounters;
+use crate::dry_run::DryRun;
 use crate::levels::PortLevels;
-use crate::rehearsal::Rehearsal;
 use crate::running::Running;
 
 /// A command that a worker executes between two batches.
@@ -40,7 +40,7 @@ pub(crate) enum Command {
     /// Ends profiling, and adds the results to this profile.
     EndProfile(Arc<Mutex<Option<Profile>>>),
     /// Runs a packet without side effects.
-    Rehearse(Arc<Mutex<Rehearsal>>),
+    DryRun(Arc<Mutex<DryRun>>),
     /// Ends the thread.
     Stop,
 }

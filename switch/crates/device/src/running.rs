@@ -13,11 +13,11 @@ use sluice_interpreter::{Clocked, Interpreter};
 use sluice_native::{Code, Lanes, Native, NativeProfiled};
 use sluice_ports::{Deliver, Frame, PortId, Receiver};
 use sluice_program::Program;
-use sluice_tables::{Externs, Reader, Side, Store};
+use sluice_tables::{Externs, Reader, Store, TableReplica};
 
 use crate::counters::EngineCounters;
+use crate::dry_run::DryRun;
 use crate::outputs::{NoMorePorts, Outputs};
-use crate::rehearsal::Rehearsal;
 use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 
 /// Maximum number of packets that a batch takes from one receiver. All packets of a batch see one version of the
@@ -74,15 +74,15 @@ impl Measured {
 
     fn process(
         &mut self,
-        side: &Side,
+        tables: &TableReplica,
         externs: &Externs,
         packet: PacketIn<'_>,
         outputs: &mut Outputs,
     ) {
         self.profile().begin();
         match &mut self.clock {
-            Clock::Interpreter(switch) => switch.process(side, externs, packet, outputs),
-            Clock::Native(switch) => switch.process(side, externs, packet, outputs),
+            Clock::Interpreter(switch) => switch.process(tables, externs, packet, outputs),
+            Clock::Native(switch) => switch.process(tables, externs, packet, outputs),
         }
         self.profile().end();
     }
@@ -149,13 +149,13 @@ impl Engines {
         }
     }
 
-    /// Creates a rehearsal of a packet, to be run by a worker.
-    pub(crate) fn rehearsal(&self, port: u32, packet: Vec<u8>, now_us: u64) -> Rehearsal {
+    /// Creates a dry run of a packet, to be run by a worker.
+    pub(crate) fn dry_run(&self, port: u32, packet: Vec<u8>, now_us: u64) -> DryRun {
         let config = Config {
-            rehearsal: true,
+            dry_run: true,
             ..self.config.clone()
         };
-        Rehearsal::new(self.store.shared_program(), config, port, packet, now_us)
+        DryRun::new(self.store.shared_program(), config, port, packet, now_us)
     }
 
     /// Creates a worker's instance of the program, in its initial state. `congestion` tells the engine whether packets
@@ -274,9 +274,9 @@ impl Running {
     }
 
     /// Runs a packet without side effects.
-    pub(crate) fn rehearse(&mut self, rehearsal: &mut Rehearsal, ports: KnownPorts) {
-        let side = self.reader.pin();
-        rehearsal.run(&self.store, &side, ports);
+    pub(crate) fn dry_run(&mut self, dry_run: &mut DryRun, ports: KnownPorts) {
+        let tables = self.reader.pin();
+        dry_run.run(&self.store, &tables, ports);
     }
 
     /// Processes a batch from each receiver, all with one version of the tables. Returns the number of packets.
@@ -286,10 +286,10 @@ impl Running {
         outputs: &mut Outputs,
     ) -> usize {
         let tracing = Arc::clone(&outputs.shared.tracing);
-        let side = self.reader.pin();
+        let tables = self.reader.pin();
         let mut batch = Batch {
             store: &self.store,
-            side: &side,
+            tables: &tables,
             config: &self.config,
             watched: &mut self.watched,
             measured: self.measured.as_deref_mut(),
@@ -300,7 +300,7 @@ impl Running {
         match &mut self.plain {
             Plain::Interpreter(switch) => batch.serve(switch, receivers, outputs),
             Plain::Native(_, Some(lanes))
-                if lanes.are_worthwhile(&side) && !batch.is_looked_at() =>
+                if lanes.are_worthwhile(&tables) && !batch.is_looked_at() =>
             {
                 batch.serve_in_lanes(lanes, receivers, outputs)
             }
@@ -312,7 +312,7 @@ impl Running {
     /// packet is sent at once, so that a more urgent packet can precede the next one.
     pub(crate) fn drain(&mut self, outputs: &mut Outputs) {
         outputs.try_again();
-        let side = self.reader.pin();
+        let tables = self.reader.pin();
         let externs = self.store.externs();
         let (mut place, mut found) = (0, false);
         for _ in 0..BATCH {
@@ -333,10 +333,10 @@ impl Running {
             let (queued, depth) = (&mut leaving.queued, leaving.depth);
             match &mut self.plain {
                 Plain::Interpreter(switch) => {
-                    switch.leave_queue(&side, externs, now_us, queued, depth, outputs);
+                    switch.leave_queue(&tables, externs, now_us, queued, depth, outputs);
                 }
                 Plain::Native(switch, _) => {
-                    switch.leave_queue(&side, externs, now_us, queued, depth, outputs);
+                    switch.leave_queue(&tables, externs, now_us, queued, depth, outputs);
                 }
             }
             outputs.flush();
@@ -349,7 +349,7 @@ impl Running {
 /// State shared by all packets of a batch.
 struct Batch<'a> {
     store: &'a Store,
-    side: &'a Side,
+    tables: &'a TableReplica,
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
@@ -377,7 +377,7 @@ impl Batch<'_> {
         receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
         outputs: &mut Outputs,
     ) -> usize {
-        lanes.batch(self.side, self.store.externs(), outputs, |lanes| {
+        lanes.batch(self.tables, self.store.externs(), outputs, |lanes| {
             receive(receivers, &mut |port, frame| match frame {
                 Frame::Kept(data) => lanes.process(self.packet(port, data)),
                 Frame::Passing(data) => lanes.process_copy(self.packet(port, data)),
@@ -403,7 +403,7 @@ impl Batch<'_> {
             if self.tracing.active() {
                 self.watch(switch, packet, outputs);
             } else {
-                switch.process(self.side, externs, packet, outputs);
+                switch.process(self.tables, externs, packet, outputs);
             }
         })
     }
@@ -427,9 +427,9 @@ impl Batch<'_> {
         if let Some(measured) = &mut self.measured
             && measured.sampling.as_mut().is_some_and(Sampling::takes_next)
         {
-            measured.process(self.side, externs, packet, outputs);
+            measured.process(self.tables, externs, packet, outputs);
         } else {
-            plain.process(self.side, externs, packet, outputs);
+            plain.process(self.tables, externs, packet, outputs);
         }
     }
 
@@ -444,7 +444,7 @@ impl Batch<'_> {
         self.tracing.refresh(&mut self.watchers);
         let wanted = who_wants(&self.watchers.list, packet.port, packet.data);
         if wanted.is_empty() {
-            return plain.process(self.side, externs, packet, outputs);
+            return plain.process(self.tables, externs, packet, outputs);
         }
         let switch = self.watched.get_or_insert_with(|| {
             let program = self.store.shared_program();
@@ -456,7 +456,7 @@ impl Batch<'_> {
         let ports = outputs.known_ports();
         let recorder = switch.engine().trace();
         recorder.begin(packet.port, packet.data, ports);
-        switch.process(self.side, externs, packet, outputs);
+        switch.process(self.tables, externs, packet, outputs);
         let recorder = switch.engine().trace();
         let trace = recorder.end(self.tracing.next_packet(), packet.now_us);
         self.tracing.deliver(&wanted, &Arc::new(trace));

@@ -148,10 +148,10 @@ impl Worker {
                     running.end_profile(&mut report.lock());
                 }
             }
-            Command::Rehearse(rehearsal) => {
+            Command::DryRun(dry_run) => {
                 if let Some(running) = &mut self.running {
                     let ports = self.outputs.known_ports();
-                    running.rehearse(&mut rehearsal.lock(), ports);
+                    running.dry_run(&mut dry_run.lock(), ports);
                 }
             }
             Command::Stop => return false,

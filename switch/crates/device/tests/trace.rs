@@ -281,7 +281,7 @@ fn who_reads_slowly_loses_traces_and_nobody_loses_packets() {
 }
 
 #[test]
-fn a_rehearsal_takes_the_way_of_a_packet_and_counts_nothing() {
+fn a_dry_run_takes_the_path_of_a_packet_and_counts_nothing() {
     let (device, store, wires) = switch("meters", Config::default());
     let program = store.program();
     let table = program.table_by_name("ingress.entries").unwrap();
@@ -301,18 +301,18 @@ fn a_rehearsal_takes_the_way_of_a_packet_and_counts_nothing() {
     tx.insert(table, spec).unwrap();
     tx.commit();
     let words = |trace: &PacketTrace| trace.lines.clone();
-    let rehearsed = device.rehearse(0, vec![3, 0xa, 0]).unwrap();
-    assert_eq!(rehearsed.number, 0, "a rehearsed packet has no number");
+    let dry_run = device.dry_run(0, vec![3, 0xa, 0]).unwrap();
+    assert_eq!(dry_run.number, 0, "a dry run has no number");
     let (taker, traces) = taker();
     let _handle = device.trace(Filter::default(), Some(1), taker);
     assert!(wires[0].send(&[3, 0xa, 0]));
     let real = traces.recv_timeout(DEADLINE).unwrap();
-    assert_eq!(words(&rehearsed), words(&real));
+    assert_eq!(words(&dry_run), words(&real));
     assert_eq!(
         device.engine_counters()["received"],
         1,
         "only the real packet is counted"
     );
     device.load(None);
-    assert!(device.rehearse(0, vec![3]).is_err(), "there is no program");
+    assert!(device.dry_run(0, vec![3]).is_err(), "there is no program");
 }

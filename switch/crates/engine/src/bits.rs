@@ -4,17 +4,17 @@
 //! Buffers end with [`sluice_program::layout::SLACK`] spare bytes, so that a slot of up to 64 (or 128) bits takes one
 //! unaligned load, a shift and a mask.
 
-use sluice_program::Slot;
+use sluice_program::FieldSlot;
 
 /// Returns whether a slot can be read as one 64-bit word.
 #[inline]
-pub fn fits_u64(slot: Slot) -> bool {
+pub fn fits_u64(slot: FieldSlot) -> bool {
     slot.lead as u16 + slot.width <= 64
 }
 
 /// Returns whether a slot can be read as one 128-bit word.
 #[inline]
-pub fn fits_u128(slot: Slot) -> bool {
+pub fn fits_u128(slot: FieldSlot) -> bool {
     slot.lead as u16 + slot.width <= 128
 }
 
@@ -45,19 +45,19 @@ fn short_word(bytes: &[u8], size: u32) -> u128 {
 
 /// Returns the slot's bits as an unsigned number; requires [`fits_u64`].
 #[inline]
-pub fn load_u64(buffer: &[u8], slot: Slot) -> u64 {
+pub fn load_u64(buffer: &[u8], slot: FieldSlot) -> u64 {
     word64(buffer, slot.byte as usize) << slot.lead >> (64 - slot.width)
 }
 
 /// Returns the slot's bits as an unsigned number; requires [`fits_u128`].
 #[inline]
-pub fn load_u128(buffer: &[u8], slot: Slot) -> u128 {
+pub fn load_u128(buffer: &[u8], slot: FieldSlot) -> u128 {
     word128(buffer, slot.byte as usize) << slot.lead >> (128 - slot.width)
 }
 
 /// Writes the low bits of a number to the slot; requires [`fits_u64`].
 #[inline]
-pub fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
+pub fn store_u64(buffer: &mut [u8], slot: FieldSlot, value: u64) {
     let shift = 64 - u32::from(slot.lead) - u32::from(slot.width);
     let mask = (u64::MAX >> (64 - slot.width)) << shift;
     let byte = slot.byte as usize;
@@ -67,7 +67,7 @@ pub fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
 
 /// Writes the low bits of a number to the slot; requires [`fits_u128`].
 #[inline]
-pub fn store_u128(buffer: &mut [u8], slot: Slot, value: u128) {
+pub fn store_u128(buffer: &mut [u8], slot: FieldSlot, value: u128) {
     let shift = 128 - u32::from(slot.lead) - u32::from(slot.width);
     let mask = (u128::MAX >> (128 - slot.width)) << shift;
     let byte = slot.byte as usize;
@@ -93,7 +93,7 @@ fn put_short(rest: &mut [u8], word: &[u8]) {
 
 /// Copies the slot's bits to `out`, right-aligned. `out` has `slot.bytes()` bytes.
 #[inline]
-pub fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
+pub fn load_padded(buffer: &[u8], slot: FieldSlot, out: &mut [u8]) {
     let bytes = out.len();
     if slot.is_bytes() {
         let start = slot.byte as usize;
@@ -108,7 +108,7 @@ pub fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
 }
 
 /// Writes right-aligned bytes to the slot; drops the high bits that do not fit.
-pub fn store_padded(buffer: &mut [u8], slot: Slot, bytes: &[u8]) {
+pub fn store_padded(buffer: &mut [u8], slot: FieldSlot, bytes: &[u8]) {
     let width = usize::from(slot.width);
     let have = bytes.len() * 8;
     if have >= width {
@@ -147,12 +147,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn slots() -> impl Strategy<Value = Slot> {
-        (0usize..64, 1u16..200).prop_map(|(bit, width)| Slot::at(bit, width, false))
+    fn slots() -> impl Strategy<Value = FieldSlot> {
+        (0usize..64, 1u16..200).prop_map(|(bit, width)| FieldSlot::at(bit, width, false))
     }
 
     /// Reference for loads: reads the slot bit by bit.
-    fn naive(buffer: &[u8], slot: Slot) -> Vec<bool> {
+    fn naive(buffer: &[u8], slot: FieldSlot) -> Vec<bool> {
         let bits = slot.bit()..slot.bit() + usize::from(slot.width);
         bits.map(|bit| buffer[bit / 8] >> (7 - bit % 8) & 1 == 1)
             .collect()
@@ -175,7 +175,7 @@ mod tests {
             let mut padded = vec![0; slot.bytes()];
             load_padded(&buffer, slot, &mut padded);
             let spare = padded.len() * 8 - usize::from(slot.width);
-            prop_assert_eq!(naive(&padded, Slot::at(spare, slot.width, false)), expected);
+            prop_assert_eq!(naive(&padded, FieldSlot::at(spare, slot.width, false)), expected);
             prop_assert_eq!(padded[0] & !(0xff >> spare), 0);
         }
 

@@ -51,7 +51,7 @@ pub struct Config {
     pub profile: bool,
     /// Whether packets leave all state unchanged. If so, counters do not count, registers are not written, and meters
     /// are not charged and return green. Only the interpreter implements this.
-    pub rehearsal: bool,
+    pub dry_run: bool,
     /// Number of queues per port, at least 1. A packet whose priority is not below this number is dropped.
     pub queues: u32,
     /// Whether packets may have to wait for egress.
@@ -68,7 +68,7 @@ impl Default for Config {
             max_parser_steps: 10_000,
             max_action_steps: 100_000,
             profile: false,
-            rehearsal: false,
+            dry_run: false,
             queues: 1,
             congestion: Congestion::default(),
             seed: 1,

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use sluice_program::{Program, Slot};
-use sluice_tables::{Externs, Side};
+use sluice_program::{FieldSlot, Program};
+use sluice_tables::{Externs, TableReplica};
 
 use crate::config::Config;
 use crate::counters::Counters;
@@ -16,7 +16,7 @@ use crate::trace::Step;
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The version of the tables that this packet sees.
-    pub side: &'a Side,
+    pub tables: &'a TableReplica,
     /// Counters, meters and registers.
     pub externs: &'a Externs,
     /// The current time in microseconds since the switch started.
@@ -65,7 +65,7 @@ pub trait Engine: Send {
 
     /// Returns whether this standard metadata field may be read from the header vector. Fields that are never read are
     /// not written.
-    fn looks_at(&self, slot: Slot) -> bool {
+    fn looks_at(&self, slot: FieldSlot) -> bool {
         let _ = slot;
         true
     }

@@ -8,19 +8,19 @@ use crate::number::Number;
 use crate::packet::Packet;
 
 /// Updates the counter, idle time and meter of the entry that a packet hits, as far as the table has them. `now_us` is
-/// the current time in microseconds. Stores the meter's color in the packet and returns the color. In a `rehearsal` no
+/// the current time in microseconds. Stores the meter's color in the packet and returns the color. In a `dry_run` no
 /// state changes, and each meter is green.
 #[inline]
 pub fn record(
     program: &Program,
     table: &Table,
     (packet, now_us): (&mut Packet, u64),
-    rehearsal: bool,
+    dry_run: bool,
     state: &EntryState,
     meter: Option<&Meter>,
 ) -> Option<(MeterId, Color)> {
     let bytes = packet.ingress_length;
-    if (table.with_counters || table.support_timeout) && !rehearsal {
+    if (table.with_counters || table.support_timeout) && !dry_run {
         state.hit(bytes, now_us);
     }
     let ((id, target), meter) = table.meter.zip(meter)?;
@@ -28,7 +28,7 @@ pub fn record(
         MeterUnit::Packets => 1,
         MeterUnit::Bytes => bytes,
     };
-    let color = if rehearsal {
+    let color = if dry_run {
         Color::Green
     } else {
         meter.execute(amount, bytes, now_us)

@@ -8,7 +8,7 @@ use ethnum::I256;
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_traits::{ToPrimitive, Zero};
-use sluice_program::Slot;
+use sluice_program::FieldSlot;
 use sluice_program::expr::{Constant, MAX_SHIFT};
 
 use crate::bits;
@@ -30,11 +30,11 @@ pub trait Number:
     /// Converts a constant of the program. The constant fits into the class.
     fn from_constant(value: &Constant) -> Self;
     /// Reads a slot's value, with its sign.
-    fn load(buffer: &[u8], slot: Slot) -> Self;
+    fn load(buffer: &[u8], slot: FieldSlot) -> Self;
     /// Converts unsigned words, most significant first.
     fn from_words(words: &[u64]) -> Self;
     /// Writes the value modulo 2^width.
-    fn store(&self, buffer: &mut [u8], slot: Slot);
+    fn store(&self, buffer: &mut [u8], slot: FieldSlot);
     /// Returns the value modulo 2^64.
     fn low_u64(&self) -> u64;
     /// Returns the value if it is between 0 and `u64::MAX`.
@@ -66,7 +66,7 @@ pub trait Number:
 }
 
 /// Returns a slot's value as right-aligned bytes in an array that is large enough for the class.
-fn padded<const N: usize>(buffer: &[u8], slot: Slot) -> [u8; N] {
+fn padded<const N: usize>(buffer: &[u8], slot: FieldSlot) -> [u8; N] {
     let mut out = [0; N];
     bits::load_padded(buffer, slot, &mut out[N - slot.bytes()..]);
     out
@@ -90,7 +90,7 @@ macro_rules! machine_number {
             }
 
             #[inline]
-            fn load(buffer: &[u8], slot: Slot) -> Self {
+            fn load(buffer: &[u8], slot: FieldSlot) -> Self {
                 #[allow(clippy::redundant_closure_call)]
                 $load(buffer, slot)
             }
@@ -103,7 +103,7 @@ macro_rules! machine_number {
             }
 
             #[inline]
-            fn store(&self, buffer: &mut [u8], slot: Slot) {
+            fn store(&self, buffer: &mut [u8], slot: FieldSlot) {
                 #[allow(clippy::redundant_closure_call)]
                 $store(*self, buffer, slot)
             }
@@ -154,7 +154,7 @@ macro_rules! machine_number {
 machine_number!(
     i64,
     64,
-    |buffer, slot: Slot| -> i64 {
+    |buffer, slot: FieldSlot| -> i64 {
         if bits::fits_u64(slot) {
             let value = bits::load_u64(buffer, slot);
             if slot.signed {
@@ -185,7 +185,7 @@ machine_number!(
 machine_number!(
     i128,
     128,
-    |buffer, slot: Slot| -> i128 {
+    |buffer, slot: FieldSlot| -> i128 {
         let value = if bits::fits_u128(slot) {
             bits::load_u128(buffer, slot)
         } else {
@@ -213,7 +213,7 @@ fn sign_extend(value: u64, width: u16) -> i64 {
 }
 
 /// Stores big-endian two's complement bytes, sign-extended to the slot.
-fn store_wide(negative: bool, bytes: &[u8], buffer: &mut [u8], slot: Slot) {
+fn store_wide(negative: bool, bytes: &[u8], buffer: &mut [u8], slot: FieldSlot) {
     let mut wide = vec![if negative { 0xff } else { 0 }; slot.bytes().max(bytes.len())];
     let start = wide.len() - bytes.len();
     wide[start..].copy_from_slice(bytes);
@@ -239,7 +239,7 @@ impl Number for I256 {
         }
     }
 
-    fn load(buffer: &[u8], slot: Slot) -> Self {
+    fn load(buffer: &[u8], slot: FieldSlot) -> Self {
         let value = Self::from_be_bytes(padded(buffer, slot));
         let unused = 256 - u32::from(slot.width);
         if slot.signed {
@@ -255,7 +255,7 @@ impl Number for I256 {
             .fold(Self::ZERO, |value, word| value << 64 | Self::from(*word))
     }
 
-    fn store(&self, buffer: &mut [u8], slot: Slot) {
+    fn store(&self, buffer: &mut [u8], slot: FieldSlot) {
         let bytes = self.to_be_bytes();
         if slot.bytes() <= bytes.len() {
             bits::store_padded(buffer, slot, &bytes);
@@ -314,7 +314,7 @@ impl Number for BigInt {
         value.to_big()
     }
 
-    fn load(buffer: &[u8], slot: Slot) -> Self {
+    fn load(buffer: &[u8], slot: FieldSlot) -> Self {
         let mut bytes = vec![0; slot.bytes()];
         bits::load_padded(buffer, slot, &mut bytes);
         let value = Self::from_bytes_be(Sign::Plus, &bytes);
@@ -332,7 +332,7 @@ impl Number for BigInt {
             .fold(Self::zero(), |value, word| (value << 64) + *word)
     }
 
-    fn store(&self, buffer: &mut [u8], slot: Slot) {
+    fn store(&self, buffer: &mut [u8], slot: FieldSlot) {
         let bytes = self.clone().modulo_power(slot.width.into()).to_bytes_be().1;
         bits::store_padded(buffer, slot, &bytes);
     }

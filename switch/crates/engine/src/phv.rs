@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use sluice_program::layout::SLACK;
-use sluice_program::{HeaderId, Program, Slot, StackId, UnionStackId};
+use sluice_program::{FieldSlot, HeaderId, Program, StackId, UnionStackId};
 
 use crate::bits;
 
@@ -334,7 +334,7 @@ impl Phv {
 }
 
 /// Returns the space reserved for a header's `varbit` field.
-pub fn varbit_slot(program: &Program, id: HeaderId) -> Option<Slot> {
+pub fn varbit_slot(program: &Program, id: HeaderId) -> Option<FieldSlot> {
     let ty = program.header_type(program.header(id).ty);
     ty.varbit.map(|field| program.slot(id, field))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Standard metadata: the fields that the traffic manager reads and writes before and after the pipelines.
 
-use sluice_program::{FieldListId, Program, Slot};
+use sluice_program::{FieldListId, FieldSlot, Program};
 
 use crate::bits;
 use crate::number::Number;
@@ -22,7 +22,7 @@ enum FieldLocation {
     /// A field of six bytes, accessed as four and two.
     Six(usize, u64),
     /// A field of any other size.
-    Slot(Slot),
+    FieldSlot(FieldSlot),
 }
 
 /// Writes the lowest `N` bytes of a number, big-endian.
@@ -46,7 +46,7 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl FieldLocation {
-    fn new(slot: Slot) -> Self {
+    fn new(slot: FieldSlot) -> Self {
         let (lead, width) = (usize::from(slot.lead), usize::from(slot.width));
         let byte = slot.byte as usize;
         let bits = |width| u64::MAX >> (64 - width);
@@ -55,7 +55,7 @@ impl FieldLocation {
             16 => Self::Two(byte, bits(width)),
             32 => Self::Four(byte, bits(width)),
             48 => Self::Six(byte, bits(width)),
-            _ => Self::Slot(slot),
+            _ => Self::FieldSlot(slot),
         }
     }
 
@@ -70,7 +70,7 @@ impl FieldLocation {
                 put::<4>(bytes, at, (value & bits) >> 16);
                 put::<2>(bytes, at + 4, value & bits);
             }
-            Self::Slot(slot) => (value as i64).store(bytes, slot),
+            Self::FieldSlot(slot) => (value as i64).store(bytes, slot),
         }
     }
 
@@ -82,7 +82,7 @@ impl FieldLocation {
             Self::Two(at, bits) => get::<2>(bytes, at) & bits,
             Self::Four(at, bits) => get::<4>(bytes, at) & bits,
             Self::Six(at, bits) => (get::<4>(bytes, at) << 16 | get::<2>(bytes, at + 4)) & bits,
-            Self::Slot(slot) => i64::load(bytes, slot) as u64,
+            Self::FieldSlot(slot) => i64::load(bytes, slot) as u64,
         };
         value as u32
     }
@@ -114,9 +114,10 @@ pub(crate) struct Standard {
 
 impl Standard {
     /// Finds the fields of a program. `seen` returns whether a field may be read.
-    pub(crate) fn new(program: &Program, seen: impl Fn(Slot) -> bool) -> Self {
+    pub(crate) fn new(program: &Program, seen: impl Fn(FieldSlot) -> bool) -> Self {
         let all = &program.standard_metadata;
-        let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(FieldLocation::new);
+        let place =
+            |slot: Option<FieldSlot>| slot.filter(|slot| seen(*slot)).map(FieldLocation::new);
         Self {
             ingress_port: place(Some(all.ingress_port)),
             packet_length: place(Some(all.packet_length)),

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sluice_program::{FieldListId, Program};
-use sluice_tables::{CloneSession, Externs, Replica, Side};
+use sluice_tables::{CloneSession, Externs, Replica, TableReplica};
 
 use crate::bits;
 use crate::counters::Counters;
@@ -84,13 +84,13 @@ impl<E: Engine> TrafficManager<E> {
     #[inline]
     pub fn process(
         &mut self,
-        side: &Side,
+        tables: &TableReplica,
         externs: &Externs,
         input: PacketIn<'_>,
         sink: &mut dyn Sink,
     ) {
         let context = Context {
-            side,
+            tables,
             externs,
             now_us: input.now_us,
             input: input.data,
@@ -121,17 +121,17 @@ impl<E: Engine> TrafficManager<E> {
         match engine.forward(context, packet, out, sink) {
             Progress::Deparsed(port) => send(engine, context, packet, out, port, sink),
             Progress::DroppedIngress => self.dropped_ingress(),
-            way => self.go_on(context, way, sink),
+            progress => self.go_on(context, progress, sink),
         }
     }
 
     /// Finishes the received packet, then processes its copies.
     #[inline(never)]
-    fn go_on(&mut self, context: Context<'_>, way: Progress, sink: &mut dyn Sink) {
+    fn go_on(&mut self, context: Context<'_>, progress: Progress, sink: &mut dyn Sink) {
         let mut packet = self.take_spare();
         std::mem::swap(&mut *packet, &mut self.packet);
         self.passes = 1;
-        self.after_forward(context, way, &mut packet, sink);
+        self.after_forward(context, progress, &mut packet, sink);
         self.spare.push(packet);
         self.run_copies(context, sink);
     }
@@ -149,7 +149,7 @@ impl<E: Engine> TrafficManager<E> {
     /// Invariant: native code accepts any packet. An interpreter accepts only packets that an interpreter queued.
     pub fn leave_queue(
         &mut self,
-        side: &Side,
+        tables: &TableReplica,
         externs: &Externs,
         now_us: u64,
         queued: &mut Queued,
@@ -157,7 +157,7 @@ impl<E: Engine> TrafficManager<E> {
         sink: &mut dyn Sink,
     ) {
         let context = Context {
-            side,
+            tables,
             externs,
             now_us,
             input: &queued.data,
@@ -209,7 +209,7 @@ impl<E: Engine> TrafficManager<E> {
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         let stage = trace::Stage::Ingress(packet.ingress_port);
         enter(&mut self.engine, &self.standard, stage, packet);
-        let way = if self.waiting.is_empty() && !self.congestion.is_on() {
+        let progress = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
             // Stops after ingress: packets in `waiting` go first, or this packet may have to wait in a port's queue.
@@ -218,18 +218,18 @@ impl<E: Engine> TrafficManager<E> {
                 Parsed::Limit => Progress::ParserLimit,
             }
         };
-        self.after_forward(context, way, packet, sink);
+        self.after_forward(context, progress, packet, sink);
     }
 
     /// Continues a packet from where the engine stopped.
     fn after_forward(
         &mut self,
         context: Context<'_>,
-        way: Progress,
+        progress: Progress,
         packet: &mut Packet,
         sink: &mut dyn Sink,
     ) {
-        match way {
+        match progress {
             Progress::Deparsed(port) => {
                 send(&mut self.engine, context, packet, &mut self.out, port, sink);
             }
@@ -415,7 +415,13 @@ impl<E: Engine> TrafficManager<E> {
 
     /// Makes a copy of `packet`, truncated to `limit` bytes, for each replica. Drops copies beyond
     /// [`Config::max_passes`](crate::Config::max_passes).
-    fn replicate(&mut self, side: &Side, packet: &Packet, replicas: &[Replica], limit: usize) {
+    fn replicate(
+        &mut self,
+        tables: &TableReplica,
+        packet: &Packet,
+        replicas: &[Replica],
+        limit: usize,
+    ) {
         for replica in replicas {
             if self.waiting.len() as u32 >= self.engine.config().max_passes {
                 self.engine.counters().copies += 1;
@@ -426,19 +432,19 @@ impl<E: Engine> TrafficManager<E> {
             let mut copy = self.take_spare();
             copy.copy_from(&self.program, packet);
             copy.truncate = limit;
-            let (port, instance) = side.place(replica);
+            let (port, instance) = tables.destination(replica);
             self.standard.set_replica_instance(&mut copy, instance);
             self.enqueue(Stage::Egress(port), copy);
         }
     }
 
     fn multicast(&mut self, context: Context<'_>, packet: &Packet, group: u32) {
-        let replicas = context.side.multicast(group);
+        let replicas = context.tables.multicast(group);
         if replicas.is_empty() {
             self.engine.counters().dropped_no_replica += 1;
             return self.fate(Fate::NoReplica(group));
         }
-        self.replicate(context.side, packet, replicas, usize::MAX);
+        self.replicate(context.tables, packet, replicas, usize::MAX);
         let copies = replicas.len();
         self.replaced(Fate::Multicast { group, copies });
     }
@@ -452,7 +458,7 @@ impl<E: Engine> TrafficManager<E> {
         preserve: Option<FieldListId>,
         sink: &mut dyn Sink,
     ) {
-        let Some(session) = context.side.clone_session(id) else {
+        let Some(session) = context.tables.clone_session(id) else {
             self.engine.counters().clone_no_session += 1;
             return self.fate(Fate::NoSession(id));
         };
@@ -468,7 +474,7 @@ impl<E: Engine> TrafficManager<E> {
             copy.preserve(&self.program, preserve, packet);
             self.standard
                 .set_instance_type(&mut copy, InstanceType::IngressClone);
-            self.replicate(context.side, &copy, &session.replicas, limit(session));
+            self.replicate(context.tables, &copy, &session.replicas, limit(session));
         }
         self.spare.push(copy);
     }
@@ -481,7 +487,7 @@ impl<E: Engine> TrafficManager<E> {
         id: u32,
         preserve: Option<FieldListId>,
     ) {
-        let Some(session) = context.side.clone_session(id) else {
+        let Some(session) = context.tables.clone_session(id) else {
             self.engine.counters().clone_no_session += 1;
             return self.fate(Fate::NoSession(id));
         };
@@ -495,7 +501,7 @@ impl<E: Engine> TrafficManager<E> {
         copy.preserve(&self.program, preserve, packet);
         self.standard
             .set_instance_type(&mut copy, InstanceType::EgressClone);
-        self.replicate(context.side, &copy, &session.replicas, limit(session));
+        self.replicate(context.tables, &copy, &session.replicas, limit(session));
         self.spare.push(copy);
     }
 

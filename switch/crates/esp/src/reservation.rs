@@ -58,7 +58,7 @@ pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
 pub struct Reservations {
     store: Arc<Store>,
     requests: Option<Sender<Arc<Reserved>>>,
-    keeper: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 /// Errors of reserving sequence numbers.
@@ -159,7 +159,7 @@ impl Reservations {
             is_full: AtomicBool::new(false),
         });
         let (requests, waiting) = bounded(WAITING);
-        let keeper = {
+        let writer = {
             let store = Arc::clone(&store);
             thread::Builder::new()
                 .name("esp-numbers".into())
@@ -168,7 +168,7 @@ impl Reservations {
         Ok(Self {
             store,
             requests: Some(requests),
-            keeper: Some(keeper),
+            writer: Some(writer),
         })
     }
 
@@ -246,11 +246,11 @@ impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
         // SAs that still exist keep the thread running. So this code waits for the thread only if no SA is left.
-        if let Some(keeper) = self.keeper.take()
+        if let Some(writer) = self.writer.take()
             && Arc::strong_count(&self.store) == 2
         {
             // Ignores a panic of the thread, which is not expected. After a panic, no further numbers are reserved.
-            let _ = keeper.join();
+            let _ = writer.join();
         }
     }
 }
@@ -508,7 +508,7 @@ mod tests {
             assert!(again.claim(A, u64::MAX).unwrap().take().unwrap() > used);
             assert!(again.claim(B, u64::MAX).unwrap().take().unwrap() > round + 1);
         }
-        assert!(used > 2 * CHUNK, "the keeper has renewed the numbers");
+        assert!(used > 2 * CHUNK, "the thread has reserved more numbers");
     }
 
     #[test]

@@ -13,7 +13,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::key::WORDS;
+/// Maximum number of words of a key that is hashed as words. Such a key is held in registers.
+pub(crate) const WORDS: usize = 8;
 
 /// Hash function for keys of one size.
 pub trait HashKey {

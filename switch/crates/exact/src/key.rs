@@ -5,9 +5,6 @@
 
 use crate::hash::HashKey;
 
-/// Maximum number of words of a key that is held in registers.
-pub(crate) const WORDS: usize = 8;
-
 /// A key to look up.
 pub(crate) trait Key: Copy {
     /// Returns the key's hash.
@@ -41,7 +38,7 @@ impl<const W: usize> Key for Words<W> {
     }
 }
 
-/// A key of more than [`WORDS`] words.
+/// A key of more than [`WORDS`](crate::hash::WORDS) words.
 #[derive(Clone, Copy)]
 pub(crate) struct Long<'a>(pub(crate) &'a [u8]);
 

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use sluice_fib::{Algorithm, Prefix, Rank16, Rank32, Rib};
+use sluice_fib::{Algorithm, BitmapRank16, BitmapRank32, Prefix, Rib};
 
 /// Shares of the prefixes of length 8, 9, ... 24, in 1/1000.
 const LENGTHS: [u32; 17] = [0, 0, 0, 0, 1, 1, 1, 2, 15, 9, 15, 28, 47, 56, 121, 107, 597];
@@ -140,8 +140,8 @@ fn main() -> std::io::Result<()> {
             rib.memory_bytes() as f64 / f64::from(1 << 20),
             insert * 1e6
         );
-        rate::<Rank16>("rank16", &mut rib, &prefixes, values);
-        rate::<Rank32>("rank32", &mut rib, &prefixes, values);
+        rate::<BitmapRank16>("rank16", &mut rib, &prefixes, values);
+        rate::<BitmapRank32>("rank32", &mut rib, &prefixes, values);
     }
     Ok(())
 }

@@ -9,8 +9,7 @@ use crate::{Address, Change, Lines, Prefix, Rib};
 /// Result of a lookup if no route matches. No route may have this value.
 pub const NONE: u32 = u32::MAX;
 
-/// Prefetch distance in changes, for the lines of [`Algorithm::lines`]. The lines of [`Algorithm::way`] use twice this
-/// distance.
+/// Prefetch distance in changes, for the lines of [`Algorithm::lines`]. Index lines use twice this distance.
 const AHEAD: usize = 4;
 
 /// The reason why an algorithm cannot hold a set of routes. Another algorithm may be able to hold them.
@@ -63,8 +62,8 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// Returns the value of the longest prefix that contains `address`, or [`NONE`].
     fn lookup(&self, address: A) -> u32;
 
-    /// Returns the cache lines that [`lines`](Self::lines) dereferences. Callers prefetch these first.
-    fn way(&self, address: A) -> Lines {
+    /// Returns the index lines: the cache lines that [`lines`](Self::lines) dereferences. Callers prefetch these first.
+    fn index_lines(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE
     }
@@ -106,7 +105,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     fn follow_all(&mut self, changes: &[Change<A>], rib: &Rib<A>) -> Result<(), NeedsRebuild> {
         for (index, change) in changes.iter().enumerate() {
             if let Some(later) = changes.get(index + 2 * AHEAD) {
-                self.way(later.prefix().address()).fetch();
+                self.index_lines(later.prefix().address()).fetch();
             }
             if let Some(later) = changes.get(index + AHEAD) {
                 self.lines(later.prefix().address()).fetch();

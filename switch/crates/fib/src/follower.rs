@@ -151,10 +151,10 @@ impl<A: Family> Follower<A> {
         follower
     }
 
-    /// Returns the cache lines that [`lines`](Self::lines) dereferences.
+    /// Returns the cache lines that [`lines`](Self::lines) dereferences; see [`Algorithm::index_lines`].
     #[inline]
-    pub fn way(&self, address: A) -> Lines {
-        self.structure.way(address)
+    pub fn index_lines(&self, address: A) -> Lines {
+        self.structure.index_lines(address)
     }
 
     /// Returns the cache lines that a lookup of this address reads; see [`Algorithm::lines`].

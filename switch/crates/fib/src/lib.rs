@@ -4,7 +4,7 @@
 //! * [`Rib`] holds the routes. A route is a prefix with a value (a `u32`). A RIB is compact and authoritative, and
 //!   supports the queries and iterations that are needed to build a structure.
 //! * [`Algorithm`] is the trait of structures for fast lookups. Such a structure is built from a RIB and follows the
-//!   RIB's changes. [`Ranges`] is for a few routes, [`Rank`] for IPv4 tables of any size, [`BoundTree16`] and
+//!   RIB's changes. [`Ranges`] is for a few routes, [`BitmapRank`] for IPv4 tables of any size, [`BoundTree16`] and
 //!   [`BoundTree32`] are for IPv6.
 //! * [`TrackedRib`] is a RIB that records its changes ([`Change`]).
 //! * [`Follower`] holds the current structure and updates it from a RIB, given the changes. It selects an algorithm by
@@ -33,41 +33,41 @@
 //! ```
 //!
 //! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned). Values should be
-//! small and few, because adjacent equal answers are stored once, and small values need less memory ([`Rank16`]). To
-//! map prefixes to large objects, callers should number the distinct objects.
+//! small and few, because adjacent equal answers are stored once, and small values need less memory
+//! ([`BitmapRank16`]). To map prefixes to large objects, callers should number the distinct objects.
 //!
 //! A lookup takes `&self` and neither locks nor allocates. Any number of threads may look up concurrently. A change
 //! takes `&mut self`. The `tables` crate changes routes while packets flow: it has two followers of one RIB, and
 //! readers use one of them while the other is changed (left-right).
 //!
 //! Depends on `pages` for the memory of large structures. Invariant: every structure gives the answers of a linear
-//! search over its prefixes, for any order of updates (property-tested). `unsafe` is used only in the kernels of `rank`
-//! and `bound_tree`, for prefetch, and to call functions that are compiled for processor extensions.
+//! search over its prefixes, for any order of updates (property-tested). `unsafe` is used only in the kernels of
+//! `bitmap_rank` and `bound_tree`, for prefetch, and to call functions that are compiled for processor extensions.
 
 mod address;
 mod algorithm;
+mod array_pool;
+mod bitmap_rank;
 mod bound_tree;
 mod change;
 mod follower;
-mod item;
 mod lines;
+mod lookup_item;
 mod named_algorithm;
-mod pool;
 mod ranges;
-mod rank;
 mod rib;
 mod tracked_rib;
 mod trial;
 
 pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
+pub use bitmap_rank::{BitmapRank, BitmapRank16, BitmapRank32};
 pub use bound_tree::{BoundTree16, BoundTree32};
 pub use change::Change;
 pub use follower::{Follower, LONGEST_DELAY, PinError, Status};
 pub use lines::Lines;
 pub use named_algorithm::{Built, Family, NamedAlgorithm};
 pub use ranges::Ranges;
-pub use rank::{Rank, Rank16, Rank32};
 pub use rib::{Rib, TOGETHER};
 pub use tracked_rib::TrackedRib;
 pub use trial::{Rates, Trial};

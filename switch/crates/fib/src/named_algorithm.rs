@@ -2,7 +2,7 @@
 //! The available algorithms. Each has a name, and the number of routes up to which it is selected.
 
 use crate::algorithm::{Algorithm, BuildError};
-use crate::{Address, BoundTree16, BoundTree32, Ranges, Rank16, Rank32, Rib};
+use crate::{Address, BitmapRank16, BitmapRank32, BoundTree16, BoundTree32, Ranges, Rib};
 
 /// A new structure, or the reason why it cannot hold the routes.
 pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
@@ -45,8 +45,8 @@ pub trait Family: Address {
 impl Family for u32 {
     const ALGORITHMS: &'static [NamedAlgorithm<Self>] = &[
         NamedAlgorithm::of::<Ranges<Self>>("ranges", 15),
-        NamedAlgorithm::of::<Rank16>("rank16", usize::MAX),
-        NamedAlgorithm::of::<Rank32>("rank32", usize::MAX),
+        NamedAlgorithm::of::<BitmapRank16>("rank16", usize::MAX),
+        NamedAlgorithm::of::<BitmapRank32>("rank32", usize::MAX),
     ];
 }
 

@@ -4,8 +4,8 @@
 //! at a multiple of 2^64, only the upper halves of 128-bit addresses are compared. A batch compares sixteen addresses
 //! with one bound at a time. A single lookup compares one address with eight bounds at a time.
 //!
-//! With ten IPv4 routes, this structure does 129 million dependent lookups per second, and [`Rank`](crate::Rank) does
-//! 92 million.
+//! With ten IPv4 routes, this structure does 129 million dependent lookups per second, and
+//! [`BitmapRank`](crate::BitmapRank) does 92 million.
 
 use std::ops::AddAssign;
 

@@ -13,7 +13,7 @@
 
 mod ranges;
 
-use crate::pool::Pool;
+use crate::array_pool::ArrayPool;
 use crate::{Address, Change, Prefix};
 
 const STRIDE: u32 = 6;
@@ -183,8 +183,8 @@ impl Route {
 pub struct Rib<A> {
     default: Option<Route>,
     root: Node,
-    nodes: Pool<Node>,
-    values: Pool<Route>,
+    nodes: ArrayPool<Node>,
+    values: ArrayPool<Route>,
     len: usize,
     address: std::marker::PhantomData<A>,
 }
@@ -222,8 +222,8 @@ impl<A: Address> Rib<A> {
         Self {
             default: None,
             root: Node::default(),
-            nodes: Pool::new(),
-            values: Pool::new(),
+            nodes: ArrayPool::new(),
+            values: ArrayPool::new(),
             len: 0,
             address: std::marker::PhantomData,
         }
@@ -302,22 +302,22 @@ impl<A: Address> Rib<A> {
     /// first [`TOGETHER`]. Processes all prefixes level by level, so that their cache misses overlap.
     pub fn get_all(&self, prefixes: &[Prefix<A>], mut found: impl FnMut(Option<(u32, u32)>)) {
         let prefixes = &prefixes[..prefixes.len().min(TOGETHER)];
-        let mut ways = [Some(ROOT); TOGETHER];
+        let mut cursors = [Some(ROOT); TOGETHER];
         let levels = prefixes
             .iter()
             .map(|prefix| level_of(prefix.length().max(1)).0);
         for depth in 0..levels.max().unwrap_or(0) {
-            for (way, prefix) in ways.iter_mut().zip(prefixes) {
-                if let Some(at) = *way
+            for (cursor, prefix) in cursors.iter_mut().zip(prefixes) {
+                if let Some(at) = *cursor
                     && depth < level_of(prefix.length().max(1)).0
                 {
                     let path = prefix.address().bits(depth * STRIDE, STRIDE);
-                    *way = self.child(self.node(at), path);
+                    *cursor = self.child(self.node(at), path);
                 }
             }
         }
-        for (way, prefix) in ways.iter().zip(prefixes) {
-            let route = match (prefix.length(), way) {
+        for (cursor, prefix) in cursors.iter().zip(prefixes) {
+            let route = match (prefix.length(), cursor) {
                 (0, _) => self.default,
                 (_, None) => None,
                 (length, Some(at)) => {
@@ -415,20 +415,20 @@ impl<A: Address> Rib<A> {
             return Some((old.both(), Change::of(prefix)));
         }
         let (level, length) = level_of(prefix.length());
-        let mut way = [ROOT; LEVELS];
+        let mut visited = [ROOT; LEVELS];
         // Location of the longest prefix found so far that covers the route's prefix.
         let mut outer = None;
         for depth in 0..level {
-            let at = way[depth as usize];
+            let at = visited[depth as usize];
             let node = self.node(at);
             let path = prefix.address().bits(depth * STRIDE, STRIDE);
             let around = node.bitmap() & ANCESTORS[path as usize];
             if around != 0 {
                 outer = Some((at, 127 - around.leading_zeros()));
             }
-            way[depth as usize + 1] = self.child(node, path)?;
+            visited[depth as usize + 1] = self.child(node, path)?;
         }
-        let at = way[level as usize];
+        let at = visited[level as usize];
         let path = prefix.address().bits(level * STRIDE, STRIDE);
         let position = preorder(path, length);
         let mut node = *self.node(at);
@@ -457,14 +457,14 @@ impl<A: Address> Rib<A> {
         *self.node_mut(at) = node;
         self.len -= 1;
         if node.is_empty() {
-            self.prune(prefix, &way[..level as usize]);
+            self.prune(prefix, &visited[..level as usize]);
         }
         Some((route.both(), change))
     }
 
     /// Removes the empty node at the end of a path, and all nodes of the path that become empty.
-    fn prune(&mut self, prefix: Prefix<A>, way: &[At]) {
-        for (depth, at) in way.iter().enumerate().rev() {
+    fn prune(&mut self, prefix: Prefix<A>, visited: &[At]) {
+        for (depth, at) in visited.iter().enumerate().rev() {
             let path = prefix.address().bits(depth as u32 * STRIDE, STRIDE);
             let mut node = *self.node(*at);
             let (count, index) = (node.node_count(), node.child_index(path));

@@ -5,7 +5,9 @@ mod common;
 
 use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{Address, Algorithm, NONE, Prefix, Ranges, Rank16, Rank32, Rib, TrackedRib};
+use sluice_fib::{
+    Address, Algorithm, BitmapRank16, BitmapRank32, NONE, Prefix, Ranges, Rib, TrackedRib,
+};
 
 fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[A]) {
     let mut addresses = naive.edges();
@@ -72,8 +74,8 @@ macro_rules! follow_the_rib {
 }
 
 follow_the_rib! {
-    rank16_follows_the_rib: Rank16, clustered4(), 100, 32;
-    rank32_follows_the_rib: Rank32, clustered4(), 100, 32;
+    rank16_follows_the_rib: BitmapRank16, clustered4(), 100, 32;
+    rank32_follows_the_rib: BitmapRank32, clustered4(), 100, 32;
     ranges_follow_the_rib: Ranges<u32>, clustered4(), 100, 32;
     few_ranges_follow_the_rib: Ranges<u32>, clustered4(), 12, 32;
     wide_ranges_follow_the_rib: Ranges<u128>, clustered6(), 100, 32;
@@ -84,9 +86,12 @@ follow_the_rib! {
 fn values_beyond_the_limit_are_an_error() {
     let mut rib = Rib::new();
     rib.insert(Prefix::new(0, 8), 32_766);
-    assert_eq!(Rank16::build(&rib).expect("the largest").lookup(1), 32_766);
+    assert_eq!(
+        BitmapRank16::build(&rib).expect("the largest").lookup(1),
+        32_766
+    );
     rib.insert(Prefix::new(0, 9), 32_767);
-    let error = Rank16::build(&rib).expect_err("too large");
+    let error = BitmapRank16::build(&rib).expect_err("too large");
     assert!(error.to_string().contains("32767"), "{error}");
-    assert_eq!(Rank32::build(&rib).expect("wide").lookup(1), 32_767);
+    assert_eq!(BitmapRank32::build(&rib).expect("wide").lookup(1), 32_767);
 }

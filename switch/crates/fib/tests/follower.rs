@@ -107,8 +107,8 @@ proptest! {
     }
 }
 
-/// Checks two followers of one RIB, which receive the same changes one after the other, like the two sides of a table.
-/// Each follower must answer according to the changes that it has received.
+/// Checks two followers of one RIB, which receive the same changes one after the other, like the two replicas of a
+/// table. Each follower must answer according to the changes that it has received.
 fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
     let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
     let mut followers = [Follower::new(routes.rib()), Follower::new(routes.rib())];

@@ -113,17 +113,17 @@ pub fn run(store: &Store, choices: &mut Choices<'_>) -> Sent {
     let mut switch = programs::switch(program);
     let mut witness = Witness::default();
     let mut reader = store.reader();
-    let side = reader.pin();
+    let tables = reader.pin();
     let mut sent = Sent::default();
     while sent.packets < MAX_FRAMES && !choices.is_empty() {
         let frame = frames::frame(choices, tag(sent.packets));
         let input = input(&frame, sent.packets);
         witness.expect(sent.packets);
-        switch.process(&side, store.externs(), input, &mut witness);
+        switch.process(&tables, store.externs(), input, &mut witness);
         if !remembers && sent.packets % AGAIN == AGAIN - 1 {
             let mut again = Witness::default();
             again.expect(sent.packets);
-            programs::switch(program).process(&side, store.externs(), input, &mut again);
+            programs::switch(program).process(&tables, store.externs(), input, &mut again);
             assert_eq!(
                 witness.seen, again.seen,
                 "a new switch differs on {frame:?}"

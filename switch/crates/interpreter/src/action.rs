@@ -9,7 +9,7 @@ use sluice_engine::number::Number;
 use sluice_engine::{CloneRequest, Extern, Step, Trace, bits};
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
-use sluice_program::{Action, MeterUnit, Op, RegisterId, Slot};
+use sluice_program::{Action, FieldSlot, MeterUnit, Op, RegisterId};
 use sluice_tables::{ActionRef, Color};
 
 use crate::eval::in_class;
@@ -117,7 +117,7 @@ impl<T: Trace> Machine<'_, T> {
                 let index = self.index(index, params) as usize;
                 match self.context.externs.counter(*id, index) {
                     Some(cell) => {
-                        if !self.config.rehearsal {
+                        if !self.config.dry_run {
                             cell.count(self.packet.ingress_length);
                         }
                         self.note(Step::Extern(Extern::Count(*id, index)));
@@ -134,7 +134,7 @@ impl<T: Trace> Machine<'_, T> {
                 match self.context.externs.meter(*id, index) {
                     Some(meter) => {
                         let bytes = self.packet.ingress_length;
-                        let color = if self.config.rehearsal {
+                        let color = if self.config.dry_run {
                             Color::Green
                         } else {
                             meter.execute(amount, bytes, self.context.now_us)
@@ -243,14 +243,14 @@ impl<T: Trace> Machine<'_, T> {
         match self.context.externs.register(id, index) {
             Some([word]) => {
                 let low = self.low_u64(value, params) & (u64::MAX >> (64 - width));
-                if !self.config.rehearsal {
+                if !self.config.dry_run {
                     word.store(low, Ordering::Relaxed);
                 }
                 self.note(Step::Extern(Extern::RegisterWrite(id, index, &[low])));
             }
             Some(words) => {
                 let digits = self.wide_digits(value, width, words.len(), params);
-                if !self.config.rehearsal {
+                if !self.config.dry_run {
                     for (word, digit) in words.iter().zip(&digits) {
                         word.store(*digit, Ordering::Relaxed);
                     }
@@ -272,7 +272,7 @@ impl<T: Trace> Machine<'_, T> {
         digits
     }
 
-    fn mark_to_drop(&mut self, egress_spec: Slot, group: Option<Slot>) {
+    fn mark_to_drop(&mut self, egress_spec: FieldSlot, group: Option<FieldSlot>) {
         let bytes = &mut self.packet.phv.bytes;
         i64::from(self.config.drop_port).store(bytes, egress_spec);
         if let Some(slot) = group {
@@ -324,7 +324,7 @@ impl<T: Trace> Machine<'_, T> {
 
 /// Copies a value between two slots of equal width.
 #[inline]
-fn move_bits(bytes: &mut [u8], to: Slot, from: Slot) {
+fn move_bits(bytes: &mut [u8], to: FieldSlot, from: FieldSlot) {
     if to.is_bytes() && from.is_bytes() {
         let start = from.byte as usize;
         bytes.copy_within(start..start + from.bytes(), to.byte as usize);

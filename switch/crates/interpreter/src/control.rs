@@ -50,15 +50,15 @@ impl<T: Trace> Machine<'_, T> {
                 select(program, packet, selector, scratch, random)
             })
         };
-        let side = self.context.side;
-        let found = side.lookup(id, &work.key, selector);
+        let tables = self.context.tables;
+        let found = tables.lookup(id, &work.key, selector);
         let hit = found.hit;
         if let Some(state) = found.state {
             let metered = hit::record(
                 program,
                 table,
                 (self.packet, self.context.now_us),
-                self.config.rehearsal,
+                self.config.dry_run,
                 state,
                 found.meter,
             );
@@ -75,7 +75,7 @@ impl<T: Trace> Machine<'_, T> {
             self.trace.step(Step::Table {
                 table: id,
                 key: &self.work.key,
-                entry: side.find(program, id, &self.work.key).as_ref(),
+                entry: tables.find(program, id, &self.work.key).as_ref(),
                 action: called,
             });
         }

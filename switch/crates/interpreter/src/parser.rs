@@ -241,7 +241,7 @@ impl<T: Trace> Machine<'_, T> {
                 .all(|((key, mask), value)| key & mask == *value),
             TransitionMatch::ValueSet(set, mask) => {
                 self.context
-                    .side
+                    .tables
                     .value_set_contains(*set, key, mask.as_deref())
             }
         }

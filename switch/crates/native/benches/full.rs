@@ -73,9 +73,9 @@ fn in_lanes(
     let mut frames = frames.chunks(FRAME).cycle();
     let start = cpu_time();
     for batch in 0..packets / BATCH {
-        let side = bench.reader.pin();
+        let tables = bench.reader.pin();
         let externs = bench.store.externs();
-        lanes.batch(&side, externs, &mut sink, |lanes| {
+        lanes.batch(&tables, externs, &mut sink, |lanes| {
             for data in frames.by_ref().take(BATCH) {
                 lanes.process(PacketIn {
                     data,
@@ -96,7 +96,7 @@ fn in_turn(bench: &mut cases::Bench<Native>, frames: &[u8], packets: usize) -> f
     let mut frames = frames.chunks(FRAME).cycle();
     let start = cpu_time();
     for batch in 0..packets / BATCH {
-        let side = bench.reader.pin();
+        let tables = bench.reader.pin();
         for data in frames.by_ref().take(BATCH) {
             let input = PacketIn {
                 data,
@@ -104,7 +104,7 @@ fn in_turn(bench: &mut cases::Bench<Native>, frames: &[u8], packets: usize) -> f
                 now_us: batch as u64,
             };
             let externs = bench.store.externs();
-            bench.switch.process(&side, externs, input, &mut sink);
+            bench.switch.process(&tables, externs, input, &mut sink);
         }
     }
     let elapsed = cpu_time() - start;

@@ -53,7 +53,7 @@ fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) ->
     let start = cpu_time();
     for pass in 0..passes {
         for batch in packets.chunks(BATCH) {
-            let side = bench.reader.pin();
+            let tables = bench.reader.pin();
             for data in batch {
                 let now_us = pass as u64;
                 let input = PacketIn {
@@ -62,7 +62,7 @@ fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) ->
                     now_us,
                 };
                 let externs = bench.store.externs();
-                bench.switch.process(&side, externs, input, &mut sink);
+                bench.switch.process(&tables, externs, input, &mut sink);
             }
         }
     }

@@ -55,7 +55,7 @@ fn measure<E: cases::Runs>(
         let mut sink = Count::default();
         let start = cpu_time();
         for batch in 0..amount.packets.div_ceil(BATCH) {
-            let side = bench.reader.pin();
+            let tables = bench.reader.pin();
             for index in 0..BATCH {
                 let data = &packets[(batch * BATCH + index) % packets.len()];
                 let input = PacketIn {
@@ -65,7 +65,7 @@ fn measure<E: cases::Runs>(
                 };
                 bench
                     .switch
-                    .process(&side, bench.store.externs(), input, &mut sink);
+                    .process(&tables, bench.store.externs(), input, &mut sink);
             }
         }
         let elapsed = cpu_time() - start;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sluice_engine::{Config, Context, Counters, Engine, Packet, Parsed, Progress, Sink};
-use sluice_program::{Program, Slot};
+use sluice_program::{FieldSlot, Program};
 use sluice_random::Random;
 
 use crate::codegen::compile::{Code, Part};
@@ -86,7 +86,7 @@ impl Engine for Native {
         &mut self.work.counters
     }
 
-    fn looks_at(&self, slot: Slot) -> bool {
+    fn looks_at(&self, slot: FieldSlot) -> bool {
         self.code.looks_at(slot)
     }
 
@@ -121,11 +121,11 @@ impl Engine for Native {
         out.reserve(code.most_header_bytes());
         let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
         frame.out = out.as_mut_ptr();
-        let (way, headers) = forward::result(code.run(Part::Forward, &mut frame));
+        let (progress, headers) = forward::result(code.run(Part::Forward, &mut frame));
         // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
         // Room for all headers was reserved.
         unsafe { out.set_len(headers) };
-        way
+        progress
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {

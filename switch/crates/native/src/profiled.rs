@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sluice_engine::{
     Config, Context, Counters, Engine, Packet, Parsed, Profile, Profiled, Sink, Step,
 };
-use sluice_program::{Program, Slot};
+use sluice_program::{FieldSlot, Program};
 
 use super::{Code, Native};
 
@@ -50,7 +50,7 @@ impl Engine for NativeProfiled {
         self.0.counters()
     }
 
-    fn looks_at(&self, slot: Slot) -> bool {
+    fn looks_at(&self, slot: FieldSlot) -> bool {
         self.0.looks_at(slot)
     }
 

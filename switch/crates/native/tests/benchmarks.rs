@@ -54,12 +54,12 @@ fn input(data: &[u8]) -> PacketIn<'_> {
 
 fn run<E: Runs>(bench: &mut Bench<E>, packets: &[Vec<u8>]) -> Sent {
     let mut sent = Sent::default();
-    let side = bench.reader.pin();
+    let tables = bench.reader.pin();
     for packet in packets {
         let externs = bench.store.externs();
         bench
             .switch
-            .process(&side, externs, input(packet), &mut sent);
+            .process(&tables, externs, input(packet), &mut sent);
     }
     sent
 }
@@ -78,8 +78,8 @@ fn agree(name: &str, tables: &str, fill: impl Fn(&Store), packets: &[Vec<u8>]) {
     let lanes = Lanes::new(code, &Config::default(), 1).expect("there is memory for the stacks");
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut sent = Sent::default();
-    let side = native.reader.pin();
-    lanes.batch(&side, native.store.externs(), &mut sent, |batch| {
+    let tables = native.reader.pin();
+    lanes.batch(&tables, native.store.externs(), &mut sent, |batch| {
         packets
             .iter()
             .for_each(|packet| batch.process(input(packet)));

@@ -61,10 +61,10 @@ fn batch(
     packets: &[Vec<u8>],
     sink: &mut Limited,
 ) -> bool {
-    let side = bench.reader.pin();
+    let tables = bench.reader.pin();
     let externs = bench.store.externs();
     let run = AssertUnwindSafe(|| {
-        lanes.batch(&side, externs, sink, |batch| {
+        lanes.batch(&tables, externs, sink, |batch| {
             for (index, data) in packets.iter().enumerate() {
                 let packet = PacketIn {
                     data,
@@ -135,10 +135,10 @@ fn who_gives_a_batch_and_panics_ends_it() {
     // At the panic, either no packet was fed yet, or some packets wait, or some packets are in lanes.
     for given in [0, 5, 70, PACKETS] {
         let mut some = Limited::new(usize::MAX);
-        let side = bench.reader.pin();
+        let tables = bench.reader.pin();
         let externs = bench.store.externs();
         let run = AssertUnwindSafe(|| {
-            lanes.batch(&side, externs, &mut some, |batch| {
+            lanes.batch(&tables, externs, &mut some, |batch| {
                 for data in &packets[..given] {
                     batch.process_copy(PacketIn {
                         data,
@@ -150,7 +150,7 @@ fn who_gives_a_batch_and_panics_ends_it() {
             })
         });
         assert!(catch_unwind(run).is_err());
-        drop(side);
+        drop(tables);
         assert!(some.taken.len() <= given);
         assert_eq!(some.taken, all.taken[..some.taken.len()]);
         let mut again = Limited::new(usize::MAX);
@@ -186,11 +186,11 @@ fn packets_that_wait_before_egress_go_on_as_they_came() {
         &packets,
         &mut Limited::new(usize::MAX)
     ));
-    let side = bench.reader.pin();
+    let tables = bench.reader.pin();
     let externs = bench.store.externs();
     while let Some(mut queued) = waiting.queued.pop_front() {
         let (switch, sink) = (&mut bench.switch, &mut waiting);
-        switch.leave_queue(&side, externs, 9, &mut queued, 0, sink);
+        switch.leave_queue(&tables, externs, 9, &mut queued, 0, sink);
     }
     assert_eq!(waiting.taken, all.taken);
 }

@@ -43,7 +43,7 @@ impl<E: Runs> Router<E> {
     fn next_hops(&mut self) -> Vec<u8> {
         let bench = &mut self.0;
         let mut sent = NextHops::default();
-        let side = bench.reader.pin();
+        let tables = bench.reader.pin();
         for data in traces::multipath::flows(FLOWS) {
             let input = PacketIn {
                 data: &data,
@@ -52,7 +52,7 @@ impl<E: Runs> Router<E> {
             };
             bench
                 .switch
-                .process(&side, bench.store.externs(), input, &mut sent);
+                .process(&tables, bench.store.externs(), input, &mut sent);
         }
         sent.0
     }

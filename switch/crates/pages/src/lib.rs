@@ -5,7 +5,7 @@
 //! costs as much as the read itself. With pages of 2 MiB it costs almost nothing.
 //!
 //! * [`Block`]: memory in huge pages.
-//! * [`Items`]: a vector that uses huge pages when it is large, and normal memory while it is small. So small tables
+//! * [`PageVec`]: a vector that uses huge pages when it is large, and normal memory while it is small. So small tables
 //!   stay small.
 //! * [`Reserved`]: reserved address space, in which contents never move.
 //!
@@ -13,9 +13,9 @@
 //! everything works, but more slowly. All `unsafe` code concerns memory that this crate owns.
 
 mod block;
-mod items;
+mod page_vec;
 mod reserved;
 
 pub use block::{Block, HUGE};
-pub use items::Items;
+pub use page_vec::PageVec;
 pub use reserved::{Reserved, STEP};

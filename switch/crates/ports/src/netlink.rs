@@ -2,10 +2,10 @@
 //! Implements the parts of rtnetlink that the switch needs: requests with acknowledgement, dumps, and notifications.
 
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-use crate::sys;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
@@ -29,17 +29,10 @@ pub(crate) struct Socket {
 impl Socket {
     /// Opens a socket, and subscribes to the multicast groups in the mask (`RTMGRP_*`).
     pub(crate) fn open(groups: u32) -> io::Result<Self> {
-        let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
-        // SAFETY: every bit pattern, including zero, is valid for this plain C structure.
-        let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
-        address.nl_family = libc::AF_NETLINK as u16;
-        address.nl_groups = groups;
-        // SAFETY: pointer and length describe `address`, which lives during the call.
-        unsafe {
-            let length = mem::size_of_val(&address) as libc::socklen_t;
-            let pointer = std::ptr::from_ref(&address).cast();
-            sys::check(libc::bind(fd.as_raw_fd(), pointer, length))?;
-        }
+        let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+        // NETLINK_ROUTE is protocol 0, the default.
+        let fd = net::socket_with(family, SocketType::RAW, flags, None)?;
+        net::bind(&fd, &SocketAddrNetlink::new(0, groups))?;
         Ok(Self { fd, sequence: 0 })
     }
 
@@ -53,38 +46,15 @@ impl Socket {
         message.extend_from_slice(&self.sequence.to_ne_bytes());
         message.extend_from_slice(&0u32.to_ne_bytes());
         message.extend_from_slice(body);
-        // SAFETY: the buffer is readable for the passed length.
-        let sent = unsafe {
-            libc::send(
-                self.fd.as_raw_fd(),
-                message.as_ptr().cast(),
-                message.len(),
-                0,
-            )
-        };
-        if sent < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        net::send(&self.fd, &message, SendFlags::empty())?;
+        Ok(())
     }
 
     /// Receives one datagram with its messages. The error ENOBUFS means that notifications were lost.
     pub(crate) fn receive(&mut self) -> io::Result<Vec<Message>> {
         let mut buffer = vec![0u8; 1 << 16];
-        // SAFETY: the buffer is writable for the passed length.
-        let length = unsafe {
-            libc::recv(
-                self.fd.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                0,
-            )
-        };
-        if length < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(split(&buffer[..length as usize]))
+        let (length, _) = net::recv(&self.fd, buffer.as_mut_slice(), RecvFlags::empty())?;
+        Ok(split(&buffer[..length]))
     }
 
     /// Sends a request and waits for its acknowledgement.

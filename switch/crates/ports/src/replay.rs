@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluice_pages::Items;
+use sluice_pages::PageVec;
 
 use crate::pcap::Reader;
 use crate::poller::Waker;
@@ -27,8 +27,8 @@ const SLOT: usize = 2048 + 64;
 /// A sequence of frames, stored back to back.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
-    bytes: Items<u8>,
-    ends: Items<usize>,
+    bytes: PageVec<u8>,
+    ends: PageVec<usize>,
 }
 
 impl Frames {
@@ -62,7 +62,7 @@ impl Frames {
 }
 
 /// Ensures capacity for `count` items; grows to at least twice the old capacity.
-fn make_room<T: Copy>(items: &mut Items<T>, count: usize) {
+fn make_room<T: Copy>(items: &mut PageVec<T>, count: usize) {
     if count > items.capacity() {
         items.reserve(count.max(2 * items.capacity()));
     }
@@ -197,7 +197,7 @@ impl Receiver for ReplayReceiver {
 /// A sending half that discards frames.
 #[derive(Debug)]
 pub struct DiscardTransmitter {
-    ring: Items<u8>,
+    ring: PageVec<u8>,
     slot: usize,
     packets: u64,
     bytes: u64,
@@ -207,7 +207,7 @@ pub struct DiscardTransmitter {
 impl DiscardTransmitter {
     /// Creates a transmitter that discards frames.
     pub fn new(counters: Arc<PortCounters>) -> Self {
-        let mut ring = Items::new();
+        let mut ring = PageVec::new();
         ring.resize(SLOTS * SLOT, 0);
         Self {
             ring,

@@ -261,9 +261,9 @@ fn an_interface_that_cannot_be_closed_is_not_taken() {
 }
 
 /// Checks the interface when the link monitor requests it.
-struct Keeper(Arc<Mutex<SilentInterface>>, Arc<Mutex<Vec<bool>>>);
+struct SilenceChecker(Arc<Mutex<SilentInterface>>, Arc<Mutex<Vec<bool>>>);
 
-impl LinkObserver for Keeper {
+impl LinkObserver for SilenceChecker {
     fn state(&mut self, _: u16, up: bool) {
         self.1.lock().unwrap().push(up);
     }
@@ -288,8 +288,8 @@ fn filters_that_are_removed_come_back_and_a_port_that_stays_open_goes_down() {
             index: silent.index(),
         };
         let (silent, states) = (Arc::new(Mutex::new(silent)), Arc::default());
-        let keeper = Keeper(silent.clone(), Arc::clone(&states));
-        let _monitor = LinkMonitor::start(vec![link], keeper).unwrap();
+        let checker = SilenceChecker(silent.clone(), Arc::clone(&states));
+        let _monitor = LinkMonitor::start(vec![link], checker).unwrap();
         let is_up = || states.lock().unwrap().last() == Some(&true);
         wait_until("the interface is up", is_up);
         let whole = filters();

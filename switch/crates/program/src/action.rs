@@ -8,24 +8,7 @@ use crate::expr::{Arith, Bool, HeaderRef, UnionRef};
 use crate::ids::{
     CalculationId, CounterId, DigestId, FieldListId, MeterId, RegisterId, StackId, UnionStackId,
 };
-use crate::layout::Slot;
-
-/// Position of an action parameter in the parameter words of an entry. Each word has 64 bits. A wider parameter takes
-/// several words, the most significant word first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParamSlot {
-    /// Index of the first word.
-    pub word: u16,
-    /// Width in bits.
-    pub width: u16,
-}
-
-impl ParamSlot {
-    /// Returns the number of 64-bit words that the parameter takes.
-    pub fn words(&self) -> usize {
-        usize::from(self.width).div_ceil(64).max(1)
-    }
-}
+use crate::layout::{FieldSlot, ParamSlot};
 
 /// A parameter that the control plane sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +50,9 @@ pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LValue {
     /// A field at a fixed position.
-    Field(Slot),
+    Field(FieldSlot),
     /// A field of a header that is found at run time. The slot is relative to this header.
-    HeaderField(HeaderRef, Slot),
+    HeaderField(HeaderRef, FieldSlot),
 }
 
 /// Reference to a header, which stands for the header's `varbit` field.
@@ -93,9 +76,9 @@ pub enum Op {
     /// Copies bits between two slots of equal width.
     Move {
         /// Destination.
-        to: Slot,
+        to: FieldSlot,
         /// Source.
-        from: Slot,
+        from: FieldSlot,
     },
     /// Copies a `varbit` field and its current length.
     AssignVarbit(VarbitRef, VarbitRef),
@@ -128,7 +111,7 @@ pub enum Op {
     /// `mark_to_drop`: sets egress_spec to the drop port and the multicast group to 0. `None` changes the standard
     /// metadata itself. Slots give the two fields in a copy of the standard metadata. p4c makes such a copy for an
     /// action with an `inout` parameter.
-    MarkToDrop(Option<(Slot, Option<Slot>)>),
+    MarkToDrop(Option<(FieldSlot, Option<FieldSlot>)>),
     /// Counts the packet in a cell of an indirect counter.
     Count(CounterId, Arith),
     /// Executes a cell of an indirect meter and stores the colour in the target.

@@ -5,7 +5,7 @@ use crate::error::SourceInfo;
 use crate::expr::Bool;
 use crate::externs::HashAlgorithm;
 use crate::ids::{ActionId, ConditionalId, CounterId, HeaderId, MeterId, ProfileId, TableId};
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 
 /// The next step of a pipeline. `None` ends the pipeline.
 pub type Next = Option<Node>;
@@ -91,9 +91,9 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// A field of a header; 0 if the header is not valid.
-    Field(HeaderId, Slot),
+    Field(HeaderId, FieldSlot),
     /// A metadata field.
-    Metadata(Slot),
+    Metadata(FieldSlot),
     /// Validity of a header, as a single bit.
     Valid(HeaderId),
 }
@@ -167,7 +167,7 @@ pub struct Table {
     /// Whether entries may have idle timeouts.
     pub support_timeout: bool,
     /// The direct meter of the table, and the field that receives the colour.
-    pub meter: Option<(MeterId, Slot)>,
+    pub meter: Option<(MeterId, FieldSlot)>,
     /// The default entry, if the program defines one.
     pub default: Option<TableDefault>,
     /// Entries that the P4 program defines.

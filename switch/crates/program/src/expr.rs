@@ -12,9 +12,8 @@ pub mod simplify;
 use num_bigint::{BigInt, Sign};
 use num_traits::ToPrimitive;
 
-use crate::action::ParamSlot;
 use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
-use crate::layout::Slot;
+use crate::layout::{FieldSlot, ParamSlot};
 
 /// Shift count from which on a shift drops all bits. The result is then 0, or -1 for a right shift of a negative
 /// number. Every field is narrower than this number, so the result is exact modulo 2^width.
@@ -140,9 +139,9 @@ pub enum Data {
     /// A constant.
     Const(Constant),
     /// A field at a fixed position in the PHV.
-    Field(Slot),
+    Field(FieldSlot),
     /// A field of a header that is found at run time. The slot is relative to this header.
-    HeaderField(HeaderRef, Slot),
+    HeaderField(HeaderRef, FieldSlot),
     /// An action's parameter.
     Param(ParamSlot),
     /// A cell of a register: the register, the index, and the cell's width in bits.

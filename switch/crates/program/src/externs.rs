@@ -3,7 +3,7 @@
 
 use crate::expr::Bool;
 use crate::ids::{CalculationId, HeaderId, TableId};
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 
 /// A counter array.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl HashAlgorithm {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CalculationInput {
     /// A field; skipped if its header is not valid.
-    Field(HeaderId, Slot),
+    Field(HeaderId, FieldSlot),
     /// A `varbit` field, with its current length.
     Varbit(HeaderId),
     /// A constant with this number of bits, right-aligned in its bytes.
@@ -136,7 +136,7 @@ pub struct Checksum {
     /// The header that contains the checksum field.
     pub header: HeaderId,
     /// The checksum field.
-    pub target: Slot,
+    pub target: FieldSlot,
     /// The calculation that yields the checksum's value.
     pub calculation: CalculationId,
     /// Condition under which the checksum is verified and updated. `None` if this is done always.
@@ -154,7 +154,7 @@ pub struct Digest {
     /// same name.
     pub name: String,
     /// Fields in order, each with name and slot.
-    pub fields: Vec<(String, Slot)>,
+    pub fields: Vec<(String, FieldSlot)>,
 }
 
 /// Fields that a cloned, resubmitted or recirculated packet keeps.
@@ -165,7 +165,7 @@ pub struct FieldList {
     /// The id that the JSON uses.
     pub json_id: u32,
     /// The fields.
-    pub fields: Vec<Slot>,
+    pub fields: Vec<FieldSlot>,
 }
 
 /// A parser value set.

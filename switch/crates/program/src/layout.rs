@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines the layout of headers and fields in the packet header vector (PHV).
+//! Defines the layout of headers and fields in the packet header vector (PHV), and of action parameters.
 //!
 //! The PHV is one byte buffer. A packet header has the same bytes in the PHV as on the wire, so extracting and emitting
 //! are plain copies. Each field of a packet header is a run of bits. Metadata is never on the wire, so each metadata
@@ -16,7 +16,7 @@ pub const MAX_FIELD_BITS: u32 = 1 << 15;
 /// A run of bits in the PHV, most significant bit first. If a field is reached through a stack index, its slot is
 /// relative to the start of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot {
+pub struct FieldSlot {
     /// Index of the byte that contains the first bit.
     pub byte: u32,
     /// Number of bits in that byte before the first bit: 0 to 7.
@@ -27,7 +27,7 @@ pub struct Slot {
     pub width: u16,
 }
 
-impl Slot {
+impl FieldSlot {
     /// Returns the slot with `width` bits that starts at bit `bit` of a buffer.
     pub fn at(bit: usize, width: u16, signed: bool) -> Self {
         let byte = u32::try_from(bit / 8).expect("PHV sizes are checked at load");
@@ -75,13 +75,30 @@ impl Slot {
     }
 }
 
+/// Position of an action parameter in the parameter words of an entry. Each word has 64 bits. A wider parameter takes
+/// several words, the most significant word first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamSlot {
+    /// Index of the first word.
+    pub word: u16,
+    /// Width in bits.
+    pub width: u16,
+}
+
+impl ParamSlot {
+    /// Returns the number of 64-bit words that the parameter takes.
+    pub fn words(&self) -> usize {
+        usize::from(self.width).div_ceil(64).max(1)
+    }
+}
+
 /// A field of a header type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Name of the field in its header.
     pub name: String,
     /// Position relative to the start of the header. A `varbit` field has its maximum width here.
-    pub slot: Slot,
+    pub slot: FieldSlot,
     /// Whether the field is the header's `varbit` field.
     pub varbit: bool,
 }
@@ -122,7 +139,7 @@ pub struct Header {
     /// Number of bytes in the PHV.
     pub bytes: u32,
     /// Slots of metadata fields, relative to `offset`. Packet headers use the slots of their type instead.
-    pub metadata_slots: Vec<Slot>,
+    pub metadata_slots: Vec<FieldSlot>,
     /// The union of which the header is a member, if any.
     pub union: Option<UnionId>,
 }

@@ -5,7 +5,7 @@
 //! [`ActionId`], ...), and determines all widths. It refuses constructs that the switch cannot run, and reports their
 //! name and source location. After loading, neither JSON nor names are used.
 //!
-//! * [`layout`]: layout of headers and fields in the packet header vector (PHV);
+//! * [`layout`]: layout of headers and fields in the packet header vector (PHV), and of action parameters;
 //! * [`expr`]: expressions over unbounded integers, each with its number class;
 //! * [`action`], [`parser`], [`control`], [`externs`]: the program's parts;
 //! * `load`: one module for each part, which reads JSON through a cursor that tracks its path.
@@ -27,7 +27,7 @@ mod load;
 pub mod parser;
 mod program;
 
-pub use action::{Action, Op, Param, ParamSlot};
+pub use action::{Action, Op, Param};
 pub use control::{
     Conditional, Key, MatchKind, Next, Node, Pipeline, Profile, Selector, Table, TableDefault,
     TableEntry, TableKeyValue,
@@ -38,6 +38,6 @@ pub use externs::{
     MeterUnit, Register, ValueSet,
 };
 pub use ids::*;
-pub use layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
+pub use layout::{FieldSlot, Header, HeaderType, ParamSlot, Stack, Union, UnionStack};
 pub use parser::{Deparser, Parser};
 pub use program::{Program, StandardMetadata};

@@ -45,16 +45,29 @@ struct Loader {
     field_lists: HashMap<u32, FieldListId>,
 }
 
-/// Reads a whole program.
-pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
-    let mut value = parse(json).map_err(|what| LoadError::new(what, String::new(), None))?;
-    zero_width::remove(&mut value);
-    let root = Cursor::root(&value);
-    check_version(&root)?;
-    refuse_architectures(&root)?;
+impl Program {
+    /// Loads a program from p4c's BMv2 JSON.
+    ///
+    /// # Errors
+    /// Names the malformed or unsupported construct. Includes its location in the JSON and, if p4c recorded one, in the
+    /// P4 source.
+    pub fn from_json(json: &[u8]) -> std::result::Result<Self, LoadError> {
+        let mut value = parse(json).map_err(|what| LoadError::new(what, String::new(), None))?;
+        zero_width::remove(&mut value);
+        let mut program = load(&Cursor::root(&value))?;
+        priority::note(&mut program);
+        unseen::note(&mut program);
+        Ok(program)
+    }
+}
 
-    let headers = headers::load(&root)?;
-    let externs = externs::load(&root, &headers)?;
+/// Reads all parts of a program.
+fn load(root: &Cursor<'_>) -> Result<Program> {
+    check_version(root)?;
+    refuse_architectures(root)?;
+
+    let headers = headers::load(root)?;
+    let externs = externs::load(root, &headers)?;
     let loader = Loader {
         counters: by_name(&externs.counters, |counter| &counter.name, CounterId::new),
         meters: by_name(&externs.meters, |meter| &meter.name, MeterId::new),
@@ -74,16 +87,16 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
         field_lists: externs.field_list_ids,
         headers,
     };
-    let errors = load_errors(&root)?;
-    let actions = loader.actions(&root)?;
-    let parsers = loader.parsers(&root)?;
-    let deparser = loader.deparser(&root)?;
-    let pipelines = loader.pipelines(&root, &actions, externs.counters, externs.meters)?;
-    let checksums = loader.checksums(&root)?;
-    let standard_metadata = loader.headers.standard_metadata(&root)?;
-    refuse_externs(&root)?;
+    let errors = load_errors(root)?;
+    let actions = loader.actions(root)?;
+    let parsers = loader.parsers(root)?;
+    let deparser = loader.deparser(root)?;
+    let pipelines = loader.pipelines(root, &actions, externs.counters, externs.meters)?;
+    let checksums = loader.checksums(root)?;
+    let standard_metadata = loader.headers.standard_metadata(root)?;
+    refuse_externs(root)?;
 
-    let mut program = Program {
+    Ok(Program {
         name: root
             .get("program")
             .map_or(Ok(""), |name| name.str())?
@@ -115,10 +128,7 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
         digests: externs.digests,
         field_lists: externs.field_lists,
         standard_metadata,
-    };
-    priority::note(&mut program);
-    unseen::note(&mut program);
-    Ok(program)
+    })
 }
 
 /// Refuses programs of architectures other than v1model, before other parts fail with less clear errors. Such programs

@@ -5,7 +5,7 @@ use crate::action::Op;
 use crate::error::SourceInfo;
 use crate::expr::{Arith, Bool};
 use crate::ids::{HeaderId, StackId, StateId, UnionStackId, ValueSetId};
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 
 /// A parser.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub enum ParserOp {
     /// Assigns bits after the current position to a field, without extracting them.
     Lookahead {
         /// Destination.
-        target: Slot,
+        target: FieldSlot,
         /// Offset of the first bit from the current position.
         offset: u32,
         /// Number of bits.
@@ -74,11 +74,11 @@ pub enum ParserOp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPart {
     /// A field.
-    Field(Slot),
+    Field(FieldSlot),
     /// A field of the last extracted element of a stack.
-    StackLast(StackId, Slot),
+    StackLast(StackId, FieldSlot),
     /// A field of a member of the last extracted element of a union stack.
-    UnionStackLast(UnionStackId, usize, Slot),
+    UnionStackLast(UnionStackId, usize, FieldSlot),
     /// Bits after the current position: the offset of the first bit from this position, and the number of bits.
     Lookahead(u32, u32),
 }

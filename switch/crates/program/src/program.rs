@@ -3,13 +3,11 @@
 
 use crate::action::Action;
 use crate::control::{Conditional, Pipeline, Profile, Table};
-use crate::error::LoadError;
 use crate::externs::{
     Calculation, Checksum, Counter, Digest, FieldList, Meter, Register, ValueSet,
 };
 use crate::ids::*;
-use crate::layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
-use crate::load;
+use crate::layout::{FieldSlot, Header, HeaderType, Stack, Union, UnionStack};
 use crate::parser::{Deparser, Parser, State};
 
 /// The fields of `standard_metadata` that the architecture reads or writes. A field is optional if a program may lack
@@ -17,40 +15,40 @@ use crate::parser::{Deparser, Parser, State};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandardMetadata {
     /// Port on which the packet arrived.
-    pub ingress_port: Slot,
+    pub ingress_port: FieldSlot,
     /// Destination port, chosen by ingress.
-    pub egress_spec: Slot,
+    pub egress_spec: FieldSlot,
     /// Egress port, set before egress runs.
-    pub egress_port: Slot,
+    pub egress_port: FieldSlot,
     /// Length of the packet in bytes.
-    pub packet_length: Slot,
+    pub packet_length: FieldSlot,
     /// The origin of the packet: received, cloned, recirculated, ...
-    pub instance_type: Slot,
+    pub instance_type: FieldSlot,
     /// Multicast group.
-    pub mcast_grp: Option<Slot>,
+    pub mcast_grp: Option<FieldSlot>,
     /// Replication id (`rid`) of a multicast or clone replica.
-    pub egress_rid: Option<Slot>,
+    pub egress_rid: Option<FieldSlot>,
     /// Error with which parsing ended.
-    pub parser_error: Option<Slot>,
+    pub parser_error: Option<FieldSlot>,
     /// Whether a checksum was wrong.
-    pub checksum_error: Option<Slot>,
+    pub checksum_error: Option<FieldSlot>,
     /// Time of ingress, in microseconds since the switch started.
-    pub ingress_global_timestamp: Option<Slot>,
+    pub ingress_global_timestamp: Option<FieldSlot>,
     /// Time of egress, in microseconds since the switch started.
-    pub egress_global_timestamp: Option<Slot>,
+    pub egress_global_timestamp: Option<FieldSlot>,
     /// Time of enqueueing, in microseconds.
-    pub enq_timestamp: Option<Slot>,
+    pub enq_timestamp: Option<FieldSlot>,
     /// Queue length at enqueueing.
-    pub enq_qdepth: Option<Slot>,
+    pub enq_qdepth: Option<FieldSlot>,
     /// Time that the packet spent in the queue, in microseconds.
-    pub deq_timedelta: Option<Slot>,
+    pub deq_timedelta: Option<FieldSlot>,
     /// Queue length at dequeueing.
-    pub deq_qdepth: Option<Slot>,
+    pub deq_qdepth: Option<FieldSlot>,
     /// Number of the queue in which the packet waited.
-    pub qid: Option<Slot>,
+    pub qid: Option<FieldSlot>,
     /// Priority that selects the queue. `None` also if the program never writes the field, because the priority is then
     /// always 0.
-    pub priority: Option<Slot>,
+    pub priority: Option<FieldSlot>,
 }
 
 /// Values of the core library's parser errors in this program.
@@ -149,15 +147,6 @@ macro_rules! accessors {
 }
 
 impl Program {
-    /// Loads a program from p4c's BMv2 JSON.
-    ///
-    /// # Errors
-    /// Names the malformed or unsupported construct. Includes its location in the JSON and, if p4c recorded one, in the
-    /// P4 source.
-    pub fn from_json(json: &[u8]) -> Result<Self, LoadError> {
-        load::program(json)
-    }
-
     accessors! {
         header_type, header_type_by_name, header_types, HeaderTypeId, HeaderType;
         header, header_by_name, headers, HeaderId, Header;
@@ -193,7 +182,7 @@ impl Program {
     }
 
     /// Returns the absolute slot of a field in a header or metadata instance.
-    pub fn slot(&self, header: HeaderId, field: usize) -> Slot {
+    pub fn slot(&self, header: HeaderId, field: usize) -> FieldSlot {
         let header = self.header(header);
         let relative = match header.metadata_slots.get(field) {
             Some(slot) => *slot,
@@ -203,7 +192,7 @@ impl Program {
     }
 
     /// Returns the absolute slot of a field, given the names of its instance and of the field.
-    pub fn slot_by_name(&self, header: &str, field: &str) -> Option<Slot> {
+    pub fn slot_by_name(&self, header: &str, field: &str) -> Option<FieldSlot> {
         let id = self.header_by_name(header)?;
         let ty = self.header_type(self.header(id).ty);
         let index = ty

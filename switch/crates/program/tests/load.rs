@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use sluice_program::action::LValue;
 use sluice_program::expr::{Arith, ArithOp, Bool, Data, NumberClass};
-use sluice_program::{LoadError, Op, Program, Slot};
+use sluice_program::{FieldSlot, LoadError, Op, Program};
 
 /// Returns the smallest v1model program, with one header, one action and one table.
 fn minimal() -> Value {
@@ -95,24 +95,24 @@ fn a_packet_header_keeps_its_bits_and_metadata_gets_whole_bytes() {
     let start = program.header(header).offset as usize * 8;
     assert_eq!(
         program.slot_by_name("h", "a"),
-        Some(Slot::at(start, 4, false))
+        Some(FieldSlot::at(start, 4, false))
     );
     assert_eq!(
         program.slot_by_name("h", "b"),
-        Some(Slot::at(start + 4, 12, false))
+        Some(FieldSlot::at(start + 4, 12, false))
     );
     assert_eq!(
         program.slot_by_name("h", "s"),
-        Some(Slot::at(start + 48, 16, true))
+        Some(FieldSlot::at(start + 48, 16, true))
     );
     // The field has nine bits, which are right-aligned in two bytes.
     assert_eq!(
         program.standard_metadata.ingress_port,
-        Slot::at(7, 9, false)
+        FieldSlot::at(7, 9, false)
     );
     assert_eq!(
         program.standard_metadata.egress_spec,
-        Slot::at(16 + 7, 9, false)
+        FieldSlot::at(16 + 7, 9, false)
     );
 }
 

@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 
 /// Smallest id that is hashed. Smaller ids are array indices.
-pub(crate) const SMALL: u32 = 1 << 16;
+pub(crate) const SMALL_ID_LIMIT: u32 = 1 << 16;
 
 #[derive(Debug)]
 pub(crate) struct ById<T> {
@@ -24,7 +24,7 @@ impl<T> Default for ById<T> {
 impl<T> ById<T> {
     #[inline]
     pub(crate) fn get(&self, id: u32) -> Option<&T> {
-        if id < SMALL {
+        if id < SMALL_ID_LIMIT {
             self.small.get(id as usize)?.as_ref()
         } else {
             self.large.get(&id)
@@ -32,19 +32,19 @@ impl<T> ById<T> {
     }
 
     /// Sets the value of an id. `None` removes the value.
-    pub(crate) fn set(&mut self, id: u32, thing: Option<T>) {
+    pub(crate) fn set(&mut self, id: u32, value: Option<T>) {
         let at = id as usize;
-        match thing {
-            Some(thing) if id < SMALL => {
+        match value {
+            Some(value) if id < SMALL_ID_LIMIT => {
                 if self.small.len() <= at {
                     self.small.resize_with(at + 1, || None);
                 }
-                self.small[at] = Some(thing);
+                self.small[at] = Some(value);
             }
-            Some(thing) => {
-                self.large.insert(id, thing);
+            Some(value) => {
+                self.large.insert(id, value);
             }
-            None if id < SMALL => {
+            None if id < SMALL_ID_LIMIT => {
                 if let Some(place) = self.small.get_mut(at) {
                     *place = None;
                 }
@@ -62,19 +62,19 @@ mod tests {
 
     #[test]
     fn small_and_large_ids_are_alike() {
-        let mut things = ById::default();
-        let ids = [0, 1, 700, SMALL - 1, SMALL, u32::MAX];
+        let mut map = ById::default();
+        let ids = [0, 1, 700, SMALL_ID_LIMIT - 1, SMALL_ID_LIMIT, u32::MAX];
         for id in ids {
-            assert_eq!(things.get(id), None);
-            things.set(id, Some(id));
+            assert_eq!(map.get(id), None);
+            map.set(id, Some(id));
         }
         for id in ids {
-            assert_eq!(things.get(id), Some(&id));
-            things.set(id, Some(5));
-            assert_eq!(things.get(id), Some(&5));
-            things.set(id, None);
-            assert_eq!(things.get(id), None);
-            things.set(id, None);
+            assert_eq!(map.get(id), Some(&id));
+            map.set(id, Some(5));
+            assert_eq!(map.get(id), Some(&5));
+            map.set(id, None);
+            assert_eq!(map.get(id), None);
+            map.set(id, None);
         }
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of one object. It holds the object before and after the change. So it can be applied to the truth and to
-//! both sides, and can be rolled back.
+//! A change of one object. It holds the object before and after the change. So it can be applied to the authoritative
+//! copy and to both replicas, and can be rolled back.
 
 use std::sync::Arc;
 
 use sluice_program::{ProfileId, TableId, ValueSetId};
 
-use crate::entry::DefaultEntry;
+use crate::default_entry::DefaultEntry;
 use crate::group::Group;
 use crate::model::{CloneSession, MulticastGroup};
-use crate::side::Side;
-use crate::truth::{Member, ValueSetMembers};
+use crate::profile::Member;
+use crate::value_set::ValueSetMembers;
 
 /// An object before and after a change. `None` if the object does not exist.
 #[derive(Debug)]
@@ -62,35 +62,4 @@ impl Change {
             Self::ValueSet(id, before, after) => Self::ValueSet(id, after, before),
         }
     }
-
-    /// Prefetches the first cache lines that applying the change will read.
-    pub(crate) fn prefetch(&self, side: &Side) {
-        if let Self::Entry(table, swap) = self {
-            side.tables[table.index()].prefetch(*swap);
-        }
-    }
-
-    /// Applies the change to one side's lookup structures.
-    pub(crate) fn apply(&self, side: &mut Side) {
-        match self {
-            Self::Entry(table, swap) => side.swap(*table, *swap),
-            Self::Default(table, _, after) => side.set_default(*table, after),
-            Self::Member(profile, id, swap) => {
-                side.set_member(*profile, *id, swap.after.clone());
-            }
-            Self::Group(profile, id, swap) => {
-                side.set_group(*profile, *id, swap.after.clone());
-            }
-            Self::Multicast(id, swap) => put(&mut side.multicast, *id, swap),
-            Self::Clone(id, swap) => put(&mut side.clones, *id, swap),
-            Self::ValueSet(id, _, after) => side.value_sets[id.index()] = Arc::clone(after),
-        }
-    }
-}
-
-fn put<T: ?Sized>(map: &mut hashbrown::HashMap<u32, Arc<T>>, id: u32, swap: &Swap<T>) {
-    match &swap.after {
-        Some(after) => map.insert(id, Arc::clone(after)),
-        None => map.remove(&id),
-    };
 }

@@ -20,11 +20,12 @@ use std::sync::Arc;
 use sluice_program::TableId;
 
 use crate::change::EntrySwap;
-use crate::entry::{Entry, EntryState};
+use crate::entry::Entry;
+use crate::entry_state::EntryState;
 use crate::slab::{Record, Slab};
 
 /// Maximum number of timers that one call examines. It bounds the time for which the control lock is held.
-pub(crate) const SLICE: usize = 1024;
+pub(crate) const MAX_TIMERS_PER_CALL: usize = 1024;
 
 /// Idle entries that one call found.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub(crate) struct Expiry {
 }
 
 /// Number of cancelled timers up to which no cleanup is done.
-const FEW: usize = 4096;
+const CLEANUP_THRESHOLD: usize = 4096;
 
 /// Returns the idle timeout, rounded up to microseconds, and the packet state. Returns `None` if the entry has no
 /// timeout.
@@ -95,8 +96,8 @@ impl Expiry {
         now_us: u64,
         limit: usize,
     ) -> Expired {
-        if self.timers.len() > 2 * self.entries + FEW {
-            self.clear_out(&slab);
+        if self.timers.len() > 2 * self.entries + CLEANUP_THRESHOLD {
+            self.remove_cancelled(&slab);
         }
         let mut expired = Expired::default();
         for _ in 0..limit {
@@ -133,7 +134,7 @@ impl Expiry {
     }
 
     /// Removes cancelled timers and duplicates.
-    fn clear_out<'a>(&mut self, slab: &impl Fn(TableId) -> &'a Arc<Slab>) {
+    fn remove_cancelled<'a>(&mut self, slab: &impl Fn(TableId) -> &'a Arc<Slab>) {
         let mut timers = std::mem::take(&mut self.timers).into_vec();
         timers.retain(|Reverse(timer)| current(slab(timer.1), *timer).is_some());
         timers.sort_unstable();
@@ -150,7 +151,8 @@ impl Expiry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{ActionRef, BindingRef};
+    use crate::action::ActionRef;
+    use crate::binding::BindingRef;
     use crate::key::KeyRef;
     use crate::slab::{Layout, NewRecord};
     use sluice_program::ActionId;
@@ -183,7 +185,7 @@ mod tests {
         slab.fill(slot, record, holder, now_us);
     }
 
-    /// Applies a change to the records, as the truth does, and then to the timers.
+    /// Applies a change to the records, as the authoritative copy does, and then to the timers.
     fn change(expiry: &mut Expiry, slab: &Slab, before: Option<u32>, after: Option<u32>) {
         for (slot, live) in [(before, false), (after, true)] {
             if let Some(slot) = slot {
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_looks_only_at_what_is_due() {
+    fn a_sweep_examines_only_timers_that_are_due() {
         let slab = slab();
         let mut expiry = million(&slab, 10_000_000);
         // With a limit of one timer, `more` says whether there was a timer to examine.
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_taken_back_are_cleared_out() {
+    fn cancelled_timers_are_removed() {
         let (slab, mut expiry) = (slab(), Expiry::default());
         fill(&slab, 0, 1_000, None, 0);
         change(&mut expiry, &slab, None, Some(0));
@@ -274,7 +276,7 @@ mod tests {
             assert!(expiry.take(|_| &slab, 1, 9).entries.is_empty());
         }
         assert!(
-            expiry.timers.len() <= 2 + FEW + 3,
+            expiry.timers.len() <= 2 + CLEANUP_THRESHOLD + 3,
             "{}",
             expiry.timers.len()
         );

@@ -9,9 +9,9 @@ use sluice_program::{Table, TableId};
 
 use crate::error::{Result, TableError, invalid};
 use crate::key::KeyShape;
-use crate::lookup::Structure;
-use crate::side::Side;
+use crate::lookup::FibDetail;
 use crate::store::Store;
+use crate::table_replica::TableReplica;
 
 /// A FIB and its status.
 #[derive(Clone, Debug)]
@@ -24,31 +24,6 @@ pub struct FibInfo {
     pub status: sluice_fib::Status,
 }
 
-/// Level of detail of FIB information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FibDetail {
-    /// Everything except the number of distinct values, which is reported as 0. Takes constant time.
-    Sizes,
-    /// Includes the number of distinct values. Takes time proportional to the number of routes.
-    Values,
-}
-
-impl Side {
-    /// Completes earlier changes of all lookup structures, and runs builds that are due.
-    pub(crate) fn settle(&mut self, now: Instant) {
-        for table in &mut self.tables {
-            table.structure.settle(now);
-        }
-    }
-
-    fn lpm(&mut self, table: TableId) -> Option<&mut crate::lookup::LpmTable> {
-        match &mut self.tables[table.index()].structure {
-            Structure::Lpm(lpm) => Some(lpm),
-            _ => None,
-        }
-    }
-}
-
 impl Store {
     /// Runs the builds of lookup structures that are due. Must be called periodically, because a transaction only runs
     /// builds that are due by its time. The results of lookups do not change.
@@ -56,15 +31,16 @@ impl Store {
         let now = Instant::now();
         let mut control = self.control.lock();
         let tables = || self.program().tables.iter().enumerate();
-        let waits = control.sides.change(|side| {
-            let mut lpms = tables()
-                .filter_map(|(index, _)| side.lpm(TableId(index as u32)).map(|t| t.is_pending()));
+        let waits = control.replicas.change(|replica| {
+            let mut lpms = tables().filter_map(|(index, _)| {
+                replica.lpm(TableId(index as u32)).map(|t| t.is_pending())
+            });
             lpms.any(|pending| pending)
         });
         if waits {
-            control.sides.change(|side| side.settle(now));
-            control.sides.flip();
-            control.sides.change(|side| side.settle(now));
+            control.replicas.change(|replica| replica.settle(now));
+            control.replicas.flip();
+            control.replicas.change(|replica| replica.settle(now));
         }
     }
 
@@ -72,10 +48,10 @@ impl Store {
     pub fn fibs(&self, detail: FibDetail) -> Vec<FibInfo> {
         let mut found = Vec::new();
         let mut control = self.control.lock();
-        control.sides.change(|side| {
+        control.replicas.change(|replica| {
             for (index, table) in self.program().tables.iter().enumerate() {
                 let id = TableId(index as u32);
-                let fibs = side.lpm(id).map(|lpm| lpm.status(detail));
+                let fibs = replica.lpm(id).map(|lpm| lpm.status(detail));
                 for (exact, status) in fibs.into_iter().flatten() {
                     let exact = numbers(table, &exact);
                     found.push(FibInfo {
@@ -106,14 +82,14 @@ impl Store {
         let declared = self.lpm_table(table)?;
         let exact = exact.map(|exact| bytes(declared, exact)).transpose()?;
         let mut control = self.control.lock();
-        let pin = |side: &mut Side| match side.lpm(table) {
+        let pin = |replica: &mut TableReplica| match replica.lpm(table) {
             Some(lpm) => lpm.pin(exact.as_deref(), algorithm),
             None => Ok(false),
         };
-        let found = control.sides.change(pin);
-        control.sides.flip();
-        // Both sides have the same routes, so the result is the same on both sides.
-        let _ = control.sides.change(pin);
+        let found = control.replicas.change(pin);
+        control.replicas.flip();
+        // Both replicas have the same routes, so the result is the same in both replicas.
+        let _ = control.replicas.change(pin);
         match found {
             Ok(true) => Ok(()),
             Ok(false) => Err(no_routes(declared)),
@@ -134,8 +110,9 @@ impl Store {
         let exact = bytes(declared, exact)?;
         let copy = {
             let mut control = self.control.lock();
-            control.sides.change(|side| {
-                side.lpm(table)
+            control.replicas.change(|replica| {
+                replica
+                    .lpm(table)
                     .and_then(|lpm| lpm.routes().read().copy(&exact))
             })
         };
@@ -147,7 +124,7 @@ impl Store {
         match self.program().tables.get(table.index()) {
             None => invalid("there is no such table"),
             Some(table) if !matches!(KeyShape::of(table), KeyShape::Lpm(_)) => invalid(format!(
-                "table {} is not one of longest prefixes",
+                "table {} is not a longest-prefix table",
                 table.name
             )),
             Some(table) => Ok(table),

@@ -5,6 +5,7 @@
 
 mod bids;
 mod buckets;
+mod piece;
 mod succession;
 
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use sluice_random::mix;
 use self::bids::Bidder;
 pub(crate) use self::buckets::SPREAD;
 use self::succession::Assignment;
-use crate::by_id::SMALL;
-use crate::entry::ActionEntry;
+use crate::action::ActionEntry;
+use crate::by_id::SMALL_ID_LIMIT;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
@@ -62,8 +63,9 @@ impl Choice {
     }
 }
 
+/// A member of a group, with its weight and the port that it watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Slot {
+struct WeightedMember {
     choice: Choice,
     weight: u32,
     watch_port: Option<u32>,
@@ -74,10 +76,10 @@ struct Slot {
 pub struct Group {
     id: u32,
     max_size: u32,
-    slots: Vec<Slot>,
+    members: Vec<WeightedMember>,
     watched: bool,
-    /// Assignment of the buckets to the slots. Its bidders are the slots, in the same order. If the field `owners` is
-    /// not empty, the buckets' owners are stored only there.
+    /// Assignment of the buckets to the members. Its bidders are the members, in the same order. If the field `owners`
+    /// is not empty, the buckets' owners are stored only there.
     assignment: Assignment,
     /// For each bucket, the id of the member that owns it, or [`DIVIDED`]. Empty if an id is not small, or if a member
     /// watches a port.
@@ -114,26 +116,26 @@ impl Group {
         count: usize,
         before: Option<&Self>,
     ) -> Self {
-        let slots = members.map(|(choice, weight, watch_port)| Slot {
+        let members = members.map(|(choice, weight, watch_port)| WeightedMember {
             choice,
             weight,
             watch_port,
         });
-        let slots: Vec<Slot> = slots.collect();
-        let bidders = bidders(&slots);
+        let members: Vec<WeightedMember> = members.collect();
+        let bidders = bidders(&members);
         let before = before.filter(|before| before.assignment.count == count);
         let mut assignment = match before {
             Some(before) => before.whole_assignment().next(bidders),
             None => Assignment::new(bidders, count),
         };
-        let watched = slots.iter().any(|slot| slot.watch_port.is_some());
+        let watched = members.iter().any(|member| member.watch_port.is_some());
         let mut owners = Box::default();
-        if !watched && let Some(ids) = small_ids(&slots) {
+        if !watched && let Some(ids) = small_ids(&members) {
             let id = |owner: Option<usize>| owner.map_or(DIVIDED, |at| ids[at]);
             owners = assignment.buckets.owners().into_iter().map(id).collect();
         }
         if !owners.is_empty() {
-            assignment.buckets.forget_owners();
+            assignment.buckets.drop_owners();
         }
         Self {
             id,
@@ -141,7 +143,7 @@ impl Group {
             watched,
             assignment,
             owners,
-            slots,
+            members,
         }
     }
 
@@ -149,16 +151,16 @@ impl Group {
     fn whole_assignment(&self) -> Arc<Assignment> {
         let mut assignment = self.assignment.clone();
         if !self.owners.is_empty()
-            && let Some(ids) = small_ids(&self.slots)
+            && let Some(ids) = small_ids(&self.members)
         {
             let mut by_id: Vec<(u16, usize)> = ids.into_iter().zip(0..).collect();
             by_id.sort_unstable();
-            let slot_of = |id: &u16| {
+            let index_of = |id: &u16| {
                 let at = by_id.binary_search_by_key(id, |(id, _)| *id).ok()?;
                 Some(by_id[at].1)
             };
-            let owners: Vec<Option<usize>> = self.owners.iter().map(slot_of).collect();
-            assignment.buckets = assignment.buckets.with_owners(&owners, self.slots.len());
+            let owners: Vec<Option<usize>> = self.owners.iter().map(index_of).collect();
+            assignment.buckets = assignment.buckets.with_owners(&owners, self.members.len());
         }
         Arc::new(assignment)
     }
@@ -177,50 +179,52 @@ impl Group {
         hash: impl FnOnce() -> u64,
         ports: &PortStatus,
     ) -> Option<Chosen<'_>> {
-        let hash = if self.slots.len() > 1 { hash() } else { 0 };
+        let hash = if self.members.len() > 1 { hash() } else { 0 };
         if !self.owners.is_empty() {
             let location = buckets::locate(hash, self.owners.len());
             let owner = self.owners[location.bucket];
             if owner == DIVIDED {
-                let slot = self
-                    .slots
+                let member = self
+                    .members
                     .get(self.assignment.buckets.part_owner(location)?)?;
-                return Some(slot.choice.chosen());
+                return Some(member.choice.chosen());
             }
             return Some(Chosen::Member(owner.into()));
         }
         let (bucket, member) = self.assignment.buckets.choose(hash)?;
-        let slot = self.slots.get(member)?;
-        if self.watched && !slot.is_live(ports) {
+        let member = self.members.get(member)?;
+        if self.watched && !member.is_live(ports) {
             return self.choose_live(bucket, ports);
         }
-        Some(slot.choice.chosen())
+        Some(member.choice.chosen())
     }
 
     /// Selects a member for a bucket whose owner's watched port is down: the highest bidder whose port is up.
     #[cold]
     fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<Chosen<'_>> {
         let bidders = self.assignment.bidders.iter().enumerate();
-        let live = bidders.filter(|(index, _)| self.slots[*index].is_live(ports));
+        let live = bidders.filter(|(index, _)| self.members[*index].is_live(ports));
         let winner = bids::winner(bucket, live)?;
-        self.slots.get(winner).map(|slot| slot.choice.chosen())
+        self.members
+            .get(winner)
+            .map(|member| member.choice.chosen())
     }
 
     /// Returns the ids of the group's members that are members of the profile.
     pub(crate) fn member_ids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slots.iter().filter_map(Slot::member)
+        self.members.iter().filter_map(WeightedMember::profile_id)
     }
 
     /// Converts the group to the control plane's form.
     pub(crate) fn spec(&self) -> GroupSpec {
         let members = self
-            .slots
+            .members
             .iter()
-            .filter_map(|slot| match &slot.choice {
-                Choice::Member(member) => Some(GroupMember {
-                    member: *member,
-                    weight: slot.weight,
-                    watch_port: slot.watch_port,
+            .filter_map(|member| match &member.choice {
+                Choice::Member(id) => Some(GroupMember {
+                    member: *id,
+                    weight: member.weight,
+                    watch_port: member.watch_port,
                 }),
                 Choice::Action(_) => None,
             })
@@ -234,13 +238,13 @@ impl Group {
 
     /// Converts a one-shot group to the control plane's form.
     pub(crate) fn one_shot(&self, program: &Program) -> Vec<OneShotMember> {
-        self.slots
+        self.members
             .iter()
-            .filter_map(|slot| match &slot.choice {
+            .filter_map(|member| match &member.choice {
                 Choice::Action(action) => Some(OneShotMember {
                     call: action.call(program),
-                    weight: slot.weight,
-                    watch_port: slot.watch_port,
+                    weight: member.weight,
+                    watch_port: member.watch_port,
                 }),
                 Choice::Member(_) => None,
             })
@@ -248,8 +252,9 @@ impl Group {
     }
 }
 
-impl Slot {
-    fn member(&self) -> Option<u32> {
+impl WeightedMember {
+    /// Returns the id in the profile, or `None` for an action of a one-shot group.
+    fn profile_id(&self) -> Option<u32> {
         match &self.choice {
             Choice::Member(id) => Some(*id),
             Choice::Action(_) => None,
@@ -258,7 +263,7 @@ impl Slot {
 
     /// Returns the member's id, if the id is small.
     fn small(&self) -> Option<u16> {
-        let id = self.member().filter(|id| *id < SMALL)?;
+        let id = self.profile_id().filter(|id| *id < SMALL_ID_LIMIT)?;
         id.try_into().ok().filter(|id| *id != DIVIDED)
     }
 
@@ -268,20 +273,20 @@ impl Slot {
     }
 }
 
-/// Returns the ids of the slots' members, if all ids are small.
-fn small_ids(slots: &[Slot]) -> Option<Vec<u16>> {
-    slots.iter().map(Slot::small).collect()
+/// Returns the ids of members of the profile, if all ids are small.
+fn small_ids(members: &[WeightedMember]) -> Option<Vec<u16>> {
+    members.iter().map(WeightedMember::small).collect()
 }
 
-/// Returns one bidder for each slot. A one-shot group may contain the same action several times; each occurrence gets
+/// Returns one bidder for each member. A one-shot group may contain the same action several times; each occurrence gets
 /// its own key.
-fn bidders(slots: &[Slot]) -> Vec<Bidder> {
-    let bidder = |slot: &Slot| Bidder {
-        key: slot.choice.key(),
-        weight: slot.weight,
+fn bidders(members: &[WeightedMember]) -> Vec<Bidder> {
+    let bidder = |member: &WeightedMember| Bidder {
+        key: member.choice.key(),
+        weight: member.weight,
     };
-    let mut bidders: Vec<Bidder> = slots.iter().map(bidder).collect();
-    let mut order: Vec<usize> = (0..slots.len()).collect();
+    let mut bidders: Vec<Bidder> = members.iter().map(bidder).collect();
+    let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|index| bidders[*index].key);
     for equal in order
         .chunk_by(|a, b| bidders[*a].key == bidders[*b].key)

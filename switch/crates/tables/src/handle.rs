@@ -1,49 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of tables that machine code reads: rows, and handles of tables.
+//! Properties and addresses of tables by which machine code finds rows ([`Row`](crate::Row)).
 //!
-//! A lookup returns a *row*, the address of some words. The first word is the head. An action's parameters follow at an
-//! offset that depends only on the table. Records of entries, classes of longest-prefix tables and default entries
-//! begin with a row. The lifetimes of [`Row`] and [`TableHandles`] borrow the side, so neither outlives the pin that
-//! holds the side.
+//! The lifetimes of [`Row`](crate::Row) and [`TableHandles`] borrow the replica, so neither outlives the pin that holds
+//! the replica.
 //!
 //! A table's [`Access`] and [`RowShape`] never change, so compiled code may embed them. The table's [`TableHandle`]
 //! holds the values that change with the entries.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-use sluice_program::{Key, MatchKind, Program, Table};
+use sluice_program::{Program, Table};
 
-use crate::entry::EntryState;
-use crate::key::KeyShape;
+use crate::entry_state::EntryState;
+use crate::key::{KeyShape, exact_fields};
 use crate::lookup::Direct;
 use crate::packing::Packing;
 use crate::profile::{GroupHandle, row_words};
 use crate::slab::Layout;
-
-/// Bit of a row's head that marks a hit. The low 32 bits of the head hold the action.
-pub const ROW_HIT: u64 = 1 << 34;
-
-/// Lowest bit of a two-bit field in the row's head of a table with a profile. The field says what the low 32 bits are
-/// ([`KIND_ACTION`], [`KIND_MEMBER`] or [`KIND_GROUP`]).
-pub const ROW_KIND: u32 = 32;
-
-/// Lowest bit of a field in the head of an entry's row. The field is the number of the record that holds the packet
-/// state.
-pub const ROW_HOLDER: u32 = 36;
-
-/// The low half of the head is an action. Its parameters are in the row.
-pub const KIND_ACTION: u64 = 0;
-
-/// The low half of the head is the id of a member.
-pub const KIND_MEMBER: u64 = 1;
-
-/// The low half of the head is the id of a group.
-pub const KIND_GROUP: u64 = 2;
-
-/// Value that stands for no action.
-pub const NO_ACTION: u32 = u32::MAX;
 
 /// Method by which compiled code looks up a packet's key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +27,13 @@ pub enum Access {
     Keyless,
     /// The key is a number of at most this many bits, and is the index into an array.
     Direct(u32),
-    /// Uses [`Side::row_narrow`](crate::Side::row_narrow) or [`Side::row_wide`](crate::Side::row_wide). The arguments
-    /// are the exact fields as one number, and the prefix field. The number here is the prefix field's position in the
-    /// key.
+    /// Uses [`TableReplica::row_narrow`](crate::TableReplica::row_narrow) or
+    /// [`TableReplica::row_wide`](crate::TableReplica::row_wide). The arguments are the exact fields as one number, and
+    /// the prefix field. The number here is the prefix field's position in the key.
     Prefix(usize),
-    /// Uses [`Side::row_exact`](crate::Side::row_exact) with the key's bytes.
+    /// Uses [`TableReplica::row_exact`](crate::TableReplica::row_exact) with the key's bytes.
     Exact,
-    /// Uses [`Side::row`](crate::Side::row) with the key's bytes.
+    /// Uses [`TableReplica::row`](crate::TableReplica::row) with the key's bytes.
     Bytes,
 }
 
@@ -74,12 +49,6 @@ impl Access {
             KeyShape::Lpm(_) | KeyShape::Ordered => Self::Bytes,
         }
     }
-}
-
-/// Returns the exact fields of a longest-prefix table.
-pub(crate) fn exact_fields(table: &Table) -> impl Iterator<Item = &Key> {
-    let fields = table.key.iter();
-    fields.filter(|field| field.kind != MatchKind::Lpm)
 }
 
 /// Offsets and strides of a table's rows and records, in bytes.
@@ -111,53 +80,7 @@ impl RowShape {
     }
 }
 
-/// The row that a lookup found; see the module. Its layout is that of an address, for machine code.
-///
-/// Invariant: the words exist during `'a`. Packets and machine code change only words that hold packet state.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Row<'a> {
-    start: *const AtomicU64,
-    words: PhantomData<&'a [AtomicU64]>,
-}
-
-impl<'a> Row<'a> {
-    /// Returns the row that consists of these words.
-    #[inline(always)]
-    pub(crate) fn of(words: &'a [AtomicU64]) -> Self {
-        Self {
-            start: words.as_ptr(),
-            words: PhantomData,
-        }
-    }
-
-    /// Returns the row that begins at `start`.
-    ///
-    /// # Safety
-    /// The words of a row must exist at this address during `'a`.
-    #[inline(always)]
-    pub(crate) unsafe fn at(start: *const AtomicU64) -> Self {
-        Self {
-            start,
-            words: PhantomData,
-        }
-    }
-
-    /// Returns the head.
-    #[inline(always)]
-    pub fn head(self) -> u64 {
-        // SAFETY: a row begins with a head, and the words exist as long as `self`.
-        unsafe { &*self.start }.load(Ordering::Relaxed)
-    }
-
-    /// Returns the address of the head. The address is valid for reads of the whole row during `'a`.
-    #[inline(always)]
-    pub fn as_ptr(self) -> *const u64 {
-        self.start.cast()
-    }
-}
-
-/// The handles of all tables of a side, in table order. Its layout is that of an address, for machine code.
+/// The handles of all tables of a replica, in table order. Its layout is that of an address, for machine code.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct TableHandles<'a> {
@@ -184,13 +107,13 @@ impl<'a> TableHandles<'a> {
 
 /// Values of one table that change with its entries; see the module. The constants are offsets of fields, in bytes.
 ///
-/// Invariant: a handle belongs to the side whose memory it refers to. It is reachable only through a borrow of that
-/// side.
+/// Invariant: a handle belongs to the replica whose memory it refers to. It is reachable only through a borrow of that
+/// replica.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TableHandle {
     pub(crate) entries: u64,
-    pub(crate) places: *const u32,
+    pub(crate) direct_slots: *const u32,
     pub(crate) heads: *const u64,
     pub(crate) records: *const u8,
     pub(crate) default: *const AtomicU64,
@@ -201,8 +124,8 @@ pub struct TableHandle {
     pub(crate) group_count: u32,
 }
 
-// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the side to which the handle
-// belongs.
+// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the replica to which the
+// handle belongs.
 unsafe impl Send for TableHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for TableHandle {}
@@ -211,7 +134,7 @@ impl TableHandle {
     /// Number of entries.
     pub const ENTRIES: usize = offset_of!(Self, entries);
     /// Start of the array of [`Access::Direct`]. Each key has 32 bits: the entry's number plus 1, or 0 for no entry.
-    pub const PLACES: usize = offset_of!(Self, places);
+    pub const DIRECT_SLOTS: usize = offset_of!(Self, direct_slots);
     /// Start of the array of row heads in a table with [`Access::Direct`] and a profile. Each key has one head, which
     /// is 0 for no entry. So a single read finds an entry's target.
     pub const HEADS: usize = offset_of!(Self, heads);

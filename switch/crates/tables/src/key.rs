@@ -94,6 +94,30 @@ impl MatchKey {
     }
 }
 
+/// Compiles a key. Returns the key and the rank. The rank orders the entries of tables in which the order of entries
+/// matters.
+pub(crate) fn compile_entry_key(
+    table: &Table,
+    fields: &[KeyField],
+    priority: i32,
+) -> Result<(MatchKey, i32)> {
+    if table.needs_priority() != (priority > 0) || priority < 0 {
+        return invalid(if table.needs_priority() {
+            format!("entries of table {} need a priority above 0", table.name)
+        } else {
+            format!("entries of table {} have no priority", table.name)
+        });
+    }
+    let key = MatchKey::compile(table, fields)?;
+    let by_length = !table.needs_priority() && KeyShape::of(table) == KeyShape::Ordered;
+    let rank = if by_length {
+        key.as_ref().prefix_len() as i32
+    } else {
+        priority
+    };
+    Ok((key, rank))
+}
+
 /// A borrowed [`MatchKey`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyRef<'a> {
@@ -117,6 +141,12 @@ impl<'a> KeyRef<'a> {
     pub(crate) fn prefix_len(self) -> u32 {
         u32::from(self.prefix_len)
     }
+}
+
+/// Returns the exact fields of a longest-prefix table.
+pub(crate) fn exact_fields(table: &Table) -> impl Iterator<Item = &Key> {
+    let fields = table.key.iter();
+    fields.filter(|field| field.kind != MatchKind::Lpm)
 }
 
 /// Converts a stored key ([`KeyRef::stored`]) to the control plane's form.

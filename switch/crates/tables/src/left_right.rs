@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Left-right replication. Readers use one side while the writer changes the other side. Then the sides swap their
-//! roles.
+//! Left-right replication. Readers use one replica while the writer changes the other replica. Then the replicas swap
+//! their roles.
 //!
-//! The protocol: `active` names the side for readers. A reader stores the side that it is about to use in its own slot,
-//! and then loads `active` again. If the two values differ, the reader retries. The writer flips `active`, and then
-//! waits until no slot names the old side. Reader and writer each put a sequentially consistent fence between their
-//! store and their load. So either the writer sees the slot and waits, or the reader sees the flip and retries.
-//! Invariant: no reader uses a side that is being written. The tests explore every interleaving of a small case with
+//! The protocol: `active` is the index of the replica for readers. A reader stores this index in its own slot, and then
+//! loads `active` again. If the two values differ, the reader retries. The writer flips `active`, and
+//! then waits until no slot names the old replica. Reader and writer each put a sequentially consistent fence between
+//! their store and their load. So either the writer sees the slot and waits, or the reader sees the flip and retries.
+//! Invariant: no reader uses a replica that is being written. The tests explore every interleaving of a small case with
 //! loom.
 //!
 //! The writer waits for a reader at most as long as the reader holds one pin, which is the time of one batch of
-//! packets. Readers wait for the writer only while the writer changes data that both sides share. Until this change is
-//! complete, `active` names no side ([`CLOSED`]).
+//! packets. Readers wait for the writer only while the writer changes data that both replicas share. Until this change
+//! is complete, `active` names no replica ([`CLOSED`]).
 
 #[cfg(loom)]
 use loom::{
@@ -30,55 +30,56 @@ use std::{
 
 use std::ops::Deref;
 
+/// Value of a reader's slot while the reader has no pin.
 const IDLE: usize = usize::MAX;
 
-/// Value of `active` while no side may be read and readers wait.
+/// Value of `active` while no replica may be read and readers wait.
 const CLOSED: usize = 2;
 
 /// State that readers share with the writer.
 struct Shared<T> {
-    sides: [UnsafeCell<T>; 2],
-    active: Alone<AtomicUsize>,
+    replicas: [UnsafeCell<T>; 2],
+    active: CachePadded<AtomicUsize>,
 }
 
-// SAFETY: a side is accessed mutably only through `Writer::change`, which holds the only writer by `&mut`, and only
-// while the protocol above keeps readers out of this side.
+// SAFETY: a replica is accessed mutably only through `Writer::change`, which holds the only writer by `&mut`, and only
+// while the protocol above keeps readers out of this replica.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
-// SAFETY: sending the two sides sends two values of `T`.
+// SAFETY: sending the two replicas sends two values of `T`.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 /// Aligned to 128 bytes (two cache lines) to avoid false sharing.
 #[repr(align(128))]
-struct Alone<T>(T);
+struct CachePadded<T>(T);
 
-/// A reader's slot. It holds the side that the reader uses, and is updated for each batch.
-type Slot = Arc<Alone<AtomicUsize>>;
+/// A reader's slot. It holds the replica that the reader uses, and is updated for each batch.
+type ReaderSlot = Arc<CachePadded<AtomicUsize>>;
 
-/// The writer, which changes the sides.
+/// The writer, which changes the replicas.
 pub(crate) struct Writer<T> {
     shared: Arc<Shared<T>>,
-    slots: Vec<Slot>,
+    slots: Vec<ReaderSlot>,
 }
 
 /// A reader's handle.
 pub(crate) struct ReadHandle<T> {
     shared: Arc<Shared<T>>,
-    slot: Slot,
+    slot: ReaderSlot,
 }
 
-/// A side that is held for reading. The side does not change until this value is dropped.
+/// A replica that is held for reading. The replica does not change until this value is dropped.
 pub struct Pinned<'a, T> {
-    side: &'a T,
+    replica: &'a T,
     slot: &'a AtomicUsize,
 }
 
 impl<T> Writer<T> {
-    /// Creates a writer for two equal sides.
+    /// Creates a writer for two equal replicas.
     pub(crate) fn new(left: T, right: T) -> Self {
-        let sides = [UnsafeCell::new(left), UnsafeCell::new(right)];
-        let active = Alone(AtomicUsize::new(0));
+        let replicas = [UnsafeCell::new(left), UnsafeCell::new(right)];
+        let active = CachePadded(AtomicUsize::new(0));
         Self {
-            shared: Arc::new(Shared { sides, active }),
+            shared: Arc::new(Shared { replicas, active }),
             slots: Vec::new(),
         }
     }
@@ -95,7 +96,7 @@ impl<T> Writer<T> {
     /// Creates a reader.
     pub(crate) fn reader(&mut self) -> ReadHandle<T> {
         self.readers();
-        let slot = Arc::new(Alone(AtomicUsize::new(IDLE)));
+        let slot = Arc::new(CachePadded(AtomicUsize::new(IDLE)));
         self.slots.push(Arc::clone(&slot));
         ReadHandle {
             shared: Arc::clone(&self.shared),
@@ -103,32 +104,32 @@ impl<T> Writer<T> {
         }
     }
 
-    /// Calls `change` with the inactive side, and returns its result.
+    /// Calls `change` with the inactive replica, and returns its result.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
         let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
-        with_mut(&self.shared.sides[inactive], change)
+        with_mut(&self.shared.replicas[inactive], change)
     }
 
-    /// Returns the inactive side for reading.
+    /// Returns the inactive replica for reading.
     pub(crate) fn inactive(&self) -> &T {
         let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
-        side(&self.shared.sides[inactive])
+        shared_ref(&self.shared.replicas[inactive])
     }
 
-    /// Switches readers to the changed side and waits until the last reader has left the old side.
+    /// Switches readers to the changed replica and waits until the last reader has left the old replica.
     pub(crate) fn flip(&mut self) {
         let old = self.shared.active.0.load(Ordering::Relaxed);
         self.shared.active.0.store(1 - old, Ordering::Release);
         self.wait_until_left(old);
     }
 
-    /// Switches readers as [`flip`](Self::flip) does, and runs `alone` while no reader uses either side. At this time
-    /// the last reader has left the old side, and no reader may enter the changed side yet.
+    /// Switches readers as [`flip`](Self::flip) does, and runs `alone` while no reader uses either replica. At this
+    /// time the last reader has left the old replica, and no reader may enter the changed replica yet.
     pub(crate) fn flip_while_empty(&mut self, alone: impl FnOnce()) {
         let old = self.shared.active.0.load(Ordering::Relaxed);
         self.shared.active.0.store(CLOSED, Ordering::Release);
         // Readers must be released even if `alone` panics.
-        let _open = Opening(&self.shared.active.0, 1 - old);
+        let _open = OpenOnDrop(&self.shared.active.0, 1 - old);
         self.wait_until_left(old);
         alone();
     }
@@ -144,10 +145,10 @@ impl<T> Writer<T> {
     }
 }
 
-/// Opens a side to readers when dropped.
-struct Opening<'a>(&'a AtomicUsize, usize);
+/// Opens a replica to readers when dropped.
+struct OpenOnDrop<'a>(&'a AtomicUsize, usize);
 
-impl Drop for Opening<'_> {
+impl Drop for OpenOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(self.1, Ordering::Release);
     }
@@ -165,7 +166,7 @@ fn pause(spins: &mut u32) {
 
 #[cfg(not(loom))]
 fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
-    // SAFETY: by the module's protocol the side is not active, and `flip` has waited for the readers that had pinned
+    // SAFETY: by the module's protocol the replica is not active, and `flip` has waited for the readers that had pinned
     // it. The writer is borrowed mutably.
     change(unsafe { &mut *cell.get() })
 }
@@ -173,11 +174,11 @@ fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
 #[cfg(loom)]
 fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
     // SAFETY: as for the version without loom. Loom checks the accesses.
-    cell.with_mut(|side| change(unsafe { &mut *side }))
+    cell.with_mut(|replica| change(unsafe { &mut *replica }))
 }
 
 impl<T> ReadHandle<T> {
-    /// Pins the current side. Waits only while [`Writer::flip_while_empty`] runs.
+    /// Pins the current replica. Waits only while [`Writer::flip_while_empty`] runs.
     #[inline]
     pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
         let mut active = self.shared.active.0.load(Ordering::Acquire);
@@ -199,24 +200,24 @@ impl<T> ReadHandle<T> {
             active = again;
         }
         Pinned {
-            side: side(&self.shared.sides[active]),
+            replica: shared_ref(&self.shared.replicas[active]),
             slot: &self.slot.0,
         }
     }
 }
 
 #[cfg(not(loom))]
-fn side<T>(cell: &UnsafeCell<T>) -> &T {
-    // SAFETY: if the caller is a reader, its slot names this side, and the writer changes no side that a slot names. If
-    // the caller is the writer, the reference borrows the writer, and only the writer changes a side.
+fn shared_ref<T>(cell: &UnsafeCell<T>) -> &T {
+    // SAFETY: if the caller is a reader, its slot names this replica, and the writer changes no replica that a slot
+    // names. If the caller is the writer, the reference borrows the writer, and only the writer changes a replica.
     unsafe { &*cell.get() }
 }
 
 #[cfg(loom)]
-fn side<T>(cell: &UnsafeCell<T>) -> &T {
+fn shared_ref<T>(cell: &UnsafeCell<T>) -> &T {
     // SAFETY: as for the version without loom. Loom checks the access here, and the reference lives longer than this
     // check.
-    cell.with(|side| unsafe { &*side })
+    cell.with(|replica| unsafe { &*replica })
 }
 
 impl<T> Deref for Pinned<'_, T> {
@@ -224,7 +225,7 @@ impl<T> Deref for Pinned<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        self.side
+        self.replica
     }
 }
 
@@ -243,11 +244,11 @@ mod tests {
     const VERSIONS: usize = if cfg!(miri) { 20 } else { 1_000 };
 
     #[test]
-    fn a_pinned_side_does_not_change_and_the_next_pin_sees_the_change() {
+    fn a_pinned_replica_does_not_change_and_the_next_pin_sees_the_change() {
         let mut writer = Writer::new(1, 1);
         let mut reader = writer.reader();
         let pinned = reader.pin();
-        writer.change(|side| *side = 2);
+        writer.change(|replica| *replica = 2);
         assert_eq!(*pinned, 1);
         drop(pinned);
         writer.flip();
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_sides_share_changes_while_nobody_reads() {
+    fn shared_data_changes_only_while_no_reader_has_a_pin() {
         let shared = [AtomicUsize::new(0), AtomicUsize::new(0)];
         let mut writer = Writer::new(0, 0);
         let readers: Vec<_> = (0..2).map(|_| writer.reader()).collect();
@@ -264,8 +265,8 @@ mod tests {
                 let shared = &shared;
                 scope.spawn(move || {
                     loop {
-                        let side = reader.pin();
-                        let version = *side;
+                        let replica = reader.pin();
+                        let version = *replica;
                         assert!(shared.iter().all(|s| s.load(Ordering::Relaxed) == version));
                         if version == VERSIONS {
                             break;
@@ -274,7 +275,7 @@ mod tests {
                 });
             }
             for version in 1..=VERSIONS {
-                writer.change(|side| *side = version);
+                writer.change(|replica| *replica = version);
                 writer.flip_while_empty(|| {
                     shared
                         .iter()
@@ -292,16 +293,16 @@ mod tests {
             for mut reader in readers {
                 scope.spawn(move || {
                     loop {
-                        let side = reader.pin();
-                        assert_eq!(side.0, side.1);
-                        if side.0 == VERSIONS {
+                        let replica = reader.pin();
+                        assert_eq!(replica.0, replica.1);
+                        if replica.0 == VERSIONS {
                             break;
                         }
                     }
                 });
             }
             for version in 1..=VERSIONS {
-                writer.change(|side| *side = (version, version));
+                writer.change(|replica| *replica = (version, version));
                 writer.flip();
             }
         });
@@ -314,38 +315,38 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn no_interleaving_lets_a_reader_see_a_side_that_changes() {
+    fn no_interleaving_lets_a_reader_see_a_replica_that_changes() {
         loom::model(|| {
             let mut writer = Writer::new((0, 0), (0, 0));
             let mut reader = writer.reader();
             let thread = thread::spawn(move || {
                 for _ in 0..2 {
-                    let side = reader.pin();
-                    assert_eq!(side.0, side.1);
+                    let replica = reader.pin();
+                    assert_eq!(replica.0, replica.1);
                 }
             });
             for version in 1..=2 {
-                writer.change(|side| *side = (version, version));
+                writer.change(|replica| *replica = (version, version));
                 writer.flip();
-                writer.change(|side| *side = (version, version));
+                writer.change(|replica| *replica = (version, version));
             }
             thread.join().unwrap();
         });
     }
 
     #[test]
-    fn no_interleaving_lets_a_reader_see_half_of_what_both_sides_share() {
+    fn no_interleaving_lets_a_reader_see_shared_data_half_changed() {
         loom::model(|| {
             let shared = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
             let mut writer = Writer::new(0, 0);
             let mut reader = writer.reader();
             let theirs = Arc::clone(&shared);
             let thread = thread::spawn(move || {
-                let side = reader.pin();
-                let version = *side;
+                let replica = reader.pin();
+                let version = *replica;
                 assert!(theirs.iter().all(|s| s.load(Ordering::Relaxed) == version));
             });
-            writer.change(|side| *side = 1);
+            writer.change(|replica| *replica = 1);
             writer.flip_while_empty(|| shared.iter().for_each(|s| s.store(1, Ordering::Relaxed)));
             thread.join().unwrap();
         });

@@ -4,30 +4,24 @@
 mod direct;
 mod exact;
 mod few;
+mod found;
+mod linear;
 mod lpm;
 mod ordered;
-mod wide;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use sluice_program::Table;
 
-use crate::handle::Row;
 use crate::key::KeyShape;
-use crate::slab::{Record, Slab, Target};
+use crate::row::Row;
+use crate::slab::{Record, Slab};
 
 pub(crate) use direct::Direct;
+pub(crate) use found::Found;
+pub use lpm::FibDetail;
 pub(crate) use lpm::{LpmTable, Routes, SharedRoutes};
-
-/// Result of a lookup.
-pub(crate) enum Found<'a> {
-    /// Slot of the entry.
-    Slot(u32),
-    /// Target of the entry, in tables whose entries keep no packet state. If the target is a one-shot group, the number
-    /// is the slot of the entry that owns the group.
-    Class(Target<'a>, u32),
-}
 
 /// Lookup structure of one table.
 #[derive(Debug)]

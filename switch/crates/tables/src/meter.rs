@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::externs::CounterCell;
+use crate::counter::CounterCell;
 
 /// Colour of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,13 +40,13 @@ pub struct MeterConfig {
 }
 
 #[derive(Debug, Default)]
-struct Bucket {
+struct TokenBucket {
     rate: AtomicU64,
     burst: AtomicU64,
     used: AtomicU64,
 }
 
-impl Bucket {
+impl TokenBucket {
     fn configure(&self, rate: u64, burst: u64) {
         self.rate.store(rate, Ordering::Relaxed);
         self.burst.store(burst, Ordering::Relaxed);
@@ -54,29 +54,29 @@ impl Bucket {
     }
 
     /// Returns the number of tokens produced up to `now_us`.
-    fn made(&self, now_us: u64) -> u64 {
+    fn produced(&self, now_us: u64) -> u64 {
         let rate = u128::from(self.rate.load(Ordering::Relaxed));
         (u128::from(now_us) * rate / 1_000_000) as u64
     }
 
     /// Returns the number of tokens in the bucket.
     fn level(&self, now_us: u64) -> u64 {
-        let made = self.made(now_us);
-        let used = self.used.load(Ordering::Relaxed).max(made);
+        let produced = self.produced(now_us);
+        let used = self.used.load(Ordering::Relaxed).max(produced);
         let burst = self.burst.load(Ordering::Relaxed);
-        burst.saturating_sub(used - made)
+        burst.saturating_sub(used - produced)
     }
 
     /// Takes `amount` tokens if at least `reserve` tokens remain afterwards. Returns whether it took them.
     fn take(&self, amount: u64, reserve: u64, now_us: u64) -> bool {
         let burst = self.burst.load(Ordering::Relaxed);
-        let made = self.made(now_us);
+        let produced = self.produced(now_us);
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                let used = used.max(made);
+                let used = used.max(produced);
                 let after = used.checked_add(amount)?;
-                let least = (after - made).checked_add(reserve)?;
+                let least = (after - produced).checked_add(reserve)?;
                 (least <= burst).then_some(after)
             });
         taken.is_ok()
@@ -92,9 +92,9 @@ const ONE_RATE: u8 = 2;
 #[derive(Debug, Default)]
 pub struct Meter {
     mode: AtomicU8,
-    committed: Bucket,
+    committed: TokenBucket,
     /// The peak bucket, or in a meter with one rate the sum of the committed and the excess bucket.
-    peak: Bucket,
+    peak: TokenBucket,
     colors: [CounterCell; 3],
 }
 
@@ -128,7 +128,7 @@ impl Meter {
     /// Returns the rates, if the meter is configured.
     pub fn config(&self) -> Option<MeterConfig> {
         let mode = self.mode.load(Ordering::Acquire);
-        let of = |bucket: &Bucket| {
+        let of = |bucket: &TokenBucket| {
             let rate = bucket.rate.load(Ordering::Relaxed);
             (rate, bucket.burst.load(Ordering::Relaxed))
         };
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rate_fills_the_excess_bucket_with_what_overflows() {
+    fn with_one_rate_overflowing_tokens_fill_the_excess_bucket() {
         use Color::{Green, Red, Yellow};
         let meter = Meter::default();
         let config = MeterConfig {

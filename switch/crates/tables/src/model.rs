@@ -163,7 +163,7 @@ impl Replica {
     }
 
     /// Returns every pair of port and instance that the replica may use, in order of preference.
-    pub fn places(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
+    pub fn destinations(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
         let backups = self.backups.iter();
         std::iter::once((self.port, self.instance))
             .chain(backups.map(|backup| (backup.port, backup.instance)))
@@ -171,7 +171,7 @@ impl Replica {
 }
 
 /// Returns the total number of replicas and backups.
-pub(crate) fn places(replicas: &[Replica]) -> usize {
+pub(crate) fn count_destinations(replicas: &[Replica]) -> usize {
     replicas
         .iter()
         .map(|replica| 1 + replica.backups.len())

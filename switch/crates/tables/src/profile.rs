@@ -8,18 +8,18 @@
 //! Dependent reads dominate the cost of a selection. A selection has three of them: the group's handle, the bucket, and
 //! the member's row. When a member changes, only its row is written, regardless of the number of its groups.
 //!
-//! These arrays do not contain ids from [`SMALL`] on, groups with very many members, groups that watch ports, and the
-//! parts of divided buckets. [`Side::behind`](crate::Side::behind) handles these cases.
+//! These arrays do not contain ids from [`SMALL_ID_LIMIT`] on, groups with very many members, groups that watch ports,
+//! and the parts of divided buckets. [`TableReplica::behind`](crate::TableReplica::behind) handles these cases.
 
 use std::mem::offset_of;
 use std::sync::Arc;
 
 use sluice_program::{ProfileId, Program};
 
-use crate::by_id::{ById, SMALL};
+use crate::action::ActionEntry;
+use crate::by_id::{ById, SMALL_ID_LIMIT};
 use crate::group::Group;
-use crate::handle::NO_ACTION;
-use crate::truth::Member;
+use crate::row::NO_ACTION;
 
 /// The part of a group that machine code reads. To find the bucket of a hash `h`, machine code multiplies `h` by
 /// [`SPREAD`](Self::SPREAD) to 128 bits, and combines both halves by exclusive or. It multiplies the result by `count`
@@ -62,7 +62,8 @@ impl GroupHandle {
     }
 }
 
-// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the side that has the group.
+// SAFETY: a handle itself dereferences no address. Code that follows its addresses holds the replica that has the
+// group.
 unsafe impl Send for GroupHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GroupHandle {}
@@ -77,9 +78,16 @@ pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     (1 + params.max().unwrap_or(0)).next_power_of_two()
 }
 
-/// An action profile on one side; see the module.
+/// A member of an action profile.
 #[derive(Debug)]
-pub(crate) struct ProfileSide {
+pub(crate) struct Member {
+    pub(crate) id: u32,
+    pub(crate) action: ActionEntry,
+}
+
+/// An action profile in one replica; see the module.
+#[derive(Debug)]
+pub(crate) struct ProfileLookup {
     members: ById<Arc<Member>>,
     groups: ById<Arc<Group>>,
     row_words: usize,
@@ -87,7 +95,7 @@ pub(crate) struct ProfileSide {
     handles: Vec<GroupHandle>,
 }
 
-impl ProfileSide {
+impl ProfileLookup {
     pub(crate) fn new(row_words: usize) -> Self {
         Self {
             members: ById::default(),
@@ -120,7 +128,7 @@ impl ProfileSide {
     }
 
     pub(crate) fn set_member(&mut self, id: u32, member: Option<Arc<Member>>) {
-        if id < SMALL {
+        if id < SMALL_ID_LIMIT {
             let start = id as usize * self.row_words;
             let end = start + self.row_words;
             if self.rows.len() < end {
@@ -142,7 +150,7 @@ impl ProfileSide {
     }
 
     pub(crate) fn set_group(&mut self, id: u32, group: Option<Arc<Group>>) {
-        if id < SMALL {
+        if id < SMALL_ID_LIMIT {
             let at = id as usize;
             if self.handles.len() <= at && group.is_some() {
                 self.handles.resize(at + 1, GroupHandle::NONE);

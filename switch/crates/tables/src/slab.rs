@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Storage of a table's entries. A record is a fixed number of 64-bit words, and its index is called the slot.
 //!
-//! The truth, both sides and all [`Entry`](crate::Entry) handles share a slab.
+//! The authoritative copy, both replicas and all [`Entry`](crate::Entry) handles share a slab.
 //!
-//! Invariant: a record is written only while it is unreachable, that is, before the truth or a side refers to its slot.
-//! Modifying an entry writes a new record, so each side keeps its own version. A slot becomes free when both sides have
-//! dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
+//! Invariant: a record is written only while it is unreachable, that is, before the authoritative copy or a replica
+//! refers to its slot. Modifying an entry writes a new record, so each replica keeps its own version. A slot becomes
+//! free when both replicas have dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
 //!
 //! All versions of an entry share the state that packets write. This state is in the record of the entry's first
 //! version, the *holder*. The holder lives as long as the entry.
@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use sluice_program::{Program, Table};
 
-use crate::entry::BindingRef;
+use crate::binding::BindingRef;
 use crate::group::Group;
-use crate::handle::{
+use crate::key::KeyRef;
+use crate::meter::Meter;
+use crate::row::{
     KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, ROW_HIT, ROW_HOLDER,
     ROW_KIND as KIND, Row,
 };
-use crate::key::KeyRef;
-use crate::meter::Meter;
 use crate::staggered::StaggeredArray;
 
 pub(crate) use layout::Layout;
@@ -48,7 +48,7 @@ const SPARE: usize = 1 << 16;
 
 /// Maximum number of slots of a table. The slot field of a row's head cannot hold larger numbers, and address space is
 /// limited.
-const MOST: usize = 1 << (u64::BITS - ROW_HOLDER);
+const MAX_SLOTS: usize = 1 << (u64::BITS - ROW_HOLDER);
 
 /// Optional fields that few entries have.
 #[derive(Debug, Default)]
@@ -92,13 +92,13 @@ impl Slab {
     /// Reserves address space for the records of a table that may hold `entries` entries.
     pub(crate) fn new(layout: Layout, entries: usize) -> Self {
         let slots = entries.saturating_mul(VERSIONS).saturating_add(SPARE);
-        let slots = slots.min(MOST);
-        let room = |bytes: usize| StaggeredArray::new(slots * bytes);
+        let slots = slots.min(MAX_SLOTS);
+        let reserve = |bytes: usize| StaggeredArray::new(slots * bytes);
         Self {
             layout,
             slots: slots as u32,
-            records: room(layout.bytes()),
-            meters: layout.metered.then(|| room(size_of::<Meter>())),
+            records: reserve(layout.bytes()),
+            meters: layout.metered.then(|| reserve(size_of::<Meter>())),
             extras: Mutex::default(),
         }
     }
@@ -113,7 +113,7 @@ impl Slab {
         self.slots
     }
 
-    /// Returns the record of a slot. The truth, a side or a handle must refer to the slot.
+    /// Returns the record of a slot. The authoritative copy, a replica or a handle must refer to the slot.
     #[inline]
     pub(crate) fn record(&self, slot: u32) -> Record<'_> {
         let start = slot as usize * self.layout.bytes();
@@ -139,30 +139,30 @@ impl Slab {
         self.records.start()
     }
 
-    /// Returns the row of a slot. A side must refer to the slot.
+    /// Returns the row of a slot. A replica must refer to the slot.
     #[inline]
     pub(crate) fn row(&self, slot: u32) -> Row<'_> {
         let start = slot as usize * self.layout.bytes();
         debug_assert!(start < self.records.usable());
-        // SAFETY: a side refers to the slot, so its record has been written. Records never move.
+        // SAFETY: a replica refers to the slot, so its record has been written. Records never move.
         unsafe { Row::at(self.records.start().wrapping_add(start).cast()) }
     }
 
-    /// Calls `ask` with each cache line of a slot's row.
+    /// Calls `visit` with each cache line of a slot's row.
     #[inline(always)]
-    pub(crate) fn ask(&self, slot: u32, ask: impl Fn(*const u8)) {
+    pub(crate) fn for_each_line(&self, slot: u32, visit: impl Fn(*const u8)) {
         let row = self.row(slot).as_ptr().cast::<u8>();
-        ask(row);
+        visit(row);
         let (end, mut at) = (row.addr() % LINE + self.layout.hot_bytes, LINE);
         while at < end {
-            ask(row.wrapping_add(at));
+            visit(row.wrapping_add(at));
             at += LINE;
         }
     }
 
     /// Returns the address of the packet state, if the state is in the record of another slot.
     #[inline(always)]
-    pub(crate) fn state_elsewhere(&self, slot: u32) -> Option<*const u8> {
+    pub(crate) fn state_of_holder(&self, slot: u32) -> Option<*const u8> {
         let layout = &self.layout;
         let holder = (self.row(slot).head() >> ROW_HOLDER) as u32;
         let state = || self.row(holder).as_ptr().wrapping_add(layout.state).cast();
@@ -173,7 +173,7 @@ impl Slab {
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
-        self.ask(slot, |line| {
+        self.for_each_line(slot, |line| {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: SSE is part of x86_64, and a prefetch has no architectural effect.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
@@ -189,7 +189,7 @@ impl Slab {
     }
 
     /// Makes the memory of a slot's record usable.
-    fn make_room(&self, slot: u32) {
+    fn make_usable(&self, slot: u32) {
         let records = slot as usize + 1;
         self.records.grow(records * self.layout.bytes());
         if let Some(meters) = &self.meters {
@@ -200,7 +200,7 @@ impl Slab {
     /// Writes a record into a free slot. `holder` is the slot of the entry's first version, or `None` if this record is
     /// the first version. For a first version the packet state is reset, with `now_us` as the time of the last hit.
     pub(crate) fn fill(&self, slot: u32, new: NewRecord<'_>, holder: Option<u32>, now_us: u64) {
-        self.make_room(slot);
+        self.make_usable(slot);
         let (record, layout) = (self.record(slot), &self.layout);
         let holder = holder.filter(|_| layout.keeps_state);
         let set = |index: usize, word: u64| record.words[index].store(word, Ordering::Relaxed);
@@ -265,8 +265,8 @@ impl Slab {
         self.layout.keeps_state && self.record(slot).holder() == slot
     }
 
-    /// Releases a slot that neither the truth nor a side refers to. Returns false, and does not free the slot, if a
-    /// handle still refers to it.
+    /// Releases a slot that neither the authoritative copy nor a replica refers to. Returns false, and does not free
+    /// the slot, if a handle still refers to it.
     pub(crate) fn release(&self, slot: u32) -> bool {
         let record = self.record(slot);
         // Acquire: reads through dropped handles must be complete before the slot is reused.
@@ -292,7 +292,8 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::entry::{ActionRef, EntryState};
+    use crate::action::ActionRef;
+    use crate::entry_state::EntryState;
     use sluice_program::ActionId;
 
     /// Returns a new record with this action and no parameters.
@@ -319,26 +320,26 @@ mod tests {
             let slab = Slab::new(layout, 1000);
             for slot in 0..100 {
                 slab.fill(slot, plain(1), None, 0);
-                let asked = Cell::new(0);
-                slab.ask(slot, |line| {
+                let visited = Cell::new(0);
+                slab.for_each_line(slot, |line| {
                     let row = slab.row(slot).as_ptr().cast::<u8>();
-                    assert_eq!(line, row.wrapping_add(asked.get() * LINE));
-                    asked.set(asked.get() + 1);
+                    assert_eq!(line, row.wrapping_add(visited.get() * LINE));
+                    visited.set(visited.get() + 1);
                 });
-                assert_eq!(asked.get(), lines, "{param_words} words, slot {slot}");
+                assert_eq!(visited.get(), lines, "{param_words} words, slot {slot}");
             }
         }
     }
 
     #[test]
-    fn what_packets_leave_behind_at_a_changed_entry_is_asked_for_where_it_is() {
+    fn the_packet_state_of_a_modified_entry_is_in_the_record_of_its_first_version() {
         let layout = Layout::of(Some(false), 4, false, false, [20, 20]);
         let slab = Slab::new(layout, 1000);
         slab.fill(3, plain(1), None, 7);
         slab.fill(900, plain(2), Some(3), 9);
-        assert_eq!(slab.state_elsewhere(3), None);
+        assert_eq!(slab.state_of_holder(3), None);
         let state = slab.record(3).state().expect("the table keeps it");
-        let elsewhere = slab.state_elsewhere(900);
+        let elsewhere = slab.state_of_holder(900);
         assert_eq!(elsewhere, Some(std::ptr::from_ref(state).cast()));
     }
 

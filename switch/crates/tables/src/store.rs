@@ -8,39 +8,23 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use sluice_program::{ActionId, Program, Table, TableId};
 
+use crate::action::ActionEntry;
+use crate::authoritative::AuthoritativeState;
+use crate::binding::{Binding, BindingRef};
 use crate::change::{Change, EntrySwap};
-use crate::entry::{ActionEntry, Binding, BindingRef, DefaultEntry, DefaultState, Entry};
-use crate::expiry::{Expired, SLICE};
+use crate::control::Control;
+use crate::default_entry::{DefaultEntry, DefaultState};
+use crate::expiry::{Expired, MAX_TIMERS_PER_CALL};
 use crate::externs::Externs;
-use crate::key::{KeyRef, KeyShape, MatchKey, constant_fields};
+use crate::key::{KeyShape, MatchKey, constant_fields};
 use crate::left_right::{Pinned, ReadHandle, Writer};
 use crate::model::Limits;
 use crate::ports::PortStatus;
-use crate::side::Side;
+use crate::shared_table::SharedTable;
 use crate::slab::NewRecord;
+use crate::table_replica::TableReplica;
 use crate::transaction::Transaction;
-use crate::truth::{Kept, Truth};
 use crate::view::View;
-
-/// State that is protected by the control lock.
-pub(crate) struct Control {
-    pub(crate) truth: Truth,
-    pub(crate) sides: Writer<Side>,
-    pub(crate) sequence: u64,
-}
-
-impl Control {
-    /// Returns the slot of an entry. Includes the changes of the current transaction.
-    pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
-        let side = &self.sides.inactive().tables[table.index()];
-        self.truth.tables[table.index()].get(side, key, rank)
-    }
-
-    /// Returns a handle to the entry at a slot.
-    pub(crate) fn hold(&self, table: TableId, slot: u32) -> Entry {
-        Entry::hold(&self.truth.tables[table.index()].slab, slot)
-    }
-}
 
 /// Tables, groups, sessions and externs of one loaded program.
 pub struct Store {
@@ -53,13 +37,13 @@ pub struct Store {
 }
 
 /// A reader of the tables. Each worker has its own.
-pub struct Reader(ReadHandle<Side>);
+pub struct Reader(ReadHandle<TableReplica>);
 
 impl Reader {
     /// Pins the current version of the tables. The pin should be held for one batch of packets only, because
     /// transactions wait until it is dropped.
     #[inline]
-    pub fn pin(&mut self) -> Pinned<'_, Side> {
+    pub fn pin(&mut self) -> Pinned<'_, TableReplica> {
         self.0.pin()
     }
 }
@@ -80,26 +64,26 @@ impl Store {
     pub fn with_limits(program: Arc<Program>, epoch: Instant, limits: Limits) -> Self {
         let ports = Arc::new(PortStatus::default());
         let tables = program.tables.iter();
-        let kept: Vec<_> = tables
-            .map(|table| Kept::new(&program, table, initial_default(&program, table)))
+        let shared_tables: Vec<_> = tables
+            .map(|table| SharedTable::new(&program, table, initial_default(&program, table)))
             .collect();
-        let side = || Side::new(&program, &kept, Arc::clone(&ports));
-        let sides = Writer::new(side(), side());
+        let replica = || TableReplica::new(&program, &shared_tables, Arc::clone(&ports));
+        let replicas = Writer::new(replica(), replica());
         let mut control = Control {
-            truth: Truth::new(&program, &kept),
-            sides,
+            authoritative: AuthoritativeState::new(&program, &shared_tables),
+            replicas,
             sequence: 0,
         };
         let changes = constant_entries(&program, &mut control);
-        control.truth.prepare();
+        control.authoritative.compact_changes();
         for _ in 0..2 {
-            control.sides.change(|side| {
-                changes.iter().for_each(|change| change.apply(side));
-                side.settle(epoch);
+            control.replicas.change(|replica| {
+                changes.iter().for_each(|change| replica.apply(change));
+                replica.settle(epoch);
             });
-            control.sides.flip();
+            control.replicas.flip();
         }
-        control.truth.forget();
+        control.authoritative.clear_changes();
         Self {
             externs: Arc::new(Externs::new(&program)),
             program,
@@ -138,19 +122,24 @@ impl Store {
     /// Creates a reader. The call that creates the second reader waits, like a transaction, until the first reader
     /// drops its pin. From then on, readers synchronize when they count packets.
     pub fn reader(&self) -> Reader {
-        let sides = &mut self.control.lock().sides;
-        let reader = sides.reader();
-        if sides.readers() > 1 && !sides.inactive().shared {
-            sides.change(|side| side.shared = true);
-            sides.flip();
-            sides.change(|side| side.shared = true);
+        let replicas = &mut self.control.lock().replicas;
+        let reader = replicas.reader();
+        if replicas.readers() > 1 && !replicas.inactive().shared {
+            replicas.change(|replica| replica.shared = true);
+            replicas.flip();
+            replicas.change(|replica| replica.shared = true);
         }
         Reader(reader)
     }
 
     /// Begins a transaction. Other transactions wait until it ends.
     pub fn transaction(&self) -> Transaction<'_> {
-        Transaction::new(self, self.control.lock())
+        Transaction::new(
+            &self.program,
+            &self.limits,
+            self.control.lock(),
+            self.now_us(),
+        )
     }
 
     /// Returns a view of the current state. Transactions wait while the view exists.
@@ -166,10 +155,10 @@ impl Store {
     /// Returns entries that were idle for their timeout since the last hit or the last report. A call holds the control
     /// lock for a bounded time, and examines only entries that are due.
     pub fn expired(&self, now_us: u64) -> Expired {
-        let truth = &mut self.control.lock().truth;
-        let tables = &truth.tables;
+        let authoritative = &mut self.control.lock().authoritative;
+        let tables = &authoritative.tables;
         let slab = |table: TableId| &tables[table.index()].slab;
-        truth.expiry.take(slab, now_us, SLICE)
+        authoritative.expiry.take(slab, now_us, MAX_TIMERS_PER_CALL)
     }
 }
 
@@ -187,7 +176,7 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
         binding,
         controller_metadata: 0,
         metadata: Box::default(),
-        kept: Arc::new(DefaultState::new(table)),
+        packet_state: Arc::new(DefaultState::new(table)),
         initial: true,
     }
 }
@@ -229,7 +218,7 @@ pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
     rows
 }
 
-/// Adds the program's entries to the truth, and returns the changes for the sides.
+/// Adds the program's entries to the authoritative copy, and returns the changes for the replicas.
 fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
     let mut changes = Vec::new();
     for (index, table) in program.tables.iter().enumerate() {
@@ -247,17 +236,17 @@ fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
                 metadata: Vec::new(),
                 is_const: true,
             };
-            let truth = &mut control.truth.tables[index];
-            let slot = truth
+            let entries = &mut control.authoritative.tables[index];
+            let slot = entries
                 .allocate()
                 .expect("a slab has room for the program's entries");
-            truth.slab.fill(slot, record, None, 0);
+            entries.slab.fill(slot, record, None, 0);
             let swap = EntrySwap {
                 before: None,
                 after: Some(slot),
             };
             let change = Change::Entry(TableId(index as u32), swap);
-            control.truth.apply(&change);
+            control.authoritative.apply(&change);
             changes.push(change);
         }
     }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use sluice_program::{ProfileId, Program, TableId, ValueSetId};
 
-use crate::entry::{DefaultEntry, Entry};
+use crate::action::ActionEntry;
+use crate::control::Control;
+use crate::default_entry::DefaultEntry;
+use crate::entry::Entry;
 use crate::error::{Result, TableError, invalid};
+use crate::key::compile_entry_key;
 use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, MulticastGroup};
-use crate::store::Control;
-use crate::transaction::compile_key;
 
 /// Snapshot of the state. Transactions wait while the view exists.
 pub struct View<'a> {
@@ -26,11 +28,11 @@ impl<'a> View<'a> {
 
     /// Returns the entries of a table, in order of key and descending priority.
     pub fn entries(&self, table: TableId) -> Vec<Entry> {
-        let truth = &self.control.truth.tables[table.index()];
-        let slab = &truth.slab;
+        let entries = &self.control.authoritative.tables[table.index()];
+        let slab = &entries.slab;
         // Most keys differ in their first bytes, so most comparisons need no access to the records.
         let with_leading = |slot| (leading(slab.record(slot).stored()), slot);
-        let mut slots: Vec<(u64, u32)> = truth.slots().map(with_leading).collect();
+        let mut slots: Vec<(u64, u32)> = entries.slots().map(with_leading).collect();
         slots.sort_unstable_by(|(first_a, a), (first_b, b)| {
             first_a.cmp(first_b).then_with(|| {
                 let (a, b) = (slab.record(*a), slab.record(*b));
@@ -49,7 +51,7 @@ impl<'a> View<'a> {
 
     /// Returns the number of entries of a table.
     pub fn entry_count(&self, table: TableId) -> usize {
-        self.control.truth.tables[table.index()].len()
+        self.control.authoritative.tables[table.index()].len()
     }
 
     /// Returns one entry.
@@ -60,7 +62,7 @@ impl<'a> View<'a> {
         let Some(declared) = self.program.tables.get(table.index()) else {
             return invalid("there is no such table");
         };
-        let (key, rank) = compile_key(declared, key, priority)?;
+        let (key, rank) = compile_entry_key(declared, key, priority)?;
         let missing = || TableError::NotFound(format!("the entry in table {}", declared.name));
         let slot = self
             .control
@@ -71,27 +73,27 @@ impl<'a> View<'a> {
 
     /// Returns a table's default entry, which applies on a miss.
     pub fn default_entry(&self, table: TableId) -> Arc<DefaultEntry> {
-        Arc::clone(&self.control.truth.tables[table.index()].default)
+        Arc::clone(&self.control.authoritative.tables[table.index()].default)
     }
 
     /// Returns the numbers of members and groups of a profile.
     pub fn profile_counts(&self, profile: ProfileId) -> (usize, usize) {
-        let profile = &self.control.truth.profiles[profile.index()];
+        let profile = &self.control.authoritative.profiles[profile.index()];
         (profile.members.len(), profile.groups.len())
     }
 
     /// Returns the numbers of multicast groups and clone sessions.
     pub fn replication_counts(&self) -> (usize, usize) {
-        let truth = &self.control.truth;
-        (truth.multicast.len(), truth.clones.len())
+        let state = &self.control.authoritative;
+        (state.multicast.len(), state.clones.len())
     }
 
     /// Returns the members of a profile, in order of id.
     pub fn members(&self, profile: ProfileId) -> Vec<MemberSpec> {
-        let members = self.control.truth.profiles[profile.index()]
+        let members = self.control.authoritative.profiles[profile.index()]
             .members
             .values();
-        let spec = |id, action: &crate::ActionEntry| MemberSpec {
+        let spec = |id, action: &ActionEntry| MemberSpec {
             id,
             call: action.call(self.program),
         };
@@ -102,19 +104,21 @@ impl<'a> View<'a> {
 
     /// Returns the groups of a profile, in order of id.
     pub fn groups(&self, profile: ProfileId) -> Vec<GroupSpec> {
-        let groups = self.control.truth.profiles[profile.index()].groups.values();
+        let groups = self.control.authoritative.profiles[profile.index()]
+            .groups
+            .values();
         groups.map(|group| group.value.spec()).collect()
     }
 
     /// Returns the multicast groups, in order of id.
     pub fn multicast_groups(&self) -> Vec<(u32, Arc<MulticastGroup>)> {
-        let groups = self.control.truth.multicast.iter();
+        let groups = self.control.authoritative.multicast.iter();
         groups.map(|(id, group)| (*id, Arc::clone(group))).collect()
     }
 
     /// Returns the clone sessions, in order of id.
     pub fn clone_sessions(&self) -> Vec<(u32, CloneSession)> {
-        let sessions = self.control.truth.clones.iter();
+        let sessions = self.control.authoritative.clones.iter();
         sessions
             .map(|(id, session)| (*id, (**session).clone()))
             .collect()
@@ -122,7 +126,9 @@ impl<'a> View<'a> {
 
     /// Returns the members of a value set, in the order in which they were written.
     pub fn value_set(&self, set: ValueSetId) -> Vec<Vec<KeyField>> {
-        self.control.truth.value_sets[set.index()].specs.clone()
+        self.control.authoritative.value_sets[set.index()]
+            .specs
+            .clone()
     }
 }
 

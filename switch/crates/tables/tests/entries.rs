@@ -134,7 +134,7 @@ fn each_mistake_has_its_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_ternary_table_wants_priorities_and_no_bits_outside_the_mask() {
+fn a_ternary_table_needs_priorities_and_refuses_bits_outside_the_mask() {
     let store = store();
     let mut tx = store.transaction();
     let table = id(&store, "ternary");
@@ -223,8 +223,8 @@ fn the_default_entry_can_be_set_and_reset() {
     let table = id(&store, "small");
     let default = |store: &sluice_tables::Store| {
         let mut reader = store.reader();
-        let side = reader.pin();
-        let found = side.lookup(table, &[0, 1], || 0);
+        let replica = reader.pin();
+        let found = replica.lookup(table, &[0, 1], || 0);
         assert!(!found.hit);
         found.action.map(|action| action.params[0])
     };
@@ -284,7 +284,7 @@ fn an_idle_entry_is_reported_once_each_timeout() {
 }
 
 #[test]
-fn reading_goes_by_key_whatever_the_order_of_insertion() {
+fn entries_are_read_in_order_of_key_regardless_of_insertion_order() {
     let store = store();
     let table = id(&store, "exact");
     for keys in [[3u32, 1, 2], [2, 3, 1]] {

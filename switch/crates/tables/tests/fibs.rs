@@ -124,15 +124,15 @@ fn algorithms_are_tried_on_a_copy() {
 }
 
 #[test]
-fn the_entry_behind_a_key_is_found_though_look_ups_know_only_its_class() {
+fn the_entry_that_a_key_matches_is_found_although_lookups_return_only_its_class() {
     let store = store();
     let table = id(&store, "lpm");
     fill(&store, 1, 20);
     let mut reader = store.reader();
-    let side = reader.pin();
+    let replica = reader.pin();
     // Entries 3 and 10 have equal actions.
     let program = store.program();
-    let found = side.find(program, table, &key(1, 10 << 8 | 77));
+    let found = replica.find(program, table, &key(1, 10 << 8 | 77));
     let found = found.expect("it matches");
     let KeyField::Lpm { value, prefix_len } = &found.key[1] else {
         panic!("{:?} is no prefix", found.key[1]);
@@ -141,8 +141,8 @@ fn the_entry_behind_a_key_is_found_though_look_ups_know_only_its_class() {
         .iter()
         .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
     assert_eq!((number, *prefix_len), (10 << 8, 24));
-    assert!(side.find(program, table, &key(1, 20 << 8)).is_none());
-    drop(side);
+    assert!(replica.find(program, table, &key(1, 20 << 8)).is_none());
+    drop(replica);
     let mut tx = store.transaction();
     let fields = vec![exact(1), lpm(10 << 8, 24)];
     tx.delete(table, &fields, 0).expect("it is there");

@@ -82,7 +82,7 @@ fn limited(multicast_groups: usize, clone_sessions: usize, replicas: usize) -> S
 }
 
 #[test]
-fn a_table() {
+fn a_full_table_refuses_entries() {
     let store = store();
     let small = id(&store, "small");
     let add = |key: u8| {
@@ -110,7 +110,7 @@ fn a_table() {
 }
 
 #[test]
-fn a_profile() {
+fn a_full_profile_refuses_members() {
     let store = store();
     let add = |id| write(&store, |tx| tx.member_insert(PROFILE, &member(id)));
     (1..=2).for_each(|id| add(id).unwrap());
@@ -125,7 +125,7 @@ fn a_profile() {
 }
 
 #[test]
-fn a_group() {
+fn a_group_refuses_weights_above_its_limit() {
     let store = store();
     (1..=8).for_each(|id| write(&store, |tx| tx.member_insert(SELECTOR, &member(id))).unwrap());
     is_full(write(&store, |tx| tx.member_insert(SELECTOR, &member(9))));
@@ -140,7 +140,7 @@ fn a_group() {
 }
 
 #[test]
-fn a_one_shot() {
+fn a_one_shot_group_refuses_weights_above_the_limit() {
     let store = store();
     let table = id(&store, "selected");
     let one_shot = |weights: &[u32]| {
@@ -161,7 +161,7 @@ fn a_one_shot() {
 }
 
 #[test]
-fn the_groups_of_a_selector() {
+fn a_selector_refuses_groups_above_its_limit() {
     let store = store();
     let size = store.program().table(id(&store, "selected")).max_size as u32;
     let add = |id| write(&store, |tx| tx.group_insert(SELECTOR, &group(id, &[])));
@@ -173,7 +173,7 @@ fn the_groups_of_a_selector() {
 }
 
 #[test]
-fn multicast_groups() {
+fn multicast_groups_have_a_limit() {
     let store = limited(2, 2, 100);
     let add = |id| write(&store, |tx| tx.multicast_insert(id, replicas(1)));
     (1..=2).for_each(|id| add(id).unwrap());
@@ -188,7 +188,7 @@ fn multicast_groups() {
 }
 
 #[test]
-fn clone_sessions() {
+fn clone_sessions_have_a_limit() {
     let store = limited(2, 2, 100);
     let add = |id| write(&store, |tx| tx.clone_session_insert(id, session(1)));
     (1..=2).for_each(|id| add(id).unwrap());
@@ -202,7 +202,7 @@ fn clone_sessions() {
 }
 
 #[test]
-fn replicas_of_all_groups_and_sessions() {
+fn replicas_of_all_groups_and_sessions_have_one_limit() {
     let store = limited(9, 9, 5);
     write(&store, |tx| tx.multicast_insert(1, replicas(3))).unwrap();
     write(&store, |tx| tx.clone_session_insert(1, session(2))).unwrap();

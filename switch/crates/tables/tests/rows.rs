@@ -10,31 +10,31 @@ use common::{entry, exact, id, lpm, set, store, with};
 use proptest::prelude::*;
 use sluice_program::TableId;
 use sluice_tables::{
-    Access, EntryAction, KeyField, MemberSpec, NO_ACTION, ROW_HIT, RowShape, Side, Store,
-    TableHandle,
+    Access, EntryAction, KeyField, MemberSpec, NO_ACTION, ROW_HIT, RowShape, Store, TableHandle,
+    TableReplica,
 };
 
 /// Looks up a row as machine code does.
-fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
+fn row(store: &Store, replica: &TableReplica, table: TableId, key: &[u8]) -> *const u64 {
     let declared = &store.program().tables[table.index()];
     let number = |bytes: &[u8]| {
         bytes
             .iter()
             .fold(0, |sum: u128, b| sum << 8 | u128::from(*b))
     };
-    // SAFETY: there is a handle for each table. Its fields are valid as long as the side is held.
+    // SAFETY: there is a handle for each table. Its fields are valid as long as the replica is held.
     let word = |offset: usize| unsafe {
-        let handle = side.handles().as_ptr().add(table.index()).cast::<u8>();
+        let handle = replica.handles().as_ptr().add(table.index()).cast::<u8>();
         handle.add(offset).cast::<*const u8>().read()
     };
     match Access::of(declared) {
         Access::Keyless => word(TableHandle::DEFAULT).cast(),
         Access::Direct(bits) => {
-            let place = number(key) as usize;
-            assert!(place < 1 << bits);
-            let places = word(TableHandle::PLACES).cast::<u32>();
+            let index = number(key) as usize;
+            assert!(index < 1 << bits);
+            let slots = word(TableHandle::DIRECT_SLOTS).cast::<u32>();
             // SAFETY: the array has an element for each key.
-            match unsafe { *places.add(place) } {
+            match unsafe { *slots.add(index) } {
                 0 => word(TableHandle::DEFAULT).cast(),
                 slot => {
                     let stride = RowShape::of(store.program(), declared).stride;
@@ -48,25 +48,25 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
             let (before, address) = key.split_at(field.offset);
             let (group, address) = (number(before) as u64, number(address));
             if field.width <= 32 {
-                side.row_narrow(table, group, address as u32).as_ptr()
+                replica.row_narrow(table, group, address as u32).as_ptr()
             } else {
-                side.row_wide(table, group, address).as_ptr()
+                replica.row_wide(table, group, address).as_ptr()
             }
         }
-        Access::Exact => side.row_exact(table, key).as_ptr(),
-        Access::Bytes => side.row(table, key).as_ptr(),
+        Access::Exact => replica.row_exact(table, key).as_ptr(),
+        Access::Bytes => replica.row(table, key).as_ptr(),
     }
 }
 
 /// Checks that a row agrees with a lookup, and returns the parameter of `set` on a hit.
-fn check(store: &Store, side: &Side, name: &str, key: &[u8]) -> Option<u64> {
+fn check(store: &Store, replica: &TableReplica, name: &str, key: &[u8]) -> Option<u64> {
     let table = id(store, name);
     let declared = &store.program().tables[table.index()];
-    let expected = side.lookup(table, key, || 5);
-    let row = row(store, side, table, key);
-    let found = side.row(table, key);
+    let expected = replica.lookup(table, key, || 5);
+    let row = row(store, replica, table, key);
+    let found = replica.row(table, key);
     assert_eq!(found.as_ptr(), row, "{name} {key:?}");
-    let (head, behind) = (found.head(), side.behind(table, found, || 5));
+    let (head, behind) = (found.head(), replica.lookup_at_row(table, found, || 5));
     assert_eq!(head & ROW_HIT != 0, expected.hit, "{name} {key:?}");
     assert_eq!((behind.hit, behind.action), (expected.hit, expected.action));
     let address = |state: Option<&sluice_tables::EntryState>| state.map(std::ptr::from_ref);
@@ -153,10 +153,10 @@ proptest! {
                 };
                 tx.commit();
                 let mut reader = store.reader();
-                let side = reader.pin();
+                let replica = reader.pin();
                 for number in 0..24 {
                     let (_, _, bytes) = key(name, number, length);
-                    check(&store, &side, name, &bytes);
+                    check(&store, &replica, name, &bytes);
                 }
             }
         }
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn members_and_defaults_are_behind_rows() {
+fn rows_lead_to_members_and_default_entries() {
     let store = store();
     let profile = store.program().tables[id(&store, "member").index()].profile;
     let profile = profile.expect("the table has one");
@@ -181,19 +181,19 @@ fn members_and_defaults_are_behind_rows() {
         .expect("it may change");
     tx.commit();
     let mut reader = store.reader();
-    let side = reader.pin();
-    assert_eq!(check(&store, &side, "member", &[0, 9]), Some(3));
-    assert_eq!(check(&store, &side, "member", &[0, 8]), None);
-    assert_eq!(check(&store, &side, "small", &[0, 8]), None);
-    let missed = side.lookup(id(&store, "small"), &[0, 8], || 0).action;
+    let replica = reader.pin();
+    assert_eq!(check(&store, &replica, "member", &[0, 9]), Some(3));
+    assert_eq!(check(&store, &replica, "member", &[0, 8]), None);
+    assert_eq!(check(&store, &replica, "small", &[0, 8]), None);
+    let missed = replica.lookup(id(&store, "small"), &[0, 8], || 0).action;
     assert_eq!(missed.map(|action| action.params[0]), Some(8));
 }
 
 /// Counts a packet as machine code does.
-fn count(side: &Side, table: TableId) {
-    let found = side.lookup(table, &[0, 1], || 0);
+fn count(replica: &TableReplica, table: TableId) {
+    let found = replica.lookup(table, &[0, 1], || 0);
     let state = found.state.expect("the table counts");
-    if side.is_shared() {
+    if replica.is_shared() {
         state.hit(60, 1);
     } else {
         state.counter().count_alone(60);
@@ -216,9 +216,9 @@ fn every_packet_is_counted_once_whoever_counts_or_resets() {
     let worker = || {
         let mut reader = store.reader();
         for batch in 0..PACKETS / 32 {
-            let side = reader.pin();
-            (0..32).for_each(|_| count(&side, table));
-            drop(side);
+            let replica = reader.pin();
+            (0..32).for_each(|_| count(&replica, table));
+            drop(replica);
             if batch % 64 == 0 {
                 std::thread::yield_now();
             }

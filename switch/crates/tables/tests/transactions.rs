@@ -40,7 +40,7 @@ fn group(id: u32, members: &[(u32, u32)]) -> GroupSpec {
 }
 
 #[test]
-fn a_rollback_takes_back_what_came_after_the_savepoint_and_nothing_else() {
+fn a_rollback_undoes_only_the_changes_after_the_savepoint() {
     let store = store();
     let table = id(&store, "exact");
     let mut tx = store.transaction();
@@ -65,7 +65,7 @@ fn a_rollback_takes_back_what_came_after_the_savepoint_and_nothing_else() {
 }
 
 #[test]
-fn both_sides_end_up_alike() {
+fn both_replicas_end_up_equal() {
     let store = store();
     let table = id(&store, "lpm");
     for round in 0..5u8 {
@@ -108,9 +108,10 @@ fn a_packet_never_sees_half_a_transaction() {
             let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let side = reader.pin();
+                    let replica = reader.pin();
                     let value = |table, key: &[u8]| {
-                        side.lookup(table, key, || 0)
+                        replica
+                            .lookup(table, key, || 0)
                             .action
                             .map(|action| action.params[0])
                     };
@@ -124,7 +125,7 @@ fn a_packet_never_sees_half_a_transaction() {
 }
 
 #[test]
-fn a_member_in_use_cannot_be_deleted_and_a_changed_member_changes_what_refers_to_it() {
+fn a_member_in_use_cannot_be_deleted_and_its_changes_reach_entries_and_groups() {
     let store = store();
     let (selected, direct) = (id(&store, "selected"), id(&store, "member"));
     let mut tx = store.transaction();
@@ -214,9 +215,9 @@ fn store_with_a_group(members: &[(u32, u32)]) -> Store {
 const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
 const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
-/// Checks both sides. Packets see them alternately, so both sides must keep the same flows.
+/// Checks both replicas. Packets see them alternately, so both replicas must keep the same flows.
 #[test]
-fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
+fn a_group_that_is_written_moves_only_flows_that_must_move_in_both_replicas() {
     let store = store_with_a_group(&WHOLE);
     let before = chosen(&store);
     let write = |members: &[(u32, u32)]| {
@@ -229,7 +230,7 @@ fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
         tx.multicast_insert(9, vec![Replica::new(1, 0)]).unwrap();
         tx.multicast_delete(9).unwrap();
         tx.commit();
-        assert!(once == chosen(&store), "the sides differ");
+        assert!(once == chosen(&store), "the replicas differ");
         once
     };
     let after = write(&PART);
@@ -241,7 +242,7 @@ fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
 }
 
 #[test]
-fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
+fn a_write_that_is_rolled_back_leaves_a_groups_flows_as_they_were() {
     let store = store_with_a_group(&WHOLE);
     let mut tx = store.transaction();
     tx.group_modify(SELECTOR, &group(7, &PART)).unwrap();
@@ -268,7 +269,7 @@ fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
 }
 
 #[test]
-fn an_entrys_own_group_moves_only_flows_that_must() {
+fn a_one_shot_group_moves_only_flows_that_must_move() {
     let store = store();
     let table = id(&store, "selected");
     let own = |values: &[u8]| {
@@ -351,11 +352,11 @@ fn sessions_and_multicast_groups_have_the_usual_errors() {
     tx.clone_session_insert(0x7fff, session()).unwrap();
     tx.commit();
     let mut reader = store.reader();
-    let side = reader.pin();
-    assert_eq!(side.multicast(1), std::slice::from_ref(&replica));
-    assert!(side.multicast(2).is_empty());
-    assert_eq!(side.clone_session(0x7fff), Some(&session()));
-    drop(side);
+    let tables = reader.pin();
+    assert_eq!(tables.multicast(1), std::slice::from_ref(&replica));
+    assert!(tables.multicast(2).is_empty());
+    assert_eq!(tables.clone_session(0x7fff), Some(&session()));
+    drop(tables);
     let mut tx = store.transaction();
     tx.multicast_delete(1).unwrap();
     tx.clone_session_delete(0x7fff).unwrap();

@@ -3,15 +3,13 @@
 //!
 //! To send, [`cli`] makes a [`generator::Plan`]. For each packet, [`schedule`] sets the departure time, [`flows`] picks
 //! the flow, and [`frame`] builds the frame around a [`probe`]. To receive, [`sink`] reads from the interfaces,
-//! [`inspect`] checks each frame, [`tally`] counts, and [`histogram`] collects the latencies. [`report`] formats the
-//! result. Interfaces are accessed by `sluice-ports` (AF_PACKET).
+//! [`inspect`] checks each frame, [`tally`] counts and collects the latencies. [`report`] formats the result. Interfaces are accessed by `sluice-ports` (AF_PACKET).
 
 mod cli;
 mod clock;
 mod flows;
 mod frame;
 mod generator;
-mod histogram;
 mod inspect;
 mod probe;
 mod report;

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use hdrhistogram::Histogram;
 use serde::Serialize;
 use sluice_ports::PortStatistics;
 
 use crate::generator::Sent;
-use crate::histogram::Histogram;
 use crate::sink::InputReport;
 use crate::tally::Tally;
 
@@ -131,8 +131,8 @@ impl ReceivedReport {
 }
 
 impl LatencyReport {
-    fn new(histogram: &Histogram) -> Self {
-        let quantile = |fraction| microseconds(histogram.quantile(fraction));
+    fn new(histogram: &Histogram<u64>) -> Self {
+        let quantile = |fraction| microseconds(histogram.value_at_quantile(fraction));
         Self {
             min: microseconds(histogram.min()),
             mean: histogram.mean() / 1e3,

@@ -4,9 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::histogram::Histogram;
+use hdrhistogram::Histogram;
+
 use crate::inspect::{Damage, Inspector, Verdict};
 use crate::probe::Probe;
+
+/// Longest latency that is distinguished, in nanoseconds: an hour. Longer ones count as this one.
+const LONGEST_LATENCY: u64 = 3_600_000_000_000;
+/// Significant decimal digits of a latency.
+const LATENCY_DIGITS: u8 = 3;
 
 /// Number of sequence numbers below the highest one that are tracked individually.
 const WINDOW: u64 = 64;
@@ -80,7 +86,7 @@ pub(crate) struct Tally {
     pub(crate) corrupt: Corrupt,
     /// Frames that do not belong to this run.
     pub(crate) other: u64,
-    pub(crate) latency: Histogram,
+    pub(crate) latency: Histogram<u64>,
     pub(crate) first: Option<u64>,
     pub(crate) last: u64,
     /// Longest time between two packets, in nanoseconds.
@@ -100,7 +106,8 @@ impl Tally {
             reordered: 0,
             corrupt: Corrupt::default(),
             other: 0,
-            latency: Histogram::default(),
+            latency: Histogram::new_with_max(LONGEST_LATENCY, LATENCY_DIGITS)
+                .expect("valid bounds"),
             first: None,
             last: 0,
             longest_gap: 0,
@@ -128,7 +135,7 @@ impl Tally {
     fn accept(&mut self, probe: &Probe, length: usize, now: u64) {
         self.packets += 1;
         self.bytes += length as u64;
-        self.latency.record(probe.latency(now));
+        self.latency.saturating_record(probe.latency(now));
         match self.first {
             None => self.first = Some(now),
             Some(_) => self.longest_gap = self.longest_gap.max(now.saturating_sub(self.last)),

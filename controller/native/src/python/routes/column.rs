@@ -9,9 +9,9 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict, PyTuple};
 
+use super::shared::Shared;
 use super::slot_of;
-use super::table::Shared;
-use crate::routes::slot::Slot;
+use crate::routes::slot::RouteSlot;
 use crate::routes::table::Column;
 
 /// Number of prefixes that an iterator fetches at once.
@@ -147,11 +147,11 @@ struct Walker {
     shared: Arc<Shared>,
     column: Column,
     next: u32,
-    ahead: VecDeque<(Slot, u32)>,
+    ahead: VecDeque<(RouteSlot, u32)>,
 }
 
 impl Walker {
-    fn next(&mut self) -> Option<(Slot, u32)> {
+    fn next(&mut self) -> Option<(RouteSlot, u32)> {
         while self.ahead.is_empty() {
             let table = self.shared.table();
             if table.is_end(self.next) {

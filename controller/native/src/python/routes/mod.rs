@@ -8,6 +8,7 @@
 mod column;
 mod memo;
 mod queue;
+mod shared;
 mod table;
 mod writes;
 
@@ -20,13 +21,13 @@ pub(super) use queue::{RouteQueue, RouteQueueKeys};
 pub(super) use table::{RouteBlock, RouteTable};
 pub(super) use writes::RouteBatch;
 
-use crate::routes::slot::Slot;
+use crate::routes::slot::RouteSlot;
 
 /// List of prefixes, each with its target.
 type Pairs<'py> = Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>;
 
 /// Converts a key to a prefix. Returns `None` if the key has another type.
-fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
+fn slot_of(key: &Bound<'_, PyAny>) -> Option<RouteSlot> {
     let key = key.cast::<PyTuple>().ok()?;
     if key.len() != 2 {
         return None;
@@ -37,7 +38,7 @@ fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
         return None;
     }
     let address = prefix.get_item(0).ok()?;
-    Slot::new(
+    RouteSlot::new(
         key.get_item(0).ok()?.extract().ok()?,
         address.cast::<PyBytes>().ok()?.as_bytes(),
         prefix.get_item(1).ok()?.extract().ok()?,
@@ -62,7 +63,7 @@ impl Maker {
         })
     }
 
-    fn slot<'py>(&self, py: Python<'py>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
+    fn slot<'py>(&self, py: Python<'py>, slot: &RouteSlot) -> PyResult<Bound<'py, PyAny>> {
         let (octets, size) = slot.address();
         let address = PyBytes::new(py, &octets[..size]);
         let new = self.new.bind(py);

@@ -8,8 +8,8 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyTuple};
 
+use super::shared::Shared;
 use super::slot_of;
-use super::table::Shared;
 use crate::routes::table::Waiting;
 
 /// Number of prefixes that an iterator fetches at once.
@@ -78,7 +78,7 @@ pub(in crate::python) struct RouteQueueKeys {
     shared: Arc<Shared>,
     waiting: Waiting,
     place: u32,
-    ahead: Vec<crate::routes::slot::Slot>,
+    ahead: Vec<crate::routes::slot::RouteSlot>,
 }
 
 #[pymethods]

@@ -1,93 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the Python classes `RouteTable` and `RouteBlock`.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::shared::Shared;
 use super::writes::RouteBatch;
 use super::{Maker, Pairs, RouteColumn, RouteQueue, RouteRun, slot_of};
 use crate::mailbox::lock;
+use crate::routes::memo::Meaning;
 use crate::routes::read_back::{Forms, Head};
-use crate::routes::runs::Meaning;
-use crate::routes::slot::Slot;
-use crate::routes::table::{Column, Table, Waiting};
-use crate::routes::writes::Encoding;
-
-/// Holds a table, and the Python objects whose numbers the table contains.
-pub(super) struct Shared {
-    table: Mutex<Table>,
-    objects: Mutex<Objects>,
-    target_numbers: Py<PyDict>,
-    pub(super) encoding: Mutex<Encoding>,
-    forms: Mutex<Forms>,
-    pub(super) ready: Mutex<HashSet<u32>>,
-    /// Pinned records that were taken from a queue while they had a write in flight.
-    pub(super) postponed: Mutex<[Vec<u32>; 2]>,
-    pub(super) maker: Maker,
-}
-
-/// Python objects by number. Numbers start at 1, and 0 means no object.
-#[derive(Default)]
-struct Objects {
-    targets: Vec<Py<PyAny>>,
-    entries: Vec<Option<Py<PyAny>>>,
-    free_entries: Vec<u32>,
-}
-
-impl Shared {
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
-    }
-
-    /// Returns the target with this number; `None` for 0.
-    pub(super) fn target<'py>(&self, py: Python<'py>, number: u32) -> Option<Bound<'py, PyAny>> {
-        let at = (number as usize).checked_sub(1)?;
-        let objects = lock(&self.objects);
-        objects
-            .targets
-            .get(at)
-            .map(|target| target.bind(py).clone())
-    }
-
-    /// Returns the number of a target. A new target gets the next number and keeps it.
-    pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
-        let numbers = self.target_numbers.bind(target.py());
-        if let Some(number) = numbers.get_item(target)? {
-            return number.extract();
-        }
-        let number = {
-            let targets = &mut lock(&self.objects).targets;
-            targets.push(target.clone().unbind());
-            targets.len() as u32
-        };
-        numbers.set_item(target, number)?;
-        Ok(number)
-    }
-
-    /// Returns the number of a target, or 0 for `None`.
-    fn target_or_none(&self, target: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
-        target.map_or(Ok(0), |target| self.target_number(target))
-    }
-
-    /// Returns the record number at which a walk continues. Returns `None` at the end of the table.
-    fn more(&self, next: u32) -> Option<u32> {
-        (!self.table().is_end(next)).then_some(next)
-    }
-
-    fn slots<'py>(&self, py: Python<'py>, slots: &[Slot]) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        slots.iter().map(|slot| self.maker.slot(py, slot)).collect()
-    }
-}
+use crate::routes::slot::RouteSlot;
+use crate::routes::table::{Column, Waiting};
 
 /// Prefixes that a walk found, and the prefix after which the walk continues.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// Converts an argument to a prefix. Raises ValueError for any other object.
-fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Slot> {
+fn wanted(key: &Bound<'_, PyAny>) -> PyResult<RouteSlot> {
     slot_of(key).ok_or_else(|| PyValueError::new_err(format!("{key:?} is not a prefix of a VRF")))
 }
 
@@ -95,7 +28,7 @@ fn bits(addresses: Vec<Bound<'_, PyBytes>>) -> PyResult<Vec<u128>> {
     let mut bits = addresses
         .iter()
         .map(|address| {
-            let slot = Slot::new(0, address.as_bytes(), 0);
+            let slot = RouteSlot::new(0, address.as_bytes(), 0);
             slot.map(|slot| slot.bits())
                 .ok_or_else(|| PyValueError::new_err(format!("{address:?} is not an address")))
         })
@@ -442,7 +375,7 @@ impl RouteBlock {
     }
 
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
-        let changes: Vec<(Slot, u32)> = {
+        let changes: Vec<(RouteSlot, u32)> = {
             let table = self.shared.table();
             let changes = lock(&self.changes);
             changes

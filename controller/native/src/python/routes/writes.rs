@@ -9,20 +9,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes};
 
 use super::Pairs;
-use super::table::Shared;
+use super::shared::Shared;
 use crate::mailbox::lock;
-use crate::routes::slot::Slot;
+use crate::routes::slot::RouteSlot;
 use crate::routes::table::Waiting;
-use crate::routes::writes::{Batch, Item, Taken};
+use crate::routes::writes::{Batch, RouteUpdate, Taken};
 
 #[pyclass(module = "sluice._native", frozen)]
 pub(in crate::python) struct RouteBatch {
     shared: Arc<Shared>,
     waiting: Waiting,
     batch: Mutex<Batch>,
-    items: Vec<(Slot, Item)>,
-    unready: Vec<(Slot, u32)>,
-    absent: Vec<Slot>,
+    items: Vec<(RouteSlot, RouteUpdate)>,
+    unready: Vec<(RouteSlot, u32)>,
+    absent: Vec<RouteSlot>,
 }
 
 impl RouteBatch {
@@ -64,7 +64,7 @@ impl RouteBatch {
         self.shared.table().land(&mut batch, applied, again);
     }
 
-    fn slot<'py>(&self, py: Python<'py>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
+    fn slot<'py>(&self, py: Python<'py>, slot: &RouteSlot) -> PyResult<Bound<'py, PyAny>> {
         self.shared.maker.slot(py, slot)
     }
 }

@@ -18,9 +18,9 @@ type Values = unsafe extern "C" fn(Handle, *const c_void, usize, *mut u32);
 type Tune = unsafe extern "C" fn(Handle, *const c_void, usize) -> c_int;
 type Free = unsafe extern "C" fn(Handle);
 
-/// Kind of a DPDK structure.
+/// The structures of DPDK that look up routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DpdkStructure {
     Fib,
     Lpm,
 }
@@ -59,16 +59,16 @@ impl<A: Family> DpdkLpm<A> {
     /// Fails if the structure cannot store all routes.
     pub(crate) fn new(
         dpdk: Dpdk,
-        kind: Kind,
+        structure: DpdkStructure,
         routes: &[Route<A>],
         room: usize,
         sample: &Trace<A>,
     ) -> Result<Self> {
-        let (name, stem) = match (kind, A::BITS) {
-            (Kind::Fib, 32) => ("rte_fib", "peer_fib4"),
-            (Kind::Lpm, 32) => ("rte_lpm", "peer_lpm4"),
-            (Kind::Fib, _) => ("rte_fib6", "peer_fib6"),
-            (Kind::Lpm, _) => ("rte_lpm6", "peer_lpm6"),
+        let (name, stem) = match (structure, A::BITS) {
+            (DpdkStructure::Fib, 32) => ("rte_fib", "peer_fib4"),
+            (DpdkStructure::Lpm, 32) => ("rte_lpm", "peer_lpm4"),
+            (DpdkStructure::Fib, _) => ("rte_fib6", "peer_fib6"),
+            (DpdkStructure::Lpm, _) => ("rte_lpm6", "peer_lpm6"),
         };
         // SAFETY: the functions in dpdk.c have these types. Addresses and keys of both families are passed as untyped
         // pointers.
@@ -111,13 +111,13 @@ impl<A: Family> DpdkLpm<A> {
             dpdk,
             family: PhantomData,
         };
-        made.tune(stem, kind, sample)?;
+        made.tune(stem, structure, sample)?;
         Ok(made)
     }
 
     /// Selects the fastest of the structure's lookup functions.
-    fn tune(&mut self, stem: &str, kind: Kind, sample: &Trace<A>) -> Result<()> {
-        if kind == Kind::Fib {
+    fn tune(&mut self, stem: &str, structure: DpdkStructure, sample: &Trace<A>) -> Result<()> {
+        if structure == DpdkStructure::Fib {
             // SAFETY: `peer_fib*_tune` has the type `Tune`.
             let tune = unsafe { self.dpdk.function::<Tune>(&format!("{stem}_tune"))? };
             // SAFETY: the table exists, and the passed length is the number of the sample's keys.

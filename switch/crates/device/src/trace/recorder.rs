@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluice_engine::{Extern, Fate, InstanceType, Stage, Step, Trace};
 use sluice_program::{Program, Table, TableId};
-use sluice_tables::{ActionRef, Color, KeyField, LeadsTo, Match};
+use sluice_tables::{ActionRef, Color, KeyField, Match, MatchTarget};
 
 use super::record::{PacketTrace, StepKind, TraceLine};
 
@@ -144,11 +144,11 @@ impl Recorder {
         if table.needs_priority() {
             line = line.with("priority", entry.priority);
         }
-        match entry.leads_to {
-            LeadsTo::Action => line,
-            LeadsTo::Member(id) => line.with("member", id),
-            LeadsTo::Group(id) => line.with("group", id),
-            LeadsTo::OneShot => line.with("group", "one-shot"),
+        match entry.target {
+            MatchTarget::Action => line,
+            MatchTarget::Member(id) => line.with("member", id),
+            MatchTarget::Group(id) => line.with("group", id),
+            MatchTarget::OneShot => line.with("group", "one-shot"),
         }
     }
 

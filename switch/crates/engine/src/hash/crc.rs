@@ -222,7 +222,7 @@ mod x86 {
         _mm_slli_si128, _mm_srli_si128, _mm_unpackhi_epi64, _mm_xor_si128,
     };
 
-    use super::Folding;
+    use crate::hash::crc::Folding;
 
     /// Combines two words to a 128-bit register.
     #[target_feature(enable = "pclmulqdq")]

@@ -4,9 +4,9 @@
 
 use super::batch::{Kernel, LinePosition};
 use super::build::{Trees, key, last_key, segment_end};
-use super::line::{Line, ways};
+use super::line::{Line, leaf_fanout};
 use crate::Prefix;
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 
 /// Capacity in parts. It suffices for any leaf with two more parts.
 const PARTS: usize = 16;
@@ -17,9 +17,9 @@ struct Parts<I> {
     count: usize,
 }
 
-impl<I: Item> Parts<I> {
+impl<I: LookupItem> Parts<I> {
     fn none() -> Self {
-        const { assert!(ways::<I>() + 2 <= PARTS) };
+        const { assert!(leaf_fanout::<I>() + 2 <= PARTS) };
         Self {
             parts: [(0, I::new(0)); PARTS],
             count: 0,
@@ -58,7 +58,7 @@ impl<I: Item> Parts<I> {
     }
 }
 
-impl<I: Item> Trees<I> {
+impl<I: LookupItem> Trees<I> {
     /// Assigns an item to all addresses of a prefix, if these addresses lie in one leaf and the leaf has several parts
     /// before and afterwards. Returns whether the item was assigned. Invariant: this function neither changes nor
     /// creates a tree that has one answer for all keys.
@@ -77,7 +77,7 @@ impl<I: Item> Trees<I> {
                 return self.assign_at(position, segment, prefix, item);
             }
             let old = Parts::<I>::of(self.pool.get(position.at), position.first);
-            let Some(index) = old.all()[old.position(first)].1.part() else {
+            let Some(index) = old.all()[old.position(first)].1.reference_index() else {
                 return false;
             };
             (top, segment) = (self.further[index as usize], segment + 1);
@@ -99,7 +99,7 @@ impl<I: Item> Trees<I> {
         }
         let old = Parts::<I>::of(self.pool.get(leaf.at), leaf.first);
         let (from, to) = (old.position(first), old.position(last));
-        let refers = |(_, item): &(u32, I)| item.part().is_some();
+        let refers = |(_, item): &(u32, I)| item.reference_index().is_some();
         if old.count == 1 || old.all()[from..=to].iter().any(refers) {
             return false;
         }
@@ -114,7 +114,7 @@ impl<I: Item> Trees<I> {
         }
         // At most the first of these parts is merged with the last one. Adjacent later parts have different items.
         rest.iter().for_each(|part| new.go_on(*part));
-        let fits = (2..=ways::<I>()).contains(&new.count);
+        let fits = (2..=leaf_fanout::<I>()).contains(&new.count);
         if fits {
             self.pool.set(leaf.at, Line::leaf(new.all()));
         }

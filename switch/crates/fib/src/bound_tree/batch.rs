@@ -8,8 +8,8 @@
 
 use super::build::{SEGMENTS, Trees, key};
 use super::line::{INNER, Line, leaf};
-use crate::item::Item;
 use crate::lines::fetch;
+use crate::lookup_item::LookupItem;
 
 /// Number of addresses in a chunk. It is large enough to cover the latency of a cache miss.
 const CHUNK: usize = 64;
@@ -59,7 +59,12 @@ impl Kernel {
     }
 
     /// Looks up each address and writes its answer to `values`, which must be as long as `addresses`.
-    pub(super) fn many<I: Item>(self, view: View<'_, I>, addresses: &[u128], values: &mut [u32]) {
+    pub(super) fn many<I: LookupItem>(
+        self,
+        view: View<'_, I>,
+        addresses: &[u128],
+        values: &mut [u32],
+    ) {
         match self {
             Self::Portable => view.many(addresses, values, portable),
             // SAFETY: `detect` found the processor features that the function needs.
@@ -73,7 +78,7 @@ impl Kernel {
 
     /// Looks up one address.
     #[inline]
-    pub(super) fn one<I: Item>(self, view: View<'_, I>, address: u128) -> u32 {
+    pub(super) fn one<I: LookupItem>(self, view: View<'_, I>, address: u128) -> u32 {
         match self {
             Self::Portable => view.one(address, portable),
             // SAFETY: `detect` found the processor features that the function needs.
@@ -87,7 +92,7 @@ impl Kernel {
 
     /// Returns the leaf of an address. All other lines that a lookup reads are probably in a near cache.
     #[inline]
-    pub(super) fn leaf<I: Item>(self, view: View<'_, I>, address: u128) -> *const Line {
+    pub(super) fn leaf<I: LookupItem>(self, view: View<'_, I>, address: u128) -> *const Line {
         match self {
             Self::Portable => view.first_leaf(address, portable),
             // SAFETY: `detect` found the processor features that the function needs.
@@ -101,7 +106,7 @@ impl Kernel {
 
     /// Descends a segment's tree from its topmost line to the leaf of a key.
     #[inline]
-    pub(super) fn position<I: Item>(
+    pub(super) fn position<I: LookupItem>(
         self,
         trees: &Trees<I>,
         top: u32,
@@ -121,7 +126,7 @@ impl Kernel {
 
     /// Descends several trees of a segment together, each from its topmost line to the leaf of one key. Prefetches
     /// these leaves.
-    pub(super) fn positions<I: Item>(
+    pub(super) fn positions<I: LookupItem>(
         self,
         trees: &Trees<I>,
         positions: &mut [LinePosition],
@@ -171,7 +176,7 @@ fn portable(line: &Line, key: u32, mask: u32) -> u32 {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Item, Line, LinePosition, Trees, View};
+    use super::{Line, LinePosition, LookupItem, Trees, View};
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -214,7 +219,7 @@ mod x86 {
     macro_rules! kernels {
         ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident, $position:ident, $positions:ident) => {
             #[target_feature(enable = $features)]
-            pub(super) fn $many<I: Item>(
+            pub(super) fn $many<I: LookupItem>(
                 view: View<'_, I>,
                 addresses: &[u128],
                 values: &mut [u32],
@@ -225,17 +230,17 @@ mod x86 {
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $one<I: Item>(view: View<'_, I>, address: u128) -> u32 {
+            pub(super) fn $one<I: LookupItem>(view: View<'_, I>, address: u128) -> u32 {
                 view.one(address, |line: &Line, key, mask| $count(line, key, mask))
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $leaf<I: Item>(view: View<'_, I>, address: u128) -> *const Line {
+            pub(super) fn $leaf<I: LookupItem>(view: View<'_, I>, address: u128) -> *const Line {
                 view.first_leaf(address, |line: &Line, key, mask| $count(line, key, mask))
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $position<I: Item>(
+            pub(super) fn $position<I: LookupItem>(
                 trees: &Trees<I>,
                 top: u32,
                 height: usize,
@@ -247,7 +252,7 @@ mod x86 {
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $positions<I: Item>(
+            pub(super) fn $positions<I: LookupItem>(
                 trees: &Trees<I>,
                 positions: &mut [LinePosition],
                 height: usize,
@@ -272,7 +277,7 @@ pub(super) struct View<'a, I> {
     pub(super) trees: &'a Trees<I>,
 }
 
-impl<I: Item> View<'_, I> {
+impl<I: LookupItem> View<'_, I> {
     /// Returns the topmost line of an address' tree.
     #[inline(always)]
     fn begin(self, address: u128) -> u32 {
@@ -312,7 +317,7 @@ impl<I: Item> View<'_, I> {
             let key = key(address, segment);
             let leaf = self.leaf(top, self.trees.heights[segment], key, count);
             let item = self.item(leaf, key, count);
-            let Some(index) = item.part() else {
+            let Some(index) = item.reference_index() else {
                 return item.value();
             };
             top = self.trees.further[index as usize];
@@ -393,7 +398,7 @@ impl<I: Item> View<'_, I> {
     }
 }
 
-impl<I: Item> Trees<I> {
+impl<I: LookupItem> Trees<I> {
     #[inline(always)]
     fn position(&self, top: u32, height: usize, key: u32, count: impl Count) -> LinePosition {
         (1..height).fold(LinePosition::of_tree(top), |position, _| {
@@ -482,7 +487,7 @@ impl Lanes {
 
     /// Descends all lanes from the topmost lines to their leaves.
     #[inline(always)]
-    fn go_down<I: Item>(&mut self, view: View<'_, I>, height: usize, count: impl Count) {
+    fn go_down<I: LookupItem>(&mut self, view: View<'_, I>, height: usize, count: impl Count) {
         for level in 1..height {
             let lanes = self.keys.iter().zip(&mut self.lines).take(self.count);
             for (key, line) in lanes {
@@ -497,7 +502,7 @@ impl Lanes {
     /// Replaces values that stand for references by the results of the next segments. References are rare, so groups of
     /// values without a reference are skipped.
     #[inline(always)]
-    fn go_further<I: Item>(
+    fn go_further<I: LookupItem>(
         &mut self,
         view: View<'_, I>,
         addresses: &[u128],
@@ -523,7 +528,7 @@ impl Lanes {
 
     /// Continues all lanes, segment by segment, until all of them have answers.
     #[inline(always)]
-    fn finish<I: Item>(
+    fn finish<I: LookupItem>(
         &mut self,
         view: View<'_, I>,
         addresses: &[u128],
@@ -537,7 +542,7 @@ impl Lanes {
             for lane in 0..self.count {
                 let whose = self.whose[lane];
                 self.keys[lane] = key(addresses[whose], segment);
-                let referred = referred::<I>(values[whose]).part();
+                let referred = referred::<I>(values[whose]).reference_index();
                 self.lines[lane] = view.trees.further[referred.unwrap_or(0) as usize];
             }
             self.go_down(view, view.trees.heights[segment], count);
@@ -553,22 +558,22 @@ impl Lanes {
     }
 }
 
-/// Returns whether a value is the result of [`Item::value`] for a reference.
+/// Returns whether a value is the result of [`LookupItem::value`] for a reference.
 #[inline(always)]
-fn refers<I: Item>(value: u32) -> bool {
+fn refers<I: LookupItem>(value: u32) -> bool {
     value.wrapping_add(1) & (I::LIMIT + 2) != 0
 }
 
-/// Returns whether at least one of the values is the result of [`Item::value`] for a reference.
+/// Returns whether at least one of the values is the result of [`LookupItem::value`] for a reference.
 #[inline(always)]
-fn any_refers<I: Item>(values: &[u32]) -> bool {
+fn any_refers<I: LookupItem>(values: &[u32]) -> bool {
     let bits = values.iter().map(|value| value.wrapping_add(1));
     bits.fold(0, |all, bits| all | bits) & (I::LIMIT + 2) != 0
 }
 
-/// Returns the item from which [`Item::value`] made a value.
+/// Returns the item from which [`LookupItem::value`] made a value.
 #[inline(always)]
-fn referred<I: Item>(value: u32) -> I {
+fn referred<I: LookupItem>(value: u32) -> I {
     I::new(value.wrapping_add(1))
 }
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builds trees from ranges of addresses.
 
-use super::line::{FANOUT, Line, ways};
-use super::pool::Pool;
+use super::line::{FANOUT, Line, leaf_fanout};
+use super::line_pool::{Full, LinePool};
 use crate::Address;
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 
 /// Number of segments of an address after the first 16 bits.
 pub(super) const SEGMENTS: usize = 4;
-
-/// Error: the structure has no room for more lines or references.
-#[derive(Debug)]
-pub(super) struct Full;
 
 /// Number of children of an inner line when it is built. The maximum is sixteen; the difference is room for later
 /// changes.
@@ -40,10 +36,10 @@ pub(super) fn last_key(address: u128, segment: usize) -> u32 {
 }
 
 /// Appends a part that begins at `start`. Drops the last part if it is empty, and merges adjacent equal answers.
-pub(super) fn push<I: Item>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
+pub(super) fn push<I: LookupItem>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
     parts.pop_if(|(last, _)| *last == start);
     let same = parts.last().is_some_and(|(_, last)| *last == item);
-    if !(same && item.part().is_none()) {
+    if !(same && item.reference_index().is_none()) {
         parts.push((start, item));
     }
 }
@@ -60,7 +56,7 @@ pub(super) type Cells<I> = Vec<(u32, Content<I>)>;
 
 /// Converts ranges of addresses to cells of a segment. The addresses must agree in all bits before the segment. In the
 /// first address of the first range, all bits after the segment must be 0.
-pub(super) fn cells<I: Item>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
+pub(super) fn cells<I: LookupItem>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
     let rest = u128::BITS - segment_end(segment);
     let mut found: Cells<I> = Vec::new();
     let mut push = |start: u32, content: Content<I>| {
@@ -98,7 +94,7 @@ pub(super) fn cells<I: Item>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
 pub(super) type Heights = [usize; SEGMENTS];
 
 /// Raises the height of a segment so that a tree has room for these cells.
-pub(super) fn raise<I: Item>(heights: &mut Heights, segment: usize, cells: &Cells<I>) {
+pub(super) fn raise<I: LookupItem>(heights: &mut Heights, segment: usize, cells: &Cells<I>) {
     while roomy::<I>(heights[segment]) < cells.len() {
         heights[segment] += 1;
     }
@@ -110,24 +106,24 @@ pub(super) fn raise<I: Item>(heights: &mut Heights, segment: usize, cells: &Cell
 }
 
 /// Returns the maximum number of parts of a tree of this height.
-pub(super) fn most<I: Item>(height: usize) -> usize {
-    ways::<I>() * FANOUT.pow(height as u32 - 1)
+pub(super) fn most<I: LookupItem>(height: usize) -> usize {
+    leaf_fanout::<I>() * FANOUT.pow(height as u32 - 1)
 }
 
 /// Returns the maximum number of parts of a tree of this height that still has room for changes.
-pub(super) fn roomy<I: Item>(height: usize) -> usize {
+pub(super) fn roomy<I: LookupItem>(height: usize) -> usize {
     most::<I>(height) * 7 / 8
 }
 
 /// Returns the number of parts that a newly built tree of this height has.
-fn typical<I: Item>(height: usize) -> usize {
-    (ways::<I>() - 1) * CHILDREN.pow(height as u32 - 1)
+fn typical<I: LookupItem>(height: usize) -> usize {
+    (leaf_fanout::<I>() - 1) * CHILDREN.pow(height as u32 - 1)
 }
 
 /// The trees of all segments, with the lines and references that they share.
 #[derive(Clone, Debug)]
 pub(super) struct Trees<I> {
-    pub(super) pool: Pool,
+    pub(super) pool: LinePool,
     /// For each reference, the topmost line of a tree of the next segment.
     pub(super) further: Vec<u32>,
     pub(super) free: Vec<u32>,
@@ -135,10 +131,10 @@ pub(super) struct Trees<I> {
     items: std::marker::PhantomData<I>,
 }
 
-impl<I: Item> Trees<I> {
+impl<I: LookupItem> Trees<I> {
     pub(super) fn new(heights: Heights) -> Self {
         Self {
-            pool: Pool::default(),
+            pool: LinePool::default(),
             further: Vec::new(),
             free: Vec::new(),
             heights,

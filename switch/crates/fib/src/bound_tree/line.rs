@@ -2,7 +2,7 @@
 //! A line of a tree. It is a cache line that holds the bounds that divide its region into parts, and the children or
 //! items of the parts.
 
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 
 /// Maximum number of children of an inner line.
 pub(super) const FANOUT: usize = 16;
@@ -25,13 +25,13 @@ const PAD: u32 = u32::MAX;
 pub(super) struct Line([u32; SIZE / 4]);
 
 /// Returns the maximum number of parts of a leaf. A leaf has one item for each part, and one bound less than parts.
-pub(super) const fn ways<I: Item>() -> usize {
+pub(super) const fn leaf_fanout<I: LookupItem>() -> usize {
     (SIZE + 4) / (4 + I::SIZE)
 }
 
 /// Returns the mask of the words of a leaf that are bounds.
-pub(super) const fn leaf<I: Item>() -> u32 {
-    (1 << (ways::<I>() - 1)) - 1
+pub(super) const fn leaf<I: LookupItem>() -> u32 {
+    (1 << (leaf_fanout::<I>() - 1)) - 1
 }
 
 /// Returns the bound for a part that begins at the key `start`, which is not 0.
@@ -58,9 +58,9 @@ impl Line {
         line
     }
 
-    /// Creates a leaf with one to [`ways`] parts in ascending order. Ignores the first key of the first part.
-    pub(super) fn leaf<I: Item>(parts: &[(u32, I)]) -> Self {
-        debug_assert!((1..=ways::<I>()).contains(&parts.len()));
+    /// Creates a leaf with one to [`leaf_fanout`] parts in ascending order. Ignores the first key of the first part.
+    pub(super) fn leaf<I: LookupItem>(parts: &[(u32, I)]) -> Self {
+        debug_assert!((1..=leaf_fanout::<I>()).contains(&parts.len()));
         let mut line = Self::EMPTY;
         for (word, (start, _)) in line.0.iter_mut().zip(&parts[1..]) {
             *word = bound(*start);
@@ -92,8 +92,8 @@ impl Line {
     }
 
     /// Returns the parts of a leaf whose region begins with `first`.
-    pub(super) fn parts<I: Item>(&self, first: u32) -> impl Iterator<Item = (u32, I)> + '_ {
-        let bounds = self.0[..ways::<I>() - 1].iter();
+    pub(super) fn parts<I: LookupItem>(&self, first: u32) -> impl Iterator<Item = (u32, I)> + '_ {
+        let bounds = self.0[..leaf_fanout::<I>() - 1].iter();
         let bounds = bounds.take_while(|bound| **bound != PAD);
         let starts = std::iter::once(first).chain(bounds.map(|&bound| start(bound)));
         starts.zip(self.items().iter().copied())
@@ -102,31 +102,31 @@ impl Line {
     /// Returns the item of a leaf's part.
     ///
     /// # Safety
-    /// `part` must be below [`ways`].
+    /// `part` must be below [`leaf_fanout`].
     #[inline(always)]
-    pub(super) unsafe fn item<I: Item>(&self, part: u32) -> I {
+    pub(super) unsafe fn item<I: LookupItem>(&self, part: u32) -> I {
         // SAFETY: guaranteed by the caller.
         unsafe { *self.items().get_unchecked(part as usize) }
     }
 
     /// Returns the items of a leaf, including unused ones.
     #[inline(always)]
-    fn items<I: Item>(&self) -> &[I] {
-        let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
+    fn items<I: LookupItem>(&self) -> &[I] {
+        let first = (SIZE / I::SIZE - leaf_fanout::<I>()) * I::SIZE;
         // SAFETY: items are numbers of two or four bytes, and the line is aligned for them. The items begin at `first`
         // and end at the end of the line.
         unsafe {
             let items = std::ptr::from_ref(self).cast::<u8>().add(first).cast();
-            std::slice::from_raw_parts(items, ways::<I>())
+            std::slice::from_raw_parts(items, leaf_fanout::<I>())
         }
     }
 
-    fn items_mut<I: Item>(&mut self) -> &mut [I] {
-        let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
+    fn items_mut<I: LookupItem>(&mut self) -> &mut [I] {
+        let first = (SIZE / I::SIZE - leaf_fanout::<I>()) * I::SIZE;
         // SAFETY: as in `items`. Any bits are a valid line.
         unsafe {
             let items = std::ptr::from_mut(self).cast::<u8>().add(first).cast();
-            std::slice::from_raw_parts_mut(items, ways::<I>())
+            std::slice::from_raw_parts_mut(items, leaf_fanout::<I>())
         }
     }
 }
@@ -135,7 +135,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn holds<I: Item>() {
+    fn holds<I: LookupItem>() {
         let parts: Vec<(u32, I)> = [7, 8, 9, 1 << 31, u32::MAX - 1, u32::MAX]
             .into_iter()
             .map(|start| (start, I::new(start % 1000 + 1)))
@@ -151,7 +151,7 @@ mod tests {
     fn a_leaf_holds_its_parts() {
         holds::<u16>();
         holds::<u32>();
-        assert_eq!((ways::<u16>(), ways::<u32>()), (11, 8));
+        assert_eq!((leaf_fanout::<u16>(), leaf_fanout::<u32>()), (11, 8));
     }
 
     #[test]

@@ -42,16 +42,17 @@ mod assign;
 mod batch;
 mod build;
 mod line;
-mod pool;
+mod line_pool;
 mod update;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use batch::{Kernel, LinePosition, View};
-use build::{Content, Full, SEGMENTS, Trees};
+use build::{Content, SEGMENTS, Trees};
+use line_pool::Full;
 
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 use crate::{Algorithm, BuildError, Change, Lines, NONE, NeedsRebuild, Prefix, Rib};
 
 /// [`BoundTree`] for values up to 32,766. A leaf has up to eleven ranges.
@@ -68,7 +69,7 @@ const TOGETHER: usize = 16;
 
 /// IPv6 routes as trees of cache lines; see the module.
 #[derive(Clone, Debug)]
-pub struct BoundTree<I: Item> {
+pub struct BoundTree<I: LookupItem> {
     /// For each value of the first 16 bits, the topmost line of its tree.
     roots: Vec<u32>,
     /// For each answer, the tree that has this answer for all keys, and the number of roots that use the tree.
@@ -78,7 +79,10 @@ pub struct BoundTree<I: Item> {
 }
 
 /// Returns the ranges of a prefix' addresses with their answers, in ascending order.
-fn ranges<I: Item>(rib: &Rib<u128>, prefix: Prefix<u128>) -> Result<Vec<(u128, I)>, BuildError> {
+fn ranges<I: LookupItem>(
+    rib: &Rib<u128>,
+    prefix: Prefix<u128>,
+) -> Result<Vec<(u128, I)>, BuildError> {
     let mut ranges = Vec::new();
     let mut largest = 0;
     rib.for_each_range(prefix, &mut |first, value| {
@@ -109,7 +113,7 @@ struct Stretch<I> {
 
 /// Divides values of the first 16 bits into stretches. The first range must begin at the first address of the first
 /// value.
-fn stretches<I: Item>(
+fn stretches<I: LookupItem>(
     roots: RangeInclusive<u16>,
     ranges: &[(u128, I)],
 ) -> impl Iterator<Item = Stretch<I>> + '_ {
@@ -149,7 +153,7 @@ impl From<Full> for BuildError {
     }
 }
 
-impl<I: Item> BoundTree<I> {
+impl<I: LookupItem> BoundTree<I> {
     fn view(&self) -> View<'_, I> {
         View {
             roots: &self.roots,
@@ -265,7 +269,7 @@ impl<I: Item> BoundTree<I> {
     }
 }
 
-impl<I: Item> Algorithm<u128> for BoundTree<I> {
+impl<I: LookupItem> Algorithm<u128> for BoundTree<I> {
     fn build(rib: &Rib<u128>) -> Result<Self, BuildError> {
         let ranges = ranges(rib, Prefix::new(0, 0))?;
         let mut heights = [1; SEGMENTS];
@@ -292,7 +296,7 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
         self.kernel.one(self.view(), address)
     }
 
-    fn way(&self, address: u128) -> Lines {
+    fn index_lines(&self, address: u128) -> Lines {
         Lines::of(self.view().root(address))
     }
 

@@ -5,10 +5,11 @@
 //! the leaf's parent is rebuilt. If the parent has not enough spare room, everything below the parent's parent is
 //! rebuilt, and so on.
 
-use super::build::{Full, Trees, cells, key, last_key, most, push, roomy, segment_end};
-use super::line::{FANOUT, Line, ways};
+use super::build::{Trees, cells, key, last_key, most, push, roomy, segment_end};
+use super::line::{FANOUT, Line, leaf_fanout};
+use super::line_pool::Full;
 use crate::Prefix;
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 
 /// A range of keys, both ends included.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +76,12 @@ struct Overflow;
 
 /// Replaces the parts within `span` by `new`. `old` are parts that cover `region`. The first new part must begin at or
 /// before the start of the span. Returns all parts.
-fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)]) -> Vec<(u32, I)> {
+fn splice<I: LookupItem>(
+    old: &[(u32, I)],
+    region: Span,
+    span: Span,
+    new: &[(u32, I)],
+) -> Vec<(u32, I)> {
     let span = span.and(region);
     let mut parts = Vec::with_capacity(old.len() + 2);
     let before = old.partition_point(|(start, _)| *start < span.first);
@@ -99,7 +105,7 @@ fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)])
     parts
 }
 
-impl<I: Item> Trees<I> {
+impl<I: LookupItem> Trees<I> {
     /// Updates a tree of a segment to the ranges of a prefix. The tree must be the one for the prefix' bits before the
     /// segment.
     pub(super) fn update(
@@ -114,7 +120,7 @@ impl<I: Item> Trees<I> {
         }
         let cell = Prefix::new(prefix.address(), segment_end(segment));
         let item = self.find(top, segment, key(cell.address(), segment));
-        if let Some(index) = item.part() {
+        if let Some(index) = item.reference_index() {
             let below = self.further[index as usize];
             self.update(below, segment + 1, prefix, ranges)?;
             if let Some(item) = self.single(below, segment + 1) {
@@ -172,7 +178,7 @@ impl<I: Item> Trees<I> {
         if node.height == 1 {
             let old: Vec<(u32, I)> = line.parts(node.region.first).collect();
             let parts = splice(&old, node.region, span, new);
-            if parts.len() > ways::<I>() {
+            if parts.len() > leaf_fanout::<I>() {
                 return Err(Overflow);
             }
             self.pool.set(node.at, Line::leaf(&parts));
@@ -227,7 +233,7 @@ impl<I: Item> Trees<I> {
     fn references(&self, node: Node, span: Span, found: &mut Vec<u32>) {
         self.visit(node, span, &mut |start, item| {
             if (span.first..=span.last).contains(&start) {
-                found.extend(item.part());
+                found.extend(item.reference_index());
             }
         });
     }
@@ -269,7 +275,7 @@ impl<I: Item> Trees<I> {
     pub(super) fn single(&self, top: u32, segment: usize) -> Option<I> {
         let mut first = None;
         let same = self.all(top, self.heights[segment], &mut |item: I| {
-            item.part().is_none() && *first.get_or_insert(item) == item
+            item.reference_index().is_none() && *first.get_or_insert(item) == item
         });
         first.filter(|_| same)
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use sluice_program::control::Selector;
-use sluice_program::{Calculation, CalculationInput, HashAlgorithm, HeaderId, Program, Slot};
+use sluice_program::{Calculation, CalculationInput, FieldSlot, HashAlgorithm, HeaderId, Program};
 
 /// Longest input, in bits, that machine code collects. The runtime collects longer inputs.
 const MOST_BITS: u32 = 512;
@@ -66,7 +66,7 @@ pub(crate) fn runs(program: &Program, calculation: &Calculation) -> Option<(Head
 /// A part of a calculation's input.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
-    Slot(Slot),
+    FieldSlot(FieldSlot),
     /// The constant's words, least significant first, and its number of bits.
     Constant(Vec<u64>, u32),
 }
@@ -90,7 +90,7 @@ pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<I
                     headers.insert(*id);
                 }
                 bits += u32::from(slot.width);
-                pieces.push(Piece::Slot(*slot));
+                pieces.push(Piece::FieldSlot(*slot));
             }
             CalculationInput::Constant(value, width) => {
                 bits += u32::from(*width);

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use sluice_program::{CalculationInput, HeaderId, Program, Slot};
+use sluice_program::{CalculationInput, FieldSlot, HeaderId, Program};
 
 use crate::analysis::calculation_input::{chooses_by_kept_fields, takes_kept_fields};
 
@@ -16,7 +16,7 @@ const MOST_WORDS: u16 = 4;
 /// A metadata field.
 #[derive(Debug)]
 pub(crate) struct Field {
-    pub(crate) slot: Slot,
+    pub(crate) slot: FieldSlot,
     /// Whether the field may be kept in registers: it is 0 when a packet is parsed, and only machine code writes it.
     pub(crate) keepable: bool,
     /// Whether some code reads the field from the header vector, in a function that does not keep the field in
@@ -80,7 +80,7 @@ impl FieldUsage {
         ];
         let preserved = program.field_lists.iter().flat_map(|list| &list.fields);
         let metered = program.tables.iter().filter_map(|table| table.meter);
-        let metered: Vec<Slot> = metered.map(|(_, slot)| slot).collect();
+        let metered: Vec<FieldSlot> = metered.map(|(_, slot)| slot).collect();
         for slot in given.iter().flatten().chain(preserved).chain(&metered) {
             if let Some((index, _)) = facts.field(*slot) {
                 facts.fields[index].keepable = false;
@@ -132,7 +132,7 @@ impl FieldUsage {
 
     /// Returns the number of the metadata field that contains a slot, and how many bits of the field lie below the
     /// slot.
-    pub(crate) fn field(&self, slot: Slot) -> Option<(usize, u32)> {
+    pub(crate) fn field(&self, slot: FieldSlot) -> Option<(usize, u32)> {
         let after = self
             .fields
             .partition_point(|field| field.slot.bit() <= slot.bit());
@@ -146,37 +146,37 @@ impl FieldUsage {
     }
 
     /// Returns whether a slot lies in a header with a `varbit` field.
-    pub(crate) fn is_beside_varbit(&self, slot: Slot) -> bool {
+    pub(crate) fn is_beside_varbit(&self, slot: FieldSlot) -> bool {
         self.varbit.iter().any(|header| header.contains(&slot.byte))
     }
 
     /// Returns whether a slot is a whole metadata field.
-    pub(crate) fn is_field(&self, slot: Slot) -> bool {
+    pub(crate) fn is_field(&self, slot: FieldSlot) -> bool {
         self.field(slot)
             .is_some_and(|(index, _)| self.fields[index].slot.width == slot.width)
     }
 
     /// Returns the metadata fields that some code reads from the header vector without keeping them in registers.
     /// Returns all fields if some code uses a metadata instance as a whole.
-    pub(crate) fn observed(&self) -> Vec<Slot> {
+    pub(crate) fn observed(&self) -> Vec<FieldSlot> {
         let fields = self.fields.iter();
         let observed = fields.filter(|field| self.whole.get() || field.observed.get());
         observed.map(|field| field.slot).collect()
     }
 
     /// Returns whether some code reads a metadata field from the header vector without keeping it in registers.
-    pub(crate) fn is_observed(&self, slot: Slot) -> bool {
+    pub(crate) fn is_observed(&self, slot: FieldSlot) -> bool {
         let field = self.index(slot).map(|index| &self.fields[index]);
         self.whole.get() || field.is_some_and(|field| field.observed.get())
     }
 
     /// Returns the number of the metadata field that contains a slot.
-    pub(crate) fn index(&self, slot: Slot) -> Option<usize> {
+    pub(crate) fn index(&self, slot: FieldSlot) -> Option<usize> {
         self.field(slot).map(|(index, _)| index)
     }
 
     /// Marks the field or header that contains a slot as read from the header vector.
-    pub(crate) fn observe(&self, slot: Slot) {
+    pub(crate) fn observe(&self, slot: FieldSlot) {
         if let Some((_, _, read)) = self.named_header(slot) {
             read.set(true);
         }
@@ -186,7 +186,10 @@ impl FieldUsage {
     }
 
     /// Returns the header outside of stacks and unions that contains a slot.
-    pub(crate) fn named_header(&self, slot: Slot) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
+    pub(crate) fn named_header(
+        &self,
+        slot: FieldSlot,
+    ) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
         let after = self
             .headers
             .partition_point(|(bytes, ..)| bytes.start <= slot.byte);

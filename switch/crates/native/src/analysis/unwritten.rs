@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_program::{HeaderId, Program, Slot};
+use sluice_program::{FieldSlot, HeaderId, Program};
 
 use crate::analysis::field_usage::FieldUsage;
 
@@ -33,6 +33,6 @@ impl FieldUsage {
 }
 
 /// Returns the number of bytes that contain a field.
-fn whole_bytes(slot: Slot) -> u32 {
+fn whole_bytes(slot: FieldSlot) -> u32 {
     (u32::from(slot.lead) + u32::from(slot.width)).div_ceil(8)
 }

@@ -136,7 +136,7 @@ impl Lower<'_> {
         let mut end = lead;
         for piece in &input.pieces {
             let (width, value) = match piece {
-                Piece::Slot(slot) => (u32::from(slot.width), self.load_slot(self.phv, *slot)),
+                Piece::FieldSlot(slot) => (u32::from(slot.width), self.load_slot(self.phv, *slot)),
                 Piece::Constant(words, width) => {
                     let value = self.constants(words);
                     (*width, self.modulo(value, *width))

@@ -12,7 +12,7 @@ use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use sluice_engine::Config;
-use sluice_program::{Op, Program, Slot};
+use sluice_program::{FieldSlot, Op, Program};
 
 use crate::analysis::field_usage::FieldUsage;
 use crate::codegen::lower::{Lower, Statics};
@@ -69,7 +69,7 @@ pub struct Code {
     entries: [Option<Entry>; 4],
     most_header_bytes: usize,
     /// Metadata fields that are read from the header vector.
-    observed: Vec<Slot>,
+    observed: Vec<FieldSlot>,
     /// Constants that the code refers to by address.
     _statics: Statics,
 }
@@ -177,7 +177,7 @@ impl Code {
     }
 
     /// Returns whether a metadata field is read from the header vector.
-    pub(crate) fn looks_at(&self, slot: Slot) -> bool {
+    pub(crate) fn looks_at(&self, slot: FieldSlot) -> bool {
         self.observed.iter().any(|field| field.bit() == slot.bit())
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Evaluates conditions at compile time from facts that are certain, and derives facts from the outcome of conditions.
 
-use sluice_program::Slot;
+use sluice_program::FieldSlot;
 use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
 
 use crate::codegen::lower::Lower;
@@ -89,7 +89,7 @@ impl Lower<'_> {
 
     /// Records that a field is equal, or not equal, to a value. A one-bit field that is not equal to one value has the
     /// other value.
-    fn learn_field(&mut self, slot: Slot, value: u64, equal: bool) {
+    fn learn_field(&mut self, slot: FieldSlot, value: u64, equal: bool) {
         let Some((index, _)) = self.facts.field(slot) else {
             return;
         };

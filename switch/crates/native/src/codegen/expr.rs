@@ -140,7 +140,11 @@ impl Lower<'_> {
     }
 
     /// Loads a field of a header. The value is 0 if the header does not exist.
-    fn load_in_header(&mut self, place: IdSource<HeaderId>, slot: sluice_program::Slot) -> Words {
+    fn load_in_header(
+        &mut self,
+        place: IdSource<HeaderId>,
+        slot: sluice_program::FieldSlot,
+    ) -> Words {
         match place {
             IdSource::Fixed(id) => {
                 let slot = slot.moved(self.program.header(id).offset);

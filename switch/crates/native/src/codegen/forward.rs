@@ -25,7 +25,7 @@ use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
 use sluice_engine::{InstanceType, Progress};
-use sluice_program::{Program, Slot};
+use sluice_program::{FieldSlot, Program};
 
 use crate::codegen::lower::Lower;
 use crate::codegen::pipeline::Graph;
@@ -53,7 +53,7 @@ const DEPARSED: u64 = 5;
 #[inline(always)]
 pub(crate) fn result(word: u64) -> (Progress, usize) {
     let port = (word >> PORT) as u32;
-    let way = match word & ((1 << BYTES) - 1) {
+    let progress = match word & ((1 << BYTES) - 1) {
         DEPARSED => Progress::Deparsed(port),
         INGRESS => Progress::Ingress,
         PARSER_LIMIT => Progress::ParserLimit,
@@ -61,7 +61,7 @@ pub(crate) fn result(word: u64) -> (Progress, usize) {
         EGRESS => Progress::Egress(port),
         _ => Progress::DroppedEgress,
     };
-    (way, (word & ((1 << PORT) - 1)) as usize >> BYTES)
+    (progress, (word & ((1 << PORT) - 1)) as usize >> BYTES)
 }
 
 /// Returns whether a program's whole packet path is compiled to one function. The conditions are that egress is short
@@ -132,7 +132,7 @@ impl Lower<'_> {
     }
 
     /// Loads the low 32 bits of a metadata field. The traffic manager uses the same bits.
-    fn standard(&mut self, slot: Slot) -> Value {
+    fn standard(&mut self, slot: FieldSlot) -> Value {
         let word = self.load_slot(self.phv, slot)[0];
         self.and(word, u32::MAX.into())
     }
@@ -229,7 +229,7 @@ impl Lower<'_> {
     /// Writes a metadata field if it is read from the header vector.
     pub(crate) fn set_observed(
         &mut self,
-        slot: Option<Slot>,
+        slot: Option<FieldSlot>,
         value: impl FnOnce(&mut Self) -> Value,
     ) {
         if let Some(slot) = slot

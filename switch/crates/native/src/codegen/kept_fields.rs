@@ -19,7 +19,7 @@
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use sluice_program::expr::HeaderRef;
-use sluice_program::{HeaderId, Op, Slot};
+use sluice_program::{FieldSlot, HeaderId, Op};
 
 use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
@@ -54,7 +54,7 @@ impl Lower<'_> {
 
     /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), for kept fields. A field that is not kept is
     /// marked as read from the header vector.
-    pub(crate) fn kept(&self, slot: Slot) -> Option<(usize, u32)> {
+    pub(crate) fn kept(&self, slot: FieldSlot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
         if self.keeps(index) {
             return Some((index, low));
@@ -69,12 +69,12 @@ impl Lower<'_> {
     }
 
     /// Notes that a slot is read from the header vector, unless the slot lies in a kept field.
-    pub(crate) fn note_load(&self, slot: Slot) {
+    pub(crate) fn note_load(&self, slot: FieldSlot) {
         self.kept(slot);
     }
 
     /// Notes that a header's bytes are read, unless the header is certainly valid here.
-    pub(crate) fn note_read(&self, slot: Slot) {
+    pub(crate) fn note_read(&self, slot: FieldSlot) {
         if let Some((_, id, read)) = self.facts.named_header(slot)
             && self.known.valid(*id) != Some(true)
         {
@@ -83,7 +83,7 @@ impl Lower<'_> {
     }
 
     /// Returns whether a slot lies in a kept field.
-    pub(crate) fn is_kept(&self, slot: Slot) -> bool {
+    pub(crate) fn is_kept(&self, slot: FieldSlot) -> bool {
         let index = self.facts.index(slot);
         index.is_some_and(|index| self.keeps(index))
     }
@@ -145,7 +145,7 @@ impl Lower<'_> {
     }
 
     /// Returns the value of a slot if the slot lies in a kept field, else `None`.
-    pub(crate) fn load_kept(&mut self, slot: Slot) -> Option<Words> {
+    pub(crate) fn load_kept(&mut self, slot: FieldSlot) -> Option<Words> {
         let (index, low) = self.kept(slot)?;
         let words = self.kept_words(index);
         if slot.width == self.facts.fields[index].slot.width {
@@ -157,7 +157,7 @@ impl Lower<'_> {
     }
 
     /// Writes a slot if the slot lies in a kept field. Returns whether the slot lies in one.
-    pub(crate) fn store_kept(&mut self, slot: Slot, words: &[Value]) -> bool {
+    pub(crate) fn store_kept(&mut self, slot: FieldSlot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;
         };
@@ -237,7 +237,7 @@ impl Lower<'_> {
     }
 
     /// Forgets the value of a field.
-    pub(crate) fn forget_field(&mut self, slot: Slot) {
+    pub(crate) fn forget_field(&mut self, slot: FieldSlot) {
         if let Some((index, _)) = self.facts.field(slot) {
             self.known.fields.remove(&index);
             self.known.words.remove(&index);

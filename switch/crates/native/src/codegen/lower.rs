@@ -16,7 +16,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::FunctionBuilder;
 use sluice_engine::{Config, ProgramPoint};
-use sluice_program::layout::Slot;
+use sluice_program::layout::FieldSlot;
 use sluice_program::{HeaderId, Program};
 
 use crate::analysis::field_usage::FieldUsage;
@@ -416,7 +416,7 @@ impl<'a> Lower<'a> {
 
     /// Loads a slot of up to 64 bits as an unsigned number. Unless `exact` is set, bytes after the slot may be read
     /// too.
-    fn load_bits(&mut self, base: Value, slot: Slot, exact: bool) -> Value {
+    fn load_bits(&mut self, base: Value, slot: FieldSlot, exact: bool) -> Value {
         let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
         let bits = lead + width;
         if bits > 64 {
@@ -438,7 +438,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Writes the low bits of a number to a slot of up to 64 bits.
-    fn store_bits(&mut self, base: Value, slot: Slot, value: Value) {
+    fn store_bits(&mut self, base: Value, slot: FieldSlot, value: Value) {
         let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
         let bits = lead + width;
         if bits > 64 {
@@ -468,7 +468,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Returns the 64-bit pieces of a slot, least significant first.
-    fn pieces(slot: Slot) -> impl Iterator<Item = Slot> {
+    fn pieces(slot: FieldSlot) -> impl Iterator<Item = FieldSlot> {
         let width = u32::from(slot.width);
         (0..width.div_ceil(64)).map(move |word| {
             let low = word * 64;
@@ -478,7 +478,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Loads a slot's value as 64-bit words, least significant first.
-    pub(crate) fn load_slot(&mut self, base: Base, slot: Slot) -> Vec<Value> {
+    pub(crate) fn load_slot(&mut self, base: Base, slot: FieldSlot) -> Vec<Value> {
         if base == self.phv
             && let Some(value) = self.load_kept(slot)
         {
@@ -488,7 +488,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Like [`Self::load_slot`], but always loads from memory.
-    pub(crate) fn load_memory(&mut self, base: Base, slot: Slot) -> Vec<Value> {
+    pub(crate) fn load_memory(&mut self, base: Base, slot: FieldSlot) -> Vec<Value> {
         if base == self.phv {
             self.note_read(slot);
         }
@@ -497,7 +497,7 @@ impl<'a> Lower<'a> {
 
     /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore the load is
     /// not noted as a read of the header.
-    pub(crate) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
+    pub(crate) fn load_guarded(&mut self, base: Base, slot: FieldSlot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
             .collect()
@@ -506,21 +506,21 @@ impl<'a> Lower<'a> {
     /// Loads bits outside of the header vector, as words like those of [`Self::load_slot`]. Reads only the bytes that
     /// contain these bits.
     pub(crate) fn load_outside(&mut self, base: Value, bit: usize, width: u32) -> Vec<Value> {
-        let slot = Slot::at(bit, width as u16, false);
+        let slot = FieldSlot::at(bit, width as u16, false);
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, true))
             .collect()
     }
 
     /// Writes words to a slot. `words` must have at least the slot's number of words.
-    pub(crate) fn store_slot(&mut self, base: Base, slot: Slot, words: &[Value]) {
+    pub(crate) fn store_slot(&mut self, base: Base, slot: FieldSlot, words: &[Value]) {
         if base != self.phv || !self.store_kept(slot, words) {
             self.store_memory(base, slot, words);
         }
     }
 
     /// Like [`Self::store_slot`], but always stores to memory.
-    pub(crate) fn store_memory(&mut self, base: Base, slot: Slot, words: &[Value]) {
+    pub(crate) fn store_memory(&mut self, base: Base, slot: FieldSlot, words: &[Value]) {
         if base != self.phv || self.facts.is_beside_varbit(slot) {
             self.touch();
         }
@@ -531,7 +531,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Writes a constant to a slot.
-    pub(crate) fn store_constant(&mut self, slot: Slot, value: u64) {
+    pub(crate) fn store_constant(&mut self, slot: FieldSlot, value: u64) {
         let mut words = vec![self.int(value)];
         while words.len() * 64 < usize::from(slot.width) {
             words.push(self.int(0));

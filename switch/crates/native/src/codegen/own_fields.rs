@@ -4,13 +4,13 @@
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use sluice_program::Slot;
+use sluice_program::FieldSlot;
 
 use crate::codegen::lower::{Lower, chunks};
 
 impl Lower<'_> {
     /// Loads the words of a field that only this function uses, least significant first.
-    pub(crate) fn load_own(&mut self, slot: Slot) -> Vec<Value> {
+    pub(crate) fn load_own(&mut self, slot: FieldSlot) -> Vec<Value> {
         let own = own_words(slot).map(|(place, bytes, bits)| {
             let mut word: Option<Value> = None;
             for (ty, offset) in chunks(bytes) {
@@ -31,7 +31,7 @@ impl Lower<'_> {
     }
 
     /// Stores a field that only this function uses.
-    pub(crate) fn store_own(&mut self, slot: Slot, words: &[Value]) {
+    pub(crate) fn store_own(&mut self, slot: FieldSlot, words: &[Value]) {
         for ((place, bytes, _), word) in own_words(slot).zip(words) {
             for (ty, offset) in chunks(bytes) {
                 let part = self.shr(*word, offset * 8);
@@ -47,7 +47,7 @@ impl Lower<'_> {
 }
 
 /// Returns the offset, number of bytes and number of bits of each word of a field, least significant first.
-fn own_words(slot: Slot) -> impl Iterator<Item = (u32, u32, u32)> {
+fn own_words(slot: FieldSlot) -> impl Iterator<Item = (u32, u32, u32)> {
     let width = u32::from(slot.width);
     (0..width.div_ceil(64)).map(move |word| {
         let bits = (width - word * 64).min(64);

@@ -13,7 +13,7 @@ use cranelift_frontend::Variable;
 use sluice_engine::{Counters, ProgramPoint};
 use sluice_program::expr::Arith;
 use sluice_program::parser::{ExtractTo, ParserOp, Target};
-use sluice_program::{HeaderId, Slot, StateId};
+use sluice_program::{FieldSlot, HeaderId, StateId};
 
 use crate::analysis::parser_states::{Likelihood, bounds, groups};
 use crate::codegen::expr::Params;
@@ -276,7 +276,7 @@ impl Lower<'_> {
     }
 
     /// Writes a number to a slot.
-    fn store_number(&mut self, slot: Slot, value: Value) {
+    fn store_number(&mut self, slot: FieldSlot, value: Value) {
         let value = self.resize(vec![value], usize::from(slot.width).div_ceil(64));
         self.store_slot(self.phv, slot, &value);
     }

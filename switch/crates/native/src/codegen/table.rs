@@ -334,19 +334,19 @@ impl Lower<'_> {
 
     /// Returns the row at an index of a table that is an array.
     fn row_of_direct(&mut self, id: TableId, table: &Table, key: Value) -> Value {
-        let places = self.handle(id, TableHandle::PLACES);
+        let slots = self.handle(id, TableHandle::DIRECT_SLOTS);
         let offset = self.shl(key, size_of::<u32>().ilog2());
-        let place = self.b.ins().iadd(places, offset);
-        let place = self.load(I32, place, 0);
-        let place = self.b.ins().uextend(I64, place);
+        let address = self.b.ins().iadd(slots, offset);
+        let slot = self.load(I32, address, 0);
+        let slot = self.b.ins().uextend(I64, slot);
         let stride = RowShape::of(self.program, table).stride;
         let length = self.int(stride as u64);
-        let offset = self.b.ins().imul(place, length);
+        let offset = self.b.ins().imul(slot, length);
         let records = self.handle(id, TableHandle::RECORDS);
         let record = self.b.ins().iadd(records, offset);
         let record = self.b.ins().iadd_imm_s(record, -(stride as i64));
         let default = self.handle(id, TableHandle::DEFAULT);
-        self.b.ins().select(place, record, default)
+        self.b.ins().select(slot, record, default)
     }
 
     /// Returns the selected key fields as one number. Together they have at most 64 bits.

@@ -14,7 +14,7 @@ use cranelift_codegen::ir::Block;
 use cranelift_frontend::FunctionBuilder;
 use sluice_program::control::KeySource;
 use sluice_program::expr::{Bool, Data, HeaderRef};
-use sluice_program::{ActionId, HeaderId, Node, Op, Program, Slot, Table};
+use sluice_program::{ActionId, FieldSlot, HeaderId, Node, Op, Program, Table};
 
 use crate::analysis::field_usage::FieldUsage;
 use crate::analysis::known::Known;
@@ -169,7 +169,7 @@ impl FactUses {
         }
     }
 
-    fn field(&mut self, facts: &FieldUsage, slot: Slot, user: FactUser) {
+    fn field(&mut self, facts: &FieldUsage, slot: FieldSlot, user: FactUser) {
         if let Some(index) = facts.index(slot) {
             self.add(Fact::Field(index), user);
         }

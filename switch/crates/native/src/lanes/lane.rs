@@ -126,14 +126,14 @@ fn process(state: &State) {
     let scheduler = yield_point.scheduler();
     let batch = scheduler.batch.get().expect("a batch is under way");
     // SAFETY: the tables and externs outlive the batch.
-    let (side, externs) = unsafe { (&*batch.side, &*batch.externs) };
+    let (tables, externs) = unsafe { (&*batch.tables, &*batch.externs) };
     let mut sink = OrderedSink::new(batch.sink, Yielder::new(NonNull::from(yield_point)));
     // SAFETY: only this lane uses the engine while a batch is under way.
     let manager = unsafe { &mut *state.manager.as_ptr() };
     // SAFETY: the bytes of packets stay valid until the batch has ended.
     while let Some((number, packet)) = unsafe { scheduler.packets.take() } {
         yield_point.number.set(number);
-        manager.process(side, externs, packet, &mut sink);
+        manager.process(tables, externs, packet, &mut sink);
         scheduler.packets.over(number);
     }
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use sluice_engine::{Config, Counters, PacketIn, Sink};
 use sluice_program::{HashAlgorithm, Op, Program};
-use sluice_tables::{Externs, Side};
+use sluice_tables::{Externs, TableReplica};
 
 use crate::codegen::compile::Code;
 use crate::engine::Native;
@@ -90,8 +90,8 @@ impl Lanes {
     }
 
     /// Returns whether packets would yield in lookups of at least one of these tables.
-    pub fn are_worthwhile(&self, side: &Side) -> bool {
-        side.most_entries() >= self.scheduler().far
+    pub fn are_worthwhile(&self, tables: &TableReplica) -> bool {
+        tables.most_entries() >= self.scheduler().far
     }
 
     /// Processes all packets that `receive` feeds, as one batch, to their ends. The bytes of the packets stay valid for
@@ -101,7 +101,7 @@ impl Lanes {
     /// Panics if a packet causes a panic; see the module.
     pub fn batch<'p, R>(
         &mut self,
-        side: &Side,
+        tables: &TableReplica,
         externs: &Externs,
         sink: &mut dyn Sink,
         receive: impl FnOnce(&mut Batch<'_, 'p>) -> R,
@@ -111,7 +111,7 @@ impl Lanes {
         let sink =
             unsafe { std::mem::transmute::<*mut (dyn Sink + '_), *mut (dyn Sink + 'static)>(sink) };
         let batch = BatchContext {
-            side,
+            tables,
             externs,
             sink,
         };
@@ -216,7 +216,7 @@ fn draws(program: &Program) -> bool {
 pub struct Batch<'a, 'p> {
     lanes: Ending<'a>,
     /// Borrows of the tables, the sink and the packets, to which the lanes refer while the batch exists.
-    batch: PhantomData<(&'a Side, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
+    batch: PhantomData<(&'a TableReplica, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
 }
 
 impl<'p> Batch<'_, 'p> {

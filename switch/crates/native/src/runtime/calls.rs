@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn value_set(
     let mask = (!mask.is_null()).then(|| slice(mask));
     let set = ValueSetId(set as u32);
     frame
-        .side()
+        .tables()
         .value_set_contains(set, slice(key), mask)
         .into()
 }

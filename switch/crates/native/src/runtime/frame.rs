@@ -5,7 +5,7 @@
 use sluice_engine::{Config, Context, Counters, Packet, Profile, Sink};
 use sluice_program::Program;
 use sluice_random::Random;
-use sluice_tables::{CounterCell, Externs, Side, TableHandles};
+use sluice_tables::{CounterCell, Externs, TableHandles, TableReplica};
 
 use crate::scheduling::scheduler::Yielder;
 
@@ -107,13 +107,13 @@ impl<'a> Frame<'a> {
                 length: &raw mut (*packet).length,
                 out: std::ptr::null_mut(),
                 counters: &raw mut (*work).counters,
-                tables: context.side.handles(),
+                tables: context.tables.handles(),
                 cells: context.externs.all_counters().as_ptr(),
                 now_us: context.now_us,
                 ingress_length: (*packet).ingress_length,
                 ingress_port: (*packet).ingress_port.into(),
                 fresh: (*packet).fresh.into(),
-                alone: (!context.side.is_shared()).into(),
+                alone: (!context.tables.is_shared()).into(),
                 far: (*work).yielder.as_ref().map_or(u64::MAX, Yielder::far),
                 packet,
                 work,
@@ -127,8 +127,8 @@ impl<'a> Frame<'a> {
 
     /// Returns the tables that this packet uses.
     #[inline]
-    pub(crate) fn side(&self) -> &'a Side {
-        self.context.side
+    pub(crate) fn tables(&self) -> &'a TableReplica {
+        self.context.tables
     }
 
     /// Returns counters, meters and registers.

@@ -90,7 +90,7 @@ pub(crate) fn wide() -> LookUp {
 unsafe extern "C" fn row<'a>(frame: &Frame<'a>, table: u64, key: *const u8, bytes: u64) -> Row<'a> {
     // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
-    frame.side().row(TableId(table as u32), key)
+    frame.tables().row(TableId(table as u32), key)
 }
 
 /// Like [`row`], for a packet in a lane.
@@ -105,10 +105,10 @@ unsafe extern "C" fn row_waiting<'a>(
 ) -> Row<'a> {
     // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
-    let (side, table) = (frame.side(), TableId(table as u32));
+    let (tables, table) = (frame.tables(), TableId(table as u32));
     match frame.yielder() {
-        Some(yielder) => side.row_waiting(table, key, &yielder),
-        None => side.row(table, key),
+        Some(yielder) => tables.row_waiting(table, key, &yielder),
+        None => tables.row(table, key),
     }
 }
 
@@ -126,7 +126,7 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     if WORDS == 1 {
         // SAFETY: the caller promises that there is a whole word.
         let word = unsafe { key.cast::<u64>().read_unaligned() };
-        if let Some(row) = frame.side().row_of_few(table, word) {
+        if let Some(row) = frame.tables().row_of_few(table, word) {
             return row;
         }
     }
@@ -148,7 +148,7 @@ unsafe fn row_exact_of_many<'a, const WORDS: usize>(
 ) -> Row<'a> {
     // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
-    frame.side().row_exact(table, key)
+    frame.tables().row_exact(table, key)
 }
 
 /// Like [`row_exact`], for a packet in a lane.
@@ -163,10 +163,10 @@ unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
 ) -> Row<'a> {
     // SAFETY: the caller guarantees this (# Safety).
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
-    let (side, table) = (frame.side(), TableId(table as u32));
+    let (tables, table) = (frame.tables(), TableId(table as u32));
     match frame.yielder() {
-        Some(yielder) => side.row_exact_waiting(table, key, &yielder),
-        None => side.row_exact(table, key),
+        Some(yielder) => tables.row_exact_waiting(table, key, &yielder),
+        None => tables.row_exact(table, key),
     }
 }
 
@@ -187,7 +187,7 @@ unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u
 /// See [`narrow`].
 extern "C" fn row_narrow<'a>(frame: &Frame<'a>, table: u64, exact: u64, address: u64) -> Row<'a> {
     let table = TableId(table as u32);
-    frame.side().row_narrow(table, exact, address as u32)
+    frame.tables().row_narrow(table, exact, address as u32)
 }
 
 /// Like [`row_narrow`], for a packet in a lane.
@@ -197,10 +197,10 @@ extern "C" fn row_narrow_waiting<'a>(
     exact: u64,
     address: u64,
 ) -> Row<'a> {
-    let (side, table) = (frame.side(), TableId(table as u32));
+    let (tables, table) = (frame.tables(), TableId(table as u32));
     match frame.yielder() {
-        Some(yielder) => side.row_narrow_waiting(table, exact, address as u32, &yielder),
-        None => side.row_narrow(table, exact, address as u32),
+        Some(yielder) => tables.row_narrow_waiting(table, exact, address as u32, &yielder),
+        None => tables.row_narrow(table, exact, address as u32),
     }
 }
 
@@ -213,7 +213,7 @@ extern "C" fn row_wide<'a>(
     low: u64,
 ) -> Row<'a> {
     let table = TableId(table as u32);
-    frame.side().row_wide(table, exact, joined(high, low))
+    frame.tables().row_wide(table, exact, joined(high, low))
 }
 
 /// Like [`row_wide`], for a packet in a lane.
@@ -224,11 +224,11 @@ extern "C" fn row_wide_waiting<'a>(
     high: u64,
     low: u64,
 ) -> Row<'a> {
-    let (side, table) = (frame.side(), TableId(table as u32));
+    let (tables, table) = (frame.tables(), TableId(table as u32));
     let address = joined(high, low);
     match frame.yielder() {
-        Some(yielder) => side.row_wide_waiting(table, exact, address, &yielder),
-        None => side.row_wide(table, exact, address),
+        Some(yielder) => tables.row_wide_waiting(table, exact, address, &yielder),
+        None => tables.row_wide(table, exact, address),
     }
 }
 
@@ -248,7 +248,7 @@ pub(crate) unsafe extern "C" fn behind<'a>(
 ) -> Found {
     let id = TableId(table as u32);
     let program = frame.program();
-    let side = frame.side();
+    let tables = frame.tables();
     let came_in = frame.input();
     let table = program.table(id);
     let (packet, work) = frame.packet_and_work();
@@ -261,7 +261,7 @@ pub(crate) unsafe extern "C" fn behind<'a>(
             select(program, packet, selector, scratch, random)
         })
     };
-    let found = side.behind(id, row, selector);
+    let found = tables.lookup_at_row(id, row, selector);
     leave_and_tell(frame, id, found)
 }
 
@@ -276,7 +276,7 @@ pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
     hash: u64,
 ) -> Found {
     let id = TableId(table as u32);
-    let found = frame.side().behind(id, row, || hash);
+    let found = frame.tables().lookup_at_row(id, row, || hash);
     leave_and_tell(frame, id, found)
 }
 
@@ -300,14 +300,13 @@ fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Foun
         frame.turn();
     }
     if let Some(state) = found.state {
-        let (program, now_us, rehearsal) =
-            (frame.program(), frame.now_us(), frame.config().rehearsal);
+        let (program, now_us, dry_run) = (frame.program(), frame.now_us(), frame.config().dry_run);
         let (packet, _) = frame.packet_and_work();
         hit::record(
             program,
             table,
             (packet, now_us),
-            rehearsal,
+            dry_run,
             state,
             found.meter,
         );

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use sluice_engine::{Admission, Arrival, Sink};
 use sluice_program::DigestId;
-use sluice_tables::{Externs, Side, Wait};
+use sluice_tables::{Externs, TableReplica, Wait};
 
 use crate::scheduling::fiber::{SavedStack, leaving};
 use crate::scheduling::packet_queue::PacketQueue;
@@ -25,7 +25,7 @@ const _: () = assert!(TOGETHER.is_power_of_two() && LANES.is_multiple_of(TOGETHE
 /// Tables, externs and sink of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchContext {
-    pub(crate) side: *const Side,
+    pub(crate) tables: *const TableReplica,
     pub(crate) externs: *const Externs,
     pub(crate) sink: *mut (dyn Sink + 'static),
 }
@@ -276,19 +276,19 @@ impl Yielder {
             .packets
             .is_oldest(self.yield_point().number.get())
         {
-            self.pause();
+            self.yield_now();
         }
     }
 }
 
 impl Wait for Yielder {
     #[inline(always)]
-    fn ask(&self, line: *const u8) {
+    fn prefetch(&self, line: *const u8) {
         self.scheduler().prefetches.note(line);
     }
 
     #[inline]
-    fn pause(&self) {
+    fn yield_now(&self) {
         // SAFETY: the caller is a packet in this lane.
         unsafe { leave(self.0.as_ptr()) };
     }

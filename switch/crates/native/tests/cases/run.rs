@@ -164,10 +164,10 @@ impl<E: Runs> Bench<E> {
             return false;
         };
         let depth = self.outputs.waiting(place) as u32;
-        let (side, externs) = (self.reader.pin(), self.store.externs());
+        let (tables, externs) = (self.reader.pin(), self.store.externs());
         let (now_us, outputs) = (self.now_us, &mut self.outputs);
         self.switch
-            .leave_queue(&side, externs, now_us, &mut queued, depth, outputs);
+            .leave_queue(&tables, externs, now_us, &mut queued, depth, outputs);
         true
     }
 
@@ -191,15 +191,15 @@ impl<E: Runs> Bench<E> {
                 if std::mem::take(&mut self.expecting) {
                     self.nothing_left()?;
                 }
-                let side = self.reader.pin();
+                let tables = self.reader.pin();
                 let input = PacketIn {
                     data: &data,
                     port,
                     now_us: self.now_us,
                 };
                 self.switch
-                    .process(&side, self.store.externs(), input, &mut self.outputs);
-                drop(side);
+                    .process(&tables, self.store.externs(), input, &mut self.outputs);
+                drop(tables);
                 if self.through_queues {
                     // Loops because a recirculated packet enters a queue again.
                     while self.leave() {}

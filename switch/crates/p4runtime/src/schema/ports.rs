@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sluice_program::action::LValue;
 use sluice_program::control::KeySource;
 use sluice_program::expr::Data;
-use sluice_program::{Action, Op, Program, Slot};
+use sluice_program::{Action, FieldSlot, Op, Program};
 
 use super::Schema;
 use crate::bytestring;
@@ -99,7 +99,7 @@ fn of_parameters<'s>(schema: &'s Schema, program: &Program) -> Option<&'s Arc<Na
 
 /// Returns whether an action assigns this parameter to a field unchanged. p4c adds a mask for a cast between types of
 /// one width, but loading a program removes this mask.
-fn becomes(action: &Action, param: &str, field: Slot) -> bool {
+fn becomes(action: &Action, param: &str, field: FieldSlot) -> bool {
     let Some(param) = action.params.iter().find(|other| other.name == param) else {
         return false;
     };

@@ -6,7 +6,7 @@
 //! machine word.
 
 use super::{Arith, ArithOp, Bool, Bounds, CastOp, CmpOp, Data, NumberClass};
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 
 /// Builds `left op right`.
 pub fn arith(op: ArithOp, left: Data, right: Data) -> Data {
@@ -33,7 +33,7 @@ fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     if below.is_none() && above <= bits {
         return value;
     }
-    let narrow = |slot: &Slot| slot.slice(0, bits);
+    let narrow = |slot: &FieldSlot| slot.slice(0, bits);
     match value {
         Data::Field(slot) => match narrow(&slot) {
             Some(slot) => Data::Field(slot),
@@ -53,7 +53,7 @@ fn truncate(value: Data, mask: Data, bits: u32) -> Data {
 
 /// Builds `value >> count`. `right` is `count` as a constant.
 fn shift_right(value: Data, right: Data, count: u32) -> Data {
-    let top = |slot: &Slot| -> Option<Slot> {
+    let top = |slot: &FieldSlot| -> Option<FieldSlot> {
         let width = u32::from(slot.width);
         (!slot.signed && count < width)
             .then(|| slot.slice(count, width - count))

@@ -7,11 +7,11 @@ use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::expressions::{Expressions, Value, small_constant};
 use super::references::FieldName;
-use crate::action::{Action, LValue, LogPart, Op, Param, ParamSlot, registers_of};
+use crate::action::{Action, LValue, LogPart, Op, Param, registers_of};
 use crate::error::SourceInfo;
 use crate::expr::{Arith, ArithOp, Data, HeaderRef, simplify};
 use crate::ids::{ActionId, FieldListId};
-use crate::layout::Slot;
+use crate::layout::{FieldSlot, ParamSlot};
 
 /// All actions, and the ids that tables use to refer to them.
 pub(super) struct Actions {
@@ -241,7 +241,7 @@ impl<'j> Arguments<'_, 'j, '_> {
     }
 
     /// Returns the slots that `mark_to_drop` changes, or `None` if it changes the standard metadata itself.
-    fn metadata_copy(&self) -> Result<Option<(Slot, Option<Slot>)>> {
+    fn metadata_copy(&self) -> Result<Option<(FieldSlot, Option<FieldSlot>)>> {
         if self.items.is_empty() {
             return Ok(None);
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::cursor::{Cursor, Result};
 use crate::ids::*;
-use crate::layout::{Field, Header, HeaderType, SLACK, Slot, Stack, Union, UnionStack};
+use crate::layout::{Field, FieldSlot, Header, HeaderType, SLACK, Stack, Union, UnionStack};
 use crate::program::StandardMetadata;
 
 /// Maximum size of the PHV in bytes. A program that needs more is refused. Usual programs need a few kilobytes.
@@ -98,11 +98,11 @@ impl Headers {
                 if metadata {
                     let mut byte = 0;
                     for field in &ty.fields {
-                        let slot = Slot::at(byte * 8, field.slot.width, field.slot.signed);
+                        let slot = FieldSlot::at(byte * 8, field.slot.width, field.slot.signed);
                         byte += slot.bytes();
                         // Metadata fields are right-aligned in whole bytes, so the unused bits come first.
                         let unused = slot.bytes() * 8 - usize::from(slot.width);
-                        header.metadata_slots.push(Slot::at(
+                        header.metadata_slots.push(FieldSlot::at(
                             slot.bit() + unused,
                             slot.width,
                             slot.signed,
@@ -200,7 +200,7 @@ impl Headers {
     }
 
     /// Returns the absolute slot of a header's field.
-    pub(super) fn slot(&self, header: HeaderId, field: usize) -> Slot {
+    pub(super) fn slot(&self, header: HeaderId, field: usize) -> FieldSlot {
         let header = &self.headers[header.index()];
         let relative = match header.metadata_slots.get(field) {
             Some(slot) => *slot,
@@ -223,7 +223,7 @@ impl Headers {
                 ),
             );
         }
-        let find = |header: &str, field: &str| -> Result<Option<Slot>> {
+        let find = |header: &str, field: &str| -> Result<Option<FieldSlot>> {
             let (header, field) = aliases
                 .get(format!("{header}.{field}").as_str())
                 .map_or((header, field), |(header, field)| {
@@ -315,7 +315,7 @@ fn load_type(json: &Cursor<'_>) -> Result<HeaderType> {
         {
             return Err(field.unsupported("a saturating field (P4_14)"));
         }
-        let slot = Slot::at(bit, width, signed);
+        let slot = FieldSlot::at(bit, width, signed);
         bit += usize::from(width);
         fields.push(Field {
             name: field.nth(0)?.str()?.to_owned(),

@@ -268,7 +268,11 @@ impl super::headers::Headers {
         Ok((member, members[member].1))
     }
 
-    fn relative_slot(&self, ty: HeaderTypeId, name: &Cursor<'_>) -> Result<crate::layout::Slot> {
+    fn relative_slot(
+        &self,
+        ty: HeaderTypeId,
+        name: &Cursor<'_>,
+    ) -> Result<crate::layout::FieldSlot> {
         let field = self.field_index(ty, name)?;
         self.element_slot(ty, field)
             .ok_or_else(|| name.unsupported("a varbit field here"))

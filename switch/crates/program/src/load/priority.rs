@@ -3,7 +3,7 @@
 
 use crate::action::{LValue, Op};
 use crate::expr::HeaderRef;
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 use crate::parser::ParserOp;
 use crate::program::Program;
 
@@ -14,9 +14,9 @@ pub(crate) fn note(program: &mut Program) {
 }
 
 /// Returns whether the program may write any bit of a slot.
-fn is_written(program: &Program, slot: &Slot) -> bool {
-    let meets = |other: &Slot| {
-        let end = |slot: &Slot| slot.bit() + usize::from(slot.width);
+fn is_written(program: &Program, slot: &FieldSlot) -> bool {
+    let meets = |other: &FieldSlot| {
+        let end = |slot: &FieldSlot| slot.bit() + usize::from(slot.width);
         other.bit() < end(slot) && slot.bit() < end(other)
     };
     let actions = program.actions.iter().flat_map(|action| &action.ops);
@@ -38,7 +38,7 @@ fn is_written(program: &Program, slot: &Slot) -> bool {
 
 /// Returns whether an operation writes a slot for which `meets` is true. Elements of header stacks are ignored, because
 /// they are not metadata.
-fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&Slot) -> bool) -> bool {
+fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&FieldSlot) -> bool) -> bool {
     match op {
         Op::Move { to, .. } => meets(to),
         Op::Assign(target, _)

@@ -5,7 +5,7 @@ use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::headers::Headers;
 use crate::ids::*;
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 
 /// Name of BMv2's hidden field for a header's validity.
 pub(super) const VALID_FIELD: &str = "$valid$";
@@ -13,7 +13,7 @@ pub(super) const VALID_FIELD: &str = "$valid$";
 /// The object that a `["header", "field"]` pair names.
 pub(super) enum FieldName {
     /// A field: its header, and its slot.
-    Field(HeaderId, Slot),
+    Field(HeaderId, FieldSlot),
     /// A header's `varbit` field.
     Varbit(HeaderId),
     /// The hidden validity field of a header.
@@ -65,7 +65,7 @@ impl Headers {
     }
 
     /// Resolves a pair that must name an ordinary field, and returns the field's slot.
-    pub(super) fn slot_named(&self, pair: &Cursor<'_>) -> Result<Slot> {
+    pub(super) fn slot_named(&self, pair: &Cursor<'_>) -> Result<FieldSlot> {
         match self.field_named(pair)? {
             FieldName::Field(_, slot) => Ok(slot),
             FieldName::Varbit(_) => Err(pair.unsupported("a varbit field in this place")),
@@ -89,7 +89,7 @@ impl Headers {
     }
 
     /// Returns the slot of a field in stack elements of a header type. The slot is relative to the element.
-    pub(super) fn element_slot(&self, ty: HeaderTypeId, field: usize) -> Option<Slot> {
+    pub(super) fn element_slot(&self, ty: HeaderTypeId, field: usize) -> Option<FieldSlot> {
         let field = self.types[ty.index()].fields.get(field)?;
         (!field.varbit).then_some(field.slot)
     }

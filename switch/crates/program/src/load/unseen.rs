@@ -18,7 +18,7 @@ use crate::control::KeySource;
 use crate::expr::{Arith, Bool, Data, HeaderRef, UnionRef};
 use crate::externs::CalculationInput;
 use crate::ids::HeaderId;
-use crate::layout::Slot;
+use crate::layout::FieldSlot;
 use crate::parser::{KeyPart, ParserOp};
 use crate::program::{Program, StandardMetadata};
 
@@ -123,7 +123,7 @@ impl Sights {
     }
 
     /// Returns whether only selectors read a metadata field.
-    fn hide(&self, program: &Program, slot: Slot) -> bool {
+    fn hide(&self, program: &Program, slot: FieldSlot) -> bool {
         let own = bits(slot);
         let mut instances = program.headers.iter().filter(|header| header.metadata);
         let in_metadata = instances.any(|header| {
@@ -134,7 +134,7 @@ impl Sights {
         in_metadata && self.chosen_by.contains(&own) && !self.bits.iter().any(meets)
     }
 
-    fn slot(&mut self, slot: Slot) {
+    fn slot(&mut self, slot: FieldSlot) {
         self.bits.push(bits(slot));
     }
 
@@ -365,7 +365,7 @@ impl Sights {
 }
 
 /// Returns the range of bits that a slot covers.
-fn bits(slot: Slot) -> Range<usize> {
+fn bits(slot: FieldSlot) -> Range<usize> {
     slot.bit()..slot.bit() + usize::from(slot.width)
 }
 

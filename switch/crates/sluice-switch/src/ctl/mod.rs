@@ -134,7 +134,7 @@ enum Command {
         command: sluice_esp_control::ctl::Command,
     },
     /// Trace a packet as if it arrived now, without side effects: the switch neither sends nor counts it
-    Rehearse {
+    DryRun {
         /// Ingress port; the CPU port for a packet-out
         port: u16,
         /// The frame in hexadecimal
@@ -308,9 +308,9 @@ async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
         }
         Command::Fib { action } => ask_fib(client, action, json).await,
         Command::Esp { port, command } => esp::ask(client, *port, command, json).await,
-        Command::Rehearse { port, frame } => {
+        Command::DryRun { port, frame } => {
             let (port, packet) = (u32::from(*port), frame.0.clone());
-            let trace = client.rehearse(RehearseRequest { port, packet }).await?;
+            let trace = client.dry_run(DryRunRequest { port, packet }).await?;
             render::trace(&trace.into_inner(), json)
         }
         Command::Trace { filter, count } => {

@@ -254,11 +254,11 @@ fn metrics_are_served_where_they_are_asked_for_and_nowhere_else() {
         };
         wait_until("a packet was sent", || sent(&text()) > 0.0);
         assert!(text().starts_with("HTTP/1.1 200 OK\r\n"));
-        // A rehearsed packet changes no counter of the program or of the ports.
+        // A dry run changes no counter of the program or of the ports.
         let before = (sent(&text()), counter(directory, "program", "received"));
         let said = ctl(
             directory,
-            &format!("rehearse 0 {}", hex(&frame_of(0x1111, 1))),
+            &format!("dry-run 0 {}", hex(&frame_of(0x1111, 1))),
         );
         assert!(
             said.contains("fate      transmitted port=1 bytes=60"),
@@ -268,7 +268,7 @@ fn metrics_are_served_where_they_are_asked_for_and_nowhere_else() {
             before,
             (sent(&text()), counter(directory, "program", "received"))
         );
-        let (well, said) = try_ctl(directory, "rehearse 0 0xff");
+        let (well, said) = try_ctl(directory, "dry-run 0 0xff");
         assert!(!well && said.contains("hexadecimal digits"), "{said}");
         let refused = std::net::TcpStream::connect("127.0.0.1:9110");
         assert!(refused.is_err(), "nothing listens at this address");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bids of members for buckets. Each bucket goes to the highest bidder that has room.
+//! Bids of members for buckets. Each bucket goes to the highest bidder that has quota left.
 
 use sluice_random::mix;
 
 use std::cmp::Ordering;
 
-use super::buckets::Piece;
+use super::piece::Piece;
 
 /// Largest share, in positions, that is taken as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
 /// share.
@@ -82,46 +82,47 @@ pub(super) fn shares(bidders: &[Bidder], positions: u128) -> Vec<u128> {
 
 /// The number of positions that each bidder may still get.
 #[derive(Debug)]
-pub(super) struct Rooms<'a> {
+pub(super) struct Quotas<'a> {
     bidders: &'a [Bidder],
-    room: Vec<u128>,
+    quota: Vec<u128>,
 }
 
-impl<'a> Rooms<'a> {
-    pub(super) fn new(bidders: &'a [Bidder], room: Vec<u128>) -> Self {
-        Self { bidders, room }
+impl<'a> Quotas<'a> {
+    pub(super) fn new(bidders: &'a [Bidder], quota: Vec<u128>) -> Self {
+        Self { bidders, quota }
     }
 
-    /// Returns whether a bidder has room for a whole piece.
+    /// Returns whether a bidder has quota left for a whole piece.
     pub(super) fn fits(&self, owner: usize, piece: &Piece) -> bool {
-        piece.positions() <= self.room[owner] + NEGLIGIBLE
+        piece.positions() <= self.quota[owner] + NEGLIGIBLE
     }
 
-    /// Assigns to a bidder as much of a piece as the bidder has room for. Returns the assigned part and the rest.
+    /// Assigns to a bidder as much of a piece as the bidder's quota allows. Returns the assigned part and the rest.
     pub(super) fn take(&mut self, owner: usize, piece: Piece) -> (Option<Piece>, Option<Piece>) {
-        let room = self.room[owner];
+        let quota = self.quota[owner];
         let (taken, rest) = if self.fits(owner, &piece) {
             (Some(piece), None)
-        } else if room < NEGLIGIBLE {
+        } else if quota < NEGLIGIBLE {
             (None, Some(piece))
         } else {
-            let (taken, rest) = piece.split(room);
+            let (taken, rest) = piece.split(quota);
             (Some(taken), Some(rest))
         };
         let positions = taken.as_ref().map_or(0, Piece::positions);
-        self.room[owner] = room.saturating_sub(positions);
+        self.quota[owner] = quota.saturating_sub(positions);
         let owned = |piece: Piece| piece.of(owner);
         (taken.map(owned), rest)
     }
 
-    /// Assigns each piece, in order, to the highest bidder that has room. At most one piece is divided per bidder.
+    /// Assigns each piece, in order, to the highest bidder that has quota left. At most one piece is divided per
+    /// bidder.
     pub(super) fn give(mut self, free: impl IntoIterator<Item = Piece>, given: &mut Vec<Piece>) {
         let mut classes = self.classes();
         for piece in free {
             let mut rest = Some(piece);
             while let Some(piece) = rest.take() {
                 let Some(owner) = self.highest_bidder(&classes, piece.bucket) else {
-                    // Because of rounding, there can be slightly more positions than the bidders have room for.
+                    // Because of rounding, there can be slightly more positions than the sum of the quotas.
                     let all = self.bidders.iter().enumerate();
                     given.extend(winner(piece.bucket, all).map(|owner| piece.of(owner)));
                     break;
@@ -129,7 +130,7 @@ impl<'a> Rooms<'a> {
                 let (taken, left) = self.take(owner, piece);
                 given.extend(taken);
                 rest = left;
-                if self.room[owner] < NEGLIGIBLE {
+                if self.quota[owner] < NEGLIGIBLE {
                     for class in &mut classes {
                         class.retain(|index| *index != owner);
                     }
@@ -139,7 +140,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// Like [`winner`] among the bidders that have room. Computes only one logarithm per distinct weight.
+    /// Like [`winner`] among the bidders that have quota left. Computes only one logarithm per distinct weight.
     fn highest_bidder(&self, classes: &[Vec<usize>], bucket: usize) -> Option<usize> {
         let best_of = |class: &Vec<usize>| {
             let draws = class.iter().map(|index| {
@@ -153,10 +154,10 @@ impl<'a> Rooms<'a> {
         best.map(|best| best.member)
     }
 
-    /// Returns the bidders that have room, grouped by weight.
+    /// Returns the bidders that have quota left, grouped by weight.
     fn classes(&self) -> Vec<Vec<usize>> {
-        let has_room = |index: &usize| self.room[*index] >= NEGLIGIBLE;
-        let mut order: Vec<usize> = (0..self.bidders.len()).filter(has_room).collect();
+        let has_quota = |index: &usize| self.quota[*index] >= NEGLIGIBLE;
+        let mut order: Vec<usize> = (0..self.bidders.len()).filter(has_quota).collect();
         let weight = |index: usize| self.bidders[index].weight;
         order.sort_by_key(|index| weight(*index));
         let classes = order.chunk_by(|a, b| weight(*a) == weight(*b));

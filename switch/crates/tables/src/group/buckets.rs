@@ -7,9 +7,9 @@
 //!
 //! If every bucket went to the highest bidder, shares would vary as in a random choice. For a member with the fraction
 //! p of n buckets, the standard deviation is the root of n p (1 - p), which is several percent of most shares. So every
-//! member has room for exactly its share. For each bucket, the highest bidder that has room left gets as much of the
-//! bucket as it has room for, and the next bidders get the rest. In the end each member has exactly its share. The
-//! number of buckets that are divided among several members is less than the number of members.
+//! member has a quota, which is exactly its share. For each bucket, the highest bidder that has quota left gets as much
+//! of the bucket as its quota allows, and the next bidders get the rest. In the end each member has exactly its share.
+//! The number of buckets that are divided among several members is less than the number of members.
 //!
 //! Invariant: the buckets of a new group depend only on its members and their weights, not on their order. So a switch
 //! that restarts maps flows as before. [`succession`](super::succession) assigns the buckets when a group is modified.
@@ -17,28 +17,29 @@
 //! The table of buckets is built when a group is written. A selection takes three multiplications and a load. The
 //! number of buckets depends only on the size that the group declares, not on its members.
 
-use super::bids::{Bidder, Rooms, shares};
+use super::bids::{Bidder, Quotas, shares};
+use super::piece::Piece;
 
 /// Maximum number of members of a group with buckets. A larger group selects by weight alone, because a table of
 /// buckets would be too large or too coarse.
-const MOST_MEMBERS: usize = 1024;
+const MAX_MEMBERS: usize = 1024;
 
-/// Number of buckets for each declared member, up to [`MANY`] buckets in total. With more buckets, fewer flows fall
-/// into divided buckets.
+/// Number of buckets for each declared member, up to [`USUAL_BUCKETS`] buckets in total. With more buckets, fewer flows
+/// fall into divided buckets.
 const BUCKETS_EACH: usize = 64;
 
 /// Minimum number of buckets of a group.
-const LEAST: usize = 1 << 10;
+const MIN_BUCKETS: usize = 1 << 10;
 
 /// Number of buckets of a group with many members, and of a group that declares no size.
-const MANY: usize = 1 << 12;
+const USUAL_BUCKETS: usize = 1 << 12;
 
-/// A group has more than [`MANY`] buckets only if its declared size, a limit of the sum of its weights, exceeds
-/// `SIZE_EACH` times [`MANY`].
+/// A group has more than [`USUAL_BUCKETS`] buckets only if its declared size, a limit of the sum of its weights,
+/// exceeds `SIZE_EACH` times [`USUAL_BUCKETS`].
 const SIZE_EACH: usize = 4;
 
 /// Maximum number of buckets of a group.
-const MOST: usize = 1 << 14;
+const MAX_BUCKETS: usize = 1 << 14;
 
 /// Multiplier of a hash, applied before the hash is scaled to the number of buckets. It is 2^64 divided by the golden
 /// ratio, which spreads consecutive numbers far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The high
@@ -58,7 +59,7 @@ pub(super) struct Buckets {
 enum Owners {
     /// For at most 255 members.
     Narrow(Box<[u8]>),
-    /// For at most [`MOST_MEMBERS`] members.
+    /// For at most [`MAX_MEMBERS`] members.
     Wide(Box<[u16]>),
     /// For larger groups, which have no buckets: for each member, the sum of the weights up to and including its own
     /// weight.
@@ -73,48 +74,6 @@ struct Part {
     owner: u16,
 }
 
-/// A range of positions in one bucket. It belongs to one member, or is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) bucket: usize,
-    pub(super) first: u64,
-    pub(super) last: u64,
-    pub(super) owner: Option<usize>,
-}
-
-impl Piece {
-    /// Returns a whole bucket.
-    pub(super) fn whole(bucket: usize, owner: Option<usize>) -> Self {
-        Self {
-            bucket,
-            first: 0,
-            last: u64::MAX,
-            owner,
-        }
-    }
-
-    pub(super) fn is_whole(&self) -> bool {
-        self.first == 0 && self.last == u64::MAX
-    }
-
-    pub(super) fn of(self, owner: usize) -> Self {
-        let owner = Some(owner);
-        Self { owner, ..self }
-    }
-
-    pub(super) fn positions(&self) -> u128 {
-        u128::from(self.last - self.first) + 1
-    }
-
-    /// Splits off the first `positions` positions. The piece must have more positions than that, and `positions` must
-    /// not be 0.
-    pub(super) fn split(self, positions: u128) -> (Self, Self) {
-        let last = self.first + (positions - 1) as u64;
-        let first = last + 1;
-        (Self { last, ..self }, Self { first, ..self })
-    }
-}
-
 /// Location of a hash: the bucket, and the position in the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HashLocation {
@@ -127,18 +86,18 @@ pub(super) struct HashLocation {
 pub(super) fn count(declared: u32) -> usize {
     let declared = declared as usize;
     match declared {
-        0 => MANY,
+        0 => USUAL_BUCKETS,
         _ => declared
             .saturating_mul(BUCKETS_EACH)
-            .clamp(LEAST, MANY)
+            .clamp(MIN_BUCKETS, USUAL_BUCKETS)
             .max(declared / SIZE_EACH)
-            .min(MOST)
+            .min(MAX_BUCKETS)
             .next_power_of_two(),
     }
 }
 
 /// Number of buckets of a one-shot group.
-pub(super) const OF_ENTRY: usize = LEAST;
+pub(super) const OF_ENTRY: usize = MIN_BUCKETS;
 
 /// Returns the location of a hash among `count` buckets. The location depends on every bit of the hash, even if hashes
 /// are short.
@@ -174,16 +133,16 @@ impl Buckets {
         }
         let mut pieces = Vec::with_capacity(count + bidders.len());
         if bidders.len() > 1 {
-            let rooms = Rooms::new(bidders, shares(bidders, positions(count)));
+            let quotas = Quotas::new(bidders, shares(bidders, positions(count)));
             let free = (0..count).map(|bucket| Piece::whole(bucket, None));
-            rooms.give(free, &mut pieces);
+            quotas.give(free, &mut pieces);
         }
         Self::of_pieces(&pieces, bidders.len(), count)
     }
 
     /// Returns whether a group with these members is small enough to have buckets.
     pub(super) fn are_few(bidders: &[Bidder]) -> bool {
-        bidders.len() <= MOST_MEMBERS
+        bidders.len() <= MAX_MEMBERS
     }
 
     /// Creates buckets from pieces, which must cover all positions in order. A single member has one bucket.
@@ -271,11 +230,11 @@ impl Buckets {
     }
 
     /// Drops the owners. Keeps only the parts of divided buckets.
-    pub(super) fn forget_owners(&mut self) {
+    pub(super) fn drop_owners(&mut self) {
         self.owners = Owners::Narrow(Box::default());
     }
 
-    /// Returns the buckets with these owners: reverses [`forget_owners`](Self::forget_owners).
+    /// Returns the buckets with these owners: reverses [`drop_owners`](Self::drop_owners).
     pub(super) fn with_owners(&self, owners: &[Option<usize>], members: usize) -> Self {
         Self::of_owners(owners, members, self.parts.to_vec())
     }

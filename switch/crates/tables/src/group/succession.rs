@@ -5,8 +5,8 @@
 //! a member is absent, its part is divided among the present members, exactly by weight, and separately from the parts
 //! of other absent members:
 //!
-//! - When a member leaves, its part goes to the present members. So do its shares of the parts of members that left
-//!   earlier. The shares of the present members grow by exactly this much, so none of their flows moves.
+//! - When a member leaves, its part goes to the present members. Its shares of the parts of members that left earlier
+//!   also go to them. The shares of the present members grow by exactly this much, so none of their flows moves.
 //! - When a member returns, it gets its part back, and a share of each part whose member is still absent. The shares of
 //!   the other members shrink by exactly this much. So flows move only to the returning member.
 //! - When all members have returned, in any order, the assignment is the base again.
@@ -14,7 +14,7 @@
 //! A write with a new member, or with weights of other proportions, creates a new base. A member of both the old and
 //! the new group keeps as many of its positions as its new share allows. It keeps those first that it would also have
 //! if the group were created anew with this content. Each remaining position goes to the member that would have it in
-//! such a group. If that member has no room, it goes to the highest bidder that has room.
+//! such a group. If that member has no quota left, it goes to the highest bidder that has quota left.
 //!
 //! Invariant: if a new group with content A is written with content B and then with A again, it has its first
 //! assignment again. Reason: a member whose share is smaller in B has in B only positions that it had in A. A member
@@ -22,12 +22,13 @@
 
 use std::sync::Arc;
 
-use super::bids::{Bidder, Rooms, shares};
-use super::buckets::{Buckets, Piece};
+use super::bids::{Bidder, Quotas, shares};
+use super::buckets::Buckets;
+use super::piece::Piece;
 
 /// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to some hundred members never
 /// reaches this number.
-const MOST_PARTS: usize = 1 << 16;
+const MAX_PARTS: usize = 1 << 16;
 
 /// Maximum number of parts for each member in a new base. With more parts, the new base keeps only whole buckets: a few
 /// more flows move, but a long history does not divide all buckets.
@@ -38,7 +39,7 @@ const PARTS_EACH: usize = 8;
 pub(super) struct Assignment {
     pub(super) bidders: Vec<Bidder>,
     pub(super) buckets: Buckets,
-    /// Number of buckets of the group. Counted even if a single member owns all of them and `buckets` has only one.
+    /// Number of buckets of the group. RefCounted even if a single member owns all of them and `buckets` has only one.
     pub(super) count: usize,
     /// The assignment when all absent members have returned. `None` if no member is absent.
     pub(super) base: Option<Arc<Assignment>>,
@@ -62,15 +63,15 @@ impl Assignment {
             return Self::new(bidders, self.count);
         }
         let base = self.base.as_ref().unwrap_or(self);
-        let Some(places) = base.places_of(&bidders) else {
+        let Some(base_indices) = base.base_indices_of(&bidders) else {
             return self.rebased(bidders);
         };
         let next = if bidders.len() == base.bidders.len() {
-            base.reordered(bidders, &places)
+            base.reordered(bidders, &base_indices)
         } else {
-            self.without_absent(base, bidders, &places)
+            self.without_absent(base, bidders, &base_indices)
         };
-        if next.buckets.parts() > MOST_PARTS {
+        if next.buckets.parts() > MAX_PARTS {
             return self.rebased(next.bidders);
         }
         next
@@ -78,27 +79,27 @@ impl Assignment {
 
     /// Returns the index of each of these members in this assignment. Returns `None` if a member is not in this
     /// assignment, or if the weights have other proportions.
-    fn places_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
-        let places = indices_of(&self.bidders, bidders);
-        let places: Vec<usize> = places.into_iter().collect::<Option<_>>()?;
+    fn base_indices_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
+        let base_indices = indices_of(&self.bidders, bidders);
+        let base_indices: Vec<usize> = base_indices.into_iter().collect::<Option<_>>()?;
         let pairs = || {
-            places
+            base_indices
                 .iter()
-                .map(|place| &self.bidders[*place])
+                .map(|index| &self.bidders[*index])
                 .zip(bidders)
         };
         let Some((own, one)) = pairs().next() else {
-            return Some(places);
+            return Some(base_indices);
         };
         let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
         pairs()
             .all(|(a, b)| product(a.weight, one.weight) == product(b.weight, own.weight))
-            .then_some(places)
+            .then_some(base_indices)
     }
 
     /// Returns this assignment with its members in another order, and weights of the same proportions.
-    fn reordered(&self, bidders: Vec<Bidder>, places: &[usize]) -> Self {
-        let now = inverse(places, self.bidders.len());
+    fn reordered(&self, bidders: Vec<Bidder>, base_indices: &[usize]) -> Self {
+        let now = inverse(base_indices, self.bidders.len());
         let pieces = self.buckets.pieces(self.count).into_iter();
         let pieces = pieces.map(|piece| Piece {
             owner: piece.owner.and_then(|owner| now[owner]),
@@ -118,19 +119,19 @@ impl Assignment {
         &self,
         base: &Arc<Assignment>,
         bidders: Vec<Bidder>,
-        places: &[usize],
+        base_indices: &[usize],
     ) -> Self {
-        let in_base = |place: &usize| base.bidders[*place];
-        let present: Vec<Bidder> = places.iter().map(in_base).collect();
+        let in_base = |index: &usize| base.bidders[*index];
+        let present: Vec<Bidder> = base_indices.iter().map(in_base).collect();
         let weights = |of: &mut dyn Iterator<Item = u32>| of.map(u64::from).sum::<u64>();
         let before = self.bidders.iter().map(|bidder| bidder.key);
         let before = indices(&base.bidders, before).into_iter().flatten();
-        let before = weights(&mut before.map(|place| base.bidders[place].weight));
+        let before = weights(&mut before.map(|index| base.bidders[index].weight));
         let after = weights(&mut present.iter().map(|bidder| bidder.weight));
 
         let mut given = Vec::new();
         let mut absent = vec![Vec::new(); base.bidders.len()];
-        let of_base = inverse(places, base.bidders.len());
+        let of_base = inverse(base_indices, base.bidders.len());
         let now = indices_of(&present, &self.bidders);
         let both = overlay(
             &base.buckets.pieces(self.count),
@@ -175,21 +176,21 @@ impl Assignment {
     /// `new`.
     fn kept(&self, new: &Self, parts: bool) -> Buckets {
         let now = indices_of(&new.bidders, &self.bidders);
-        let mut room = vec![0; new.bidders.len()];
+        let mut quota = vec![0; new.bidders.len()];
         let wanted = new.buckets.pieces(self.count);
         for piece in &wanted {
             if let Some(owner) = piece.owner {
-                room[owner] += piece.positions();
+                quota[owner] += piece.positions();
             }
         }
-        let mut rooms = Rooms::new(&new.bidders, room);
+        let mut quotas = Quotas::new(&new.bidders, quota);
         let mut given = Vec::new();
         let had = self.buckets.pieces(self.count);
         let both = overlay(&wanted, &had).into_iter();
         let both = both.map(|(piece, wanted, had)| (piece, wanted, had.and_then(|had| now[had])));
         let (same, mut left): (Vec<_>, Vec<_>) = both.partition(|(_, wanted, had)| wanted == had);
         for (piece, _, had) in same {
-            keep(&mut rooms, piece, had, &mut given);
+            keep(&mut quotas, piece, had, &mut given);
         }
         // Whole buckets are assigned first, so that few buckets are divided.
         left.sort_by_key(|(piece, ..)| !piece.is_whole());
@@ -201,21 +202,21 @@ impl Assignment {
         for choice in 0..2 {
             let mut rest = Vec::new();
             for (piece, owners) in free {
-                let left = keep(&mut rooms, piece, owners[choice], &mut given);
+                let left = keep(&mut quotas, piece, owners[choice], &mut given);
                 rest.extend(left.map(|piece| (piece, owners)));
             }
             free = rest;
         }
         free.sort_unstable_by_key(|(piece, _)| (piece.bucket, piece.first));
-        rooms.give(free.into_iter().map(|(piece, _)| piece), &mut given);
+        quotas.give(free.into_iter().map(|(piece, _)| piece), &mut given);
         given.sort_unstable_by_key(|piece| (piece.bucket, piece.first));
         Buckets::of_pieces(&given, new.bidders.len(), self.count)
     }
 }
 
-/// Assigns to an owner as much of a piece as the owner has room for. Returns the rest.
+/// Assigns to an owner as much of a piece as the owner's quota allows. Returns the rest.
 fn keep(
-    rooms: &mut Rooms<'_>,
+    quotas: &mut Quotas<'_>,
     piece: Piece,
     owner: Option<usize>,
     given: &mut Vec<Piece>,
@@ -223,7 +224,7 @@ fn keep(
     let Some(owner) = owner else {
         return Some(piece);
     };
-    let (taken, rest) = rooms.take(owner, piece);
+    let (taken, rest) = quotas.take(owner, piece);
     given.extend(taken);
     rest
 }
@@ -232,25 +233,25 @@ fn keep(
 /// the shares of the present owners have become smaller, so they give up some of their pieces.
 fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec<Piece>) {
     let all = part.iter().map(Piece::positions).sum();
-    let mut room = shares(present, all);
+    let mut quota = shares(present, all);
     let (mut held, mut free): (Vec<_>, Vec<_>) =
         part.into_iter().partition(|piece| piece.owner.is_some());
     if !shrunk {
         for piece in &held {
             if let Some(owner) = piece.owner {
-                room[owner] = room[owner].saturating_sub(piece.positions());
+                quota[owner] = quota[owner].saturating_sub(piece.positions());
             }
         }
         given.append(&mut held);
     }
-    let mut rooms = Rooms::new(present, room);
+    let mut quotas = Quotas::new(present, quota);
     // Whole buckets are assigned first, so that few buckets are divided.
     held.sort_by_key(|piece| !piece.is_whole());
     for piece in held {
-        free.extend(keep(&mut rooms, piece, piece.owner, given));
+        free.extend(keep(&mut quotas, piece, piece.owner, given));
     }
     free.sort_unstable_by_key(|piece| (piece.bucket, piece.first));
-    rooms.give(free, given);
+    quotas.give(free, given);
 }
 
 /// Overlays two assignments. Returns pieces that end wherever a piece of `a` or `b` ends, each with its owner in `a`
@@ -299,11 +300,11 @@ fn indices(bidders: &[Bidder], keys: impl Iterator<Item = u64>) -> Vec<Option<us
     keys.map(find).collect()
 }
 
-/// Returns the inverse of the map `places`: for each number below `count`, its index in `places`.
-fn inverse(places: &[usize], count: usize) -> Vec<Option<usize>> {
+/// Returns the inverse of the map `indices`: for each number below `count`, its position in `indices`.
+fn inverse(indices: &[usize], count: usize) -> Vec<Option<usize>> {
     let mut inverse = vec![None; count];
-    for (index, place) in places.iter().enumerate() {
-        inverse[*place] = Some(index);
+    for (position, index) in indices.iter().enumerate() {
+        inverse[*index] = Some(position);
     }
     inverse
 }

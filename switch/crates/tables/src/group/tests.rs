@@ -187,7 +187,7 @@ fn another_weight_moves_flows_to_or_from_that_member_only() {
 /// Compares the distribution of 20,000 random flows with the weights by a chi-square test. The bound is exceeded once
 /// in a thousand random choices.
 #[test]
-fn random_flows_come_as_the_weights_say() {
+fn random_flows_are_distributed_by_weight() {
     let ports = PortStatus::default();
     for (weights, bound) in [
         (&[7, 15, 46, 30][..], 16.3),
@@ -320,7 +320,7 @@ fn actions_of_a_one_shot_group_keep_their_flows_too() {
 }
 
 #[test]
-fn without_a_live_member_there_is_no_choice() {
+fn a_group_without_a_live_member_selects_no_member() {
     let ports = PortStatus::default();
     assert_eq!(group(vec![]).choose(|| 5, &ports), None);
     ports.set(3, false);

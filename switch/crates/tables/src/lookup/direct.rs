@@ -9,13 +9,13 @@ use crate::slab::Record;
 use crate::staggered::StaggeredArray;
 
 /// Maximum number of bits of a key.
-pub(crate) const MOST_BITS: u32 = 22;
+pub(crate) const MAX_KEY_BITS: u32 = 22;
 
 #[derive(Debug)]
 pub(crate) struct Direct {
     packing: Packing,
     /// For each key, the slot of its entry plus 1, or 0 for no entry.
-    places: StaggeredArray,
+    slots: StaggeredArray,
     /// For each key, the head of its entry's row, or 0 for no entry. Only in a table with a profile.
     heads: Option<StaggeredArray>,
     keys: usize,
@@ -26,14 +26,14 @@ impl Direct {
     /// the key must be exact.
     pub(crate) fn bits(table: &Table) -> Option<u32> {
         let bits = Packing::bits(table.key.iter());
-        (1..=MOST_BITS).contains(&bits).then_some(bits)
+        (1..=MAX_KEY_BITS).contains(&bits).then_some(bits)
     }
 
     pub(super) fn new(table: &Table, bits: u32) -> Self {
         let keys = 1 << bits;
         Self {
             packing: Packing::new(table.key.iter()),
-            places: StaggeredArray::sparse(keys * size_of::<u32>()),
+            slots: StaggeredArray::sparse(keys * size_of::<u32>()),
             heads: table
                 .profile
                 .map(|_| StaggeredArray::sparse(keys * size_of::<u64>())),
@@ -43,13 +43,13 @@ impl Direct {
 
     /// Returns the start of the array of slots, for machine code.
     pub(crate) fn start(&self) -> *const u32 {
-        self.places.start().cast_const().cast()
+        self.slots.start().cast_const().cast()
     }
 
-    fn places(&self) -> &[u32] {
+    fn slots(&self) -> &[u32] {
         // SAFETY: this number of bytes is usable, any bytes are valid numbers, and the array is aligned to a cache
         // line. Code that writes the array borrows `self` exclusively.
-        unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }
+        unsafe { std::slice::from_raw_parts(self.slots.start().cast(), self.keys) }
     }
 
     /// Returns the start of the array of heads, for machine code, or null if the table has no heads.
@@ -58,14 +58,13 @@ impl Direct {
         heads.map_or(std::ptr::null(), |heads| heads.start().cast_const().cast())
     }
 
-    fn set(&mut self, key: &[u8], place: u32, head: u64) {
+    fn set(&mut self, key: &[u8], slot_plus_1: u32, head: u64) {
         let number = self.packing.number(key) as usize;
-        // SAFETY: as for `places`, and `self` is borrowed exclusively.
-        let places =
-            unsafe { std::slice::from_raw_parts_mut(self.places.start().cast(), self.keys) };
-        places[number] = place;
+        // SAFETY: as for `slots`, and `self` is borrowed exclusively.
+        let slots = unsafe { std::slice::from_raw_parts_mut(self.slots.start().cast(), self.keys) };
+        slots[number] = slot_plus_1;
         if let Some(heads) = &self.heads {
-            // SAFETY: as for `places`. There is one head for each key, and the array is aligned to a cache line.
+            // SAFETY: as for `slots`. There is one head for each key, and the array is aligned to a cache line.
             let heads =
                 unsafe { std::slice::from_raw_parts_mut(heads.start().cast::<u64>(), self.keys) };
             heads[number] = head;
@@ -83,6 +82,6 @@ impl Direct {
     #[inline]
     pub(super) fn lookup(&self, key: &[u8]) -> Option<u32> {
         let number = self.packing.number(key) as usize;
-        self.places().get(number)?.checked_sub(1)
+        self.slots().get(number)?.checked_sub(1)
     }
 }

@@ -4,21 +4,21 @@
 use sluice_exact::Exact as Index;
 use sluice_program::Table;
 
-use super::few::Few;
-use crate::side::Wait;
+use super::few::FewKeys;
 use crate::slab::Record;
+use crate::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct Exact {
     /// Holds the keys too, while there are few of them.
-    few: Few,
+    few: FewKeys,
     index: Index,
 }
 
 impl Exact {
     pub(super) fn new(table: &Table) -> Self {
         Self {
-            few: Few::new(table.key_bytes),
+            few: FewKeys::new(table.key_bytes),
             index: Index::new(table.key_bytes),
         }
     }
@@ -41,8 +41,8 @@ impl Exact {
     /// Like [`lookup`](Self::lookup), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub(crate) fn lookup_waiting(&self, key: &[u8], wait: &impl Wait) -> Option<u32> {
-        let (ask, pause) = (|line| wait.ask(line), || wait.pause());
-        self.index.get_waiting(key, ask, pause)
+        let (prefetch, yield_now) = (|line| wait.prefetch(line), || wait.yield_now());
+        self.index.get_waiting(key, prefetch, yield_now)
     }
 
     /// Returns the result of [`lookup`](Self::lookup) in a table with few keys. Returns `None` for other tables. `key`

@@ -4,19 +4,19 @@
 //! up.
 
 /// Maximum number of keys.
-const MOST: usize = 4;
+const MAX_KEYS: usize = 4;
 
 /// Keys with their slots; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Few {
-    keys: [u64; MOST],
-    slots: [u32; MOST],
+pub(super) struct FewKeys {
+    keys: [u64; MAX_KEYS],
+    slots: [u32; MAX_KEYS],
     count: usize,
     /// Whether keys are too many or too long. If so, no keys are kept here.
     too_many: bool,
 }
 
-impl Few {
+impl FewKeys {
     /// Creates an empty structure for keys of `key_bytes` bytes.
     pub(super) fn new(key_bytes: usize) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Few {
         }
         let key = word(key);
         let at = self.index_of(key).unwrap_or(self.count);
-        if at == MOST {
+        if at == MAX_KEYS {
             self.too_many = true;
             return;
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn few_keys_are_found_and_many_are_not_kept() {
-        let mut few = Few::new(6);
+        let mut few = FewKeys::new(6);
         let mut model = BTreeMap::new();
         let mut kept = true;
         let mut random = 1u32;
@@ -103,7 +103,7 @@ mod tests {
             if random >> 16 & 7 < 3 {
                 few.insert(&key, slot);
                 model.insert(key, slot);
-                kept &= model.len() <= MOST;
+                kept &= model.len() <= MAX_KEYS;
             } else if model.remove(&key).is_some() {
                 few.remove(&key, model.len());
                 kept |= model.is_empty();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn long_keys_are_not_kept() {
-        let mut few = Few::new(9);
+        let mut few = FewKeys::new(9);
         few.insert(&[1; 9], 3);
         assert_eq!(few.lookup(0x0101_0101_0101_0101), Err(TooMany));
         few.remove(&[1; 9], 0);

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use sluice_classifier::{Classifier, MAX_KEY_BYTES, Precedence, Rule};
 use sluice_program::{MatchKind, Table};
 
-use super::wide::Wide;
+use super::linear::LinearSearch;
 use crate::slab::{Record, Slab};
 
 #[derive(Debug)]
 pub(crate) enum Ordered {
     Classified(Classifier),
     /// For keys that are longer than the classifier supports.
-    Wide(Wide),
+    Linear(LinearSearch),
 }
 
 impl Ordered {
@@ -27,13 +27,13 @@ impl Ordered {
         if table.key_bytes <= MAX_KEY_BYTES {
             Self::Classified(Classifier::new(table.key_bytes, &ranges))
         } else {
-            Self::Wide(Wide::new(ranges, slab))
+            Self::Linear(LinearSearch::new(ranges, slab))
         }
     }
 
     pub(super) fn insert(&mut self, entry: Record<'_>) {
         match self {
-            Self::Wide(wide) => wide.insert(entry),
+            Self::Linear(linear) => linear.insert(entry),
             Self::Classified(classifier) => {
                 classifier.insert(rule(entry), precedence(entry), entry.slot());
             }
@@ -42,7 +42,7 @@ impl Ordered {
 
     pub(super) fn remove(&mut self, entry: Record<'_>) {
         match self {
-            Self::Wide(wide) => wide.remove(entry),
+            Self::Linear(linear) => linear.remove(entry),
             Self::Classified(classifier) => {
                 classifier.remove(rule(entry), precedence(entry));
             }
@@ -52,7 +52,7 @@ impl Ordered {
     #[inline]
     pub(super) fn lookup(&self, key: &[u8]) -> Option<u32> {
         match self {
-            Self::Wide(wide) => wide.lookup(key),
+            Self::Linear(linear) => linear.lookup(key),
             Self::Classified(classifier) => classifier.lookup(key),
         }
     }

@@ -7,7 +7,7 @@
 
 use sluice_program::{Program, Table};
 
-use crate::entry::EntryState;
+use crate::entry_state::EntryState;
 use crate::key::KeyShape;
 
 /// Offsets and sizes in a record, in words unless stated otherwise.
@@ -38,7 +38,7 @@ pub(crate) struct Layout {
 /// Size of a cache line in bytes.
 pub(super) const LINE: usize = 64;
 
-/// Offset of the head, which has the target and the slot of the holder; see [`ROW_HOLDER`](crate::handle::ROW_HOLDER).
+/// Offset of the head, which has the target and the slot of the holder; see [`ROW_HOLDER`](crate::row::ROW_HOLDER).
 pub(super) const HEAD: usize = 0;
 
 /// Offset of the action's parameters.
@@ -57,7 +57,7 @@ pub(super) const ONE_SHOT: u64 = 3;
 impl Layout {
     pub(crate) fn new(program: &Program, table: &Table) -> Self {
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
-        let keeps_state = EntryState::kept_by(table);
+        let keeps_state = EntryState::is_kept_by(table);
         // In a table with a profile, the parameters are stored in members and groups instead.
         let param_words = match table.profile {
             Some(_) => 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Read access to records, for the truth, the sides and the handles. Also builds rows, the part of a record that
-//! packets need.
+//! Read access to records, for the authoritative copy, the replicas and the handles. Also builds rows, the part of a
+//! record that packets need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +9,18 @@ use sluice_program::{ActionId, Program};
 
 use super::layout::*;
 use super::{Extras, Slab};
-use crate::entry::{ActionEntry, ActionRef, Binding, EntryState};
+use crate::action::{ActionEntry, ActionRef};
+use crate::binding::Binding;
+use crate::entry_state::EntryState;
 use crate::group::Group;
-use crate::handle::{
+use crate::meter::Meter;
+use crate::row::{
     KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, NO_ACTION, ROW_HIT,
     ROW_HOLDER, ROW_KIND as KIND,
 };
-use crate::meter::Meter;
 
-/// A reachable record. Only code that has the slot from the truth, a side or a handle may access it; see the parent
-/// module.
+/// A reachable record. Only code that has the slot from the authoritative copy, a replica or a handle may access it;
+/// see the parent module.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(super) slab: &'a Slab,
@@ -153,12 +155,13 @@ impl<'a> Record<'a> {
         self.flag(CONST)
     }
 
-    /// Returns whether the record is part of the truth.
+    /// Returns whether the record is part of the authoritative copy.
     pub(crate) fn is_live(&self) -> bool {
         self.flag(LIVE)
     }
 
-    /// Records whether the record is part of the truth. Only the code that changes the truth calls this.
+    /// Records whether the record is part of the authoritative copy. Only the code that changes the authoritative copy
+    /// calls this.
     pub(crate) fn set_live(&self, live: bool) {
         // Other threads may change the handle count in the same word concurrently.
         if live {
@@ -169,12 +172,12 @@ impl<'a> Record<'a> {
     }
 
     /// Increments the handle count.
-    pub(crate) fn hold(&self) {
+    pub(crate) fn add_handle(&self) {
         self.notes().fetch_add(1, Ordering::Relaxed);
     }
 
     /// Decrements the handle count.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn drop_handle(&self) {
         self.notes().fetch_sub(1, Ordering::Release);
     }
 
@@ -227,7 +230,7 @@ pub(crate) enum Target<'a> {
     Direct(ActionRef<'a>),
     Member(u32),
     Group(u32),
-    /// The one-shot group that the side stores for the record.
+    /// The one-shot group that the replica stores for the record.
     OneShot,
 }
 
@@ -266,13 +269,13 @@ pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[AtomicU64]> {
 }
 
 /// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written. The
-/// parameters of a class are not written while its side is held.
+/// parameters of a class are not written while its replica is held.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
     // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These words are not
     // written during the borrow: only `Slab::fill` writes them, for a slot from the free list. The caller has the slot
-    // from the truth (under the control lock), from a side (held by a pin) or from a handle (counted in the record). A
-    // slot that one of these refers to is not on the free list.
+    // from the authoritative copy (under the control lock), from a replica (held by a pin) or from a handle (counted in
+    // the record). A slot that one of these refers to is not on the free list.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 

@@ -6,28 +6,29 @@ use std::sync::Arc;
 use sluice_program::ProfileId;
 
 use super::Transaction;
+use crate::action::ActionEntry;
+use crate::authoritative::AuthoritativeProfile;
 use crate::change::{Change, Swap};
-use crate::entry::ActionEntry;
 use crate::error::{Result, TableError, invalid};
 use crate::group::Group;
 use crate::model::{GroupSpec, MemberSpec};
-use crate::truth::{Member, ProfileTruth};
+use crate::profile::Member;
 
 impl<'a> Transaction<'a> {
     fn profile(&self, id: ProfileId) -> Result<&'a sluice_program::Profile> {
-        let profile = self.program().profiles.get(id.index());
+        let profile = self.program.profiles.get(id.index());
         profile.map_or_else(|| invalid("there is no such action profile"), Ok)
     }
 
     fn member(&self, profile: ProfileId, spec: &MemberSpec) -> Result<Arc<Member>> {
-        let tables = self.program().tables.iter();
+        let tables = self.program.tables.iter();
         let action = tables
             .filter(|table| table.profile == Some(profile))
-            .find_map(|table| self.program().action_for(table, spec.call.action));
+            .find_map(|table| self.program.action_for(table, spec.call.action));
         let Some(action) = action else {
-            return invalid("that action belongs to no table of this action profile");
+            return invalid("the action belongs to no table of this action profile");
         };
-        let action = ActionEntry::compile(self.program(), action, &spec.call.params)?;
+        let action = ActionEntry::compile(self.program, action, &spec.call.params)?;
         Ok(Arc::new(Member {
             id: spec.id,
             action,
@@ -40,17 +41,17 @@ impl<'a> Transaction<'a> {
     /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument`, `OutOfRange`.
     pub fn member_insert(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
         let profile = self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        if truth.members.contains_key(&spec.id) {
+        let state = &self.control.authoritative.profiles[id.index()];
+        if state.members.contains_key(&spec.id) {
             return Err(TableError::AlreadyExists(format!("member {}", spec.id)));
         }
-        check_not_one_shot(profile, truth)?;
-        if truth.members.len() >= profile.max_size {
-            let message = format!("{} holds {} members", profile.name, profile.max_size);
+        check_not_one_shot(profile, state)?;
+        if state.members.len() >= profile.max_size {
+            let message = format!("{} is full with {} members", profile.name, profile.max_size);
             return Err(TableError::ResourceExhausted(message));
         }
         let after = Some(self.member(id, spec)?);
-        self.make(Change::Member(
+        self.apply(Change::Member(
             id,
             spec.id,
             Swap {
@@ -67,15 +68,15 @@ impl<'a> Transaction<'a> {
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
     pub fn member_modify(&mut self, id: ProfileId, spec: &MemberSpec) -> Result<()> {
         self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        let before = truth
+        let state = &self.control.authoritative.profiles[id.index()];
+        let before = state
             .members
             .get(&spec.id)
             .map(|member| Arc::clone(&member.value));
         let before =
             Some(before.ok_or_else(|| TableError::NotFound(format!("member {}", spec.id)))?);
         let after = Some(self.member(id, spec)?);
-        self.make(Change::Member(id, spec.id, Swap { before, after }));
+        self.apply(Change::Member(id, spec.id, Swap { before, after }));
         Ok(())
     }
 
@@ -85,8 +86,8 @@ impl<'a> Transaction<'a> {
     /// `NotFound`; `FailedPrecondition` while an entry or group refers to the member.
     pub fn member_delete(&mut self, id: ProfileId, member: u32) -> Result<()> {
         self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        let Some(known) = truth.members.get(&member) else {
+        let state = &self.control.authoritative.profiles[id.index()];
+        let Some(known) = state.members.get(&member) else {
             return Err(TableError::NotFound(format!("member {member}")));
         };
         if known.references > 0 {
@@ -94,7 +95,7 @@ impl<'a> Transaction<'a> {
             return Err(TableError::FailedPrecondition(message));
         }
         let before = Some(Arc::clone(&known.value));
-        self.make(Change::Member(
+        self.apply(Change::Member(
             id,
             member,
             Swap {
@@ -112,10 +113,10 @@ impl<'a> Transaction<'a> {
         if profile.selector.is_none() {
             return invalid(format!("{} has no selector, so no groups", profile.name));
         }
-        let truth = &self.control.truth.profiles[id.index()];
+        let state = &self.control.authoritative.profiles[id.index()];
         for (index, member) in spec.members.iter().enumerate() {
             check_weight(member.weight)?;
-            if !truth.members.contains_key(&member.member) {
+            if !state.members.contains_key(&member.member) {
                 return Err(TableError::NotFound(format!("member {}", member.member)));
             }
             if spec.members[..index]
@@ -130,17 +131,17 @@ impl<'a> Transaction<'a> {
         } else {
             spec.max_size.into()
         };
-        check_slots(spec.members.iter().map(|member| member.weight), limit)?;
+        check_total_weight(spec.members.iter().map(|member| member.weight), limit)?;
         Ok(Arc::new(Group::new(spec, before)))
     }
 
     /// Returns the maximum number of groups of a selector. The program does not declare this limit. The limit is the
     /// profile's size or the number of entries that could refer to a group, whichever is greater.
     fn group_limit(&self, id: ProfileId) -> usize {
-        let tables = self.program().tables.iter();
+        let tables = self.program.tables.iter();
         let users = tables.filter(|table| table.profile == Some(id));
         let entries: usize = users.map(|table| table.max_size).sum();
-        entries.max(self.program().profile(id).max_size)
+        entries.max(self.program.profile(id).max_size)
     }
 
     /// Adds a group to an action selector.
@@ -149,20 +150,23 @@ impl<'a> Transaction<'a> {
     /// `AlreadyExists`, `NotFound` (unknown member), `ResourceExhausted`, `InvalidArgument`.
     pub fn group_insert(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
         let after = Some(self.group(id, spec, None)?);
-        if self.control.truth.profiles[id.index()]
+        if self.control.authoritative.profiles[id.index()]
             .groups
             .contains_key(&spec.id)
         {
             return Err(TableError::AlreadyExists(format!("group {}", spec.id)));
         }
-        check_not_one_shot(self.profile(id)?, &self.control.truth.profiles[id.index()])?;
+        check_not_one_shot(
+            self.profile(id)?,
+            &self.control.authoritative.profiles[id.index()],
+        )?;
         let limit = self.group_limit(id);
-        if self.control.truth.profiles[id.index()].groups.len() >= limit {
-            let name = &self.program().profile(id).name;
-            let message = format!("{name} holds {limit} groups");
+        if self.control.authoritative.profiles[id.index()].groups.len() >= limit {
+            let name = &self.program.profile(id).name;
+            let message = format!("{name} is full with {limit} groups");
             return Err(TableError::ResourceExhausted(message));
         }
-        self.make(Change::Group(
+        self.apply(Change::Group(
             id,
             spec.id,
             Swap {
@@ -180,14 +184,16 @@ impl<'a> Transaction<'a> {
     /// changes.
     pub fn group_modify(&mut self, id: ProfileId, spec: &GroupSpec) -> Result<()> {
         self.profile(id)?;
-        let known = self.control.truth.profiles[id.index()].groups.get(&spec.id);
+        let known = self.control.authoritative.profiles[id.index()]
+            .groups
+            .get(&spec.id);
         let before = known.map(|group| Arc::clone(&group.value));
         let before = before.ok_or_else(|| TableError::NotFound(format!("group {}", spec.id)))?;
         if before.spec().max_size != spec.max_size {
             return invalid("a group's maximum size cannot be changed");
         }
         let after = Some(self.group(id, spec, Some(&before))?);
-        self.make(Change::Group(
+        self.apply(Change::Group(
             id,
             spec.id,
             Swap {
@@ -204,8 +210,8 @@ impl<'a> Transaction<'a> {
     /// `NotFound`; `FailedPrecondition` while an entry refers to the group.
     pub fn group_delete(&mut self, id: ProfileId, group: u32) -> Result<()> {
         self.profile(id)?;
-        let truth = &self.control.truth.profiles[id.index()];
-        let Some(known) = truth.groups.get(&group) else {
+        let state = &self.control.authoritative.profiles[id.index()];
+        let Some(known) = state.groups.get(&group) else {
             return Err(TableError::NotFound(format!("group {group}")));
         };
         if known.references > 0 {
@@ -214,7 +220,7 @@ impl<'a> Transaction<'a> {
             )));
         }
         let before = Some(Arc::clone(&known.value));
-        self.make(Change::Group(
+        self.apply(Change::Group(
             id,
             group,
             Swap {
@@ -228,8 +234,11 @@ impl<'a> Transaction<'a> {
 
 /// Checks that no entry uses one-shot programming. A selector has either members and groups or one-shot action sets,
 /// never both.
-fn check_not_one_shot(profile: &sluice_program::Profile, truth: &ProfileTruth) -> Result<()> {
-    if truth.one_shots == 0 {
+fn check_not_one_shot(
+    profile: &sluice_program::Profile,
+    state: &AuthoritativeProfile,
+) -> Result<()> {
+    if state.one_shots == 0 {
         return Ok(());
     }
     invalid(format!(
@@ -240,16 +249,16 @@ fn check_not_one_shot(profile: &sluice_program::Profile, truth: &ProfileTruth) -
 
 pub(super) fn check_weight(weight: u32) -> Result<()> {
     if weight == 0 {
-        invalid("a weight of 0")
+        invalid("a member's weight must be at least 1")
     } else {
         Ok(())
     }
 }
 
-pub(super) fn check_slots(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
+pub(super) fn check_total_weight(weights: impl Iterator<Item = u32>, limit: u64) -> Result<()> {
     let total: u64 = weights.map(u64::from).sum();
     if total > limit {
-        let message = format!("weights add up to {total}, and the limit is {limit}");
+        let message = format!("the weights of the members add up to {total}; the limit is {limit}");
         return Err(TableError::ResourceExhausted(message));
     }
     Ok(())

@@ -9,19 +9,17 @@ use sluice_program::ValueSetId;
 use super::Transaction;
 use crate::change::{Change, Swap};
 use crate::error::{Result, TableError, invalid};
-use crate::model::{CloneSession, KeyField, Limits, MulticastGroup, Replica, places};
-use crate::truth::ValueSetMembers;
+use crate::model::{CloneSession, KeyField, MulticastGroup, Replica, count_destinations};
+use crate::value_set::ValueSetMembers;
 
 impl Transaction<'_> {
-    fn limits(&self) -> &Limits {
-        self.store.limits()
-    }
-
     /// Checks that the limit of replicas allows replacing `before` replicas and backups by `after`.
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
-        let limit = self.limits().replicas;
-        if self.control.truth.replicas - before + after > limit {
-            return full(&format!("there can be {limit} replicas in all"));
+        let limit = self.limits.replicas;
+        if self.control.authoritative.pre_replicas - before + after > limit {
+            return full(&format!(
+                "multicast groups and clone sessions can have {limit} replicas together"
+            ));
         }
         Ok(())
     }
@@ -34,15 +32,15 @@ impl Transaction<'_> {
     pub fn multicast_insert(&mut self, id: u32, group: impl Into<MulticastGroup>) -> Result<()> {
         let group = group.into();
         check_replication(id, &group.replicas)?;
-        if self.control.truth.multicast.contains_key(&id) {
+        if self.control.authoritative.multicast.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("multicast group {id}")));
         }
-        let limit = self.limits().multicast_groups;
-        if self.control.truth.multicast.len() >= limit {
-            return full(&format!("there are {limit} multicast groups"));
+        let limit = self.limits.multicast_groups;
+        if self.control.authoritative.multicast.len() >= limit {
+            return full(&format!("the limit of {limit} multicast groups is reached"));
         }
-        self.check_room(places(&group.replicas), 0)?;
-        self.make(Change::Multicast(
+        self.check_room(count_destinations(&group.replicas), 0)?;
+        self.apply(Change::Multicast(
             id,
             Swap {
                 before: None,
@@ -60,9 +58,12 @@ impl Transaction<'_> {
         let group = group.into();
         check_replication(id, &group.replicas)?;
         let before = self.known_multicast(id)?;
-        self.check_room(places(&group.replicas), places(&before.replicas))?;
+        self.check_room(
+            count_destinations(&group.replicas),
+            count_destinations(&before.replicas),
+        )?;
         let before = Some(before);
-        self.make(Change::Multicast(
+        self.apply(Change::Multicast(
             id,
             Swap {
                 before,
@@ -78,7 +79,7 @@ impl Transaction<'_> {
     /// `NotFound`.
     pub fn multicast_delete(&mut self, id: u32) -> Result<()> {
         let before = Some(self.known_multicast(id)?);
-        self.make(Change::Multicast(
+        self.apply(Change::Multicast(
             id,
             Swap {
                 before,
@@ -89,7 +90,7 @@ impl Transaction<'_> {
     }
 
     fn known_multicast(&self, id: u32) -> Result<Arc<MulticastGroup>> {
-        let known = self.control.truth.multicast.get(&id).cloned();
+        let known = self.control.authoritative.multicast.get(&id).cloned();
         known.ok_or_else(|| TableError::NotFound(format!("multicast group {id}")))
     }
 
@@ -100,15 +101,15 @@ impl Transaction<'_> {
     /// 32767, the largest id in v1model).
     pub fn clone_session_insert(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
-        if self.control.truth.clones.contains_key(&id) {
+        if self.control.authoritative.clones.contains_key(&id) {
             return Err(TableError::AlreadyExists(format!("clone session {id}")));
         }
-        let limit = self.limits().clone_sessions;
-        if self.control.truth.clones.len() >= limit {
-            return full(&format!("there are {limit} clone sessions"));
+        let limit = self.limits.clone_sessions;
+        if self.control.authoritative.clones.len() >= limit {
+            return full(&format!("the limit of {limit} clone sessions is reached"));
         }
-        self.check_room(places(&session.replicas), 0)?;
-        self.make(Change::Clone(
+        self.check_room(count_destinations(&session.replicas), 0)?;
+        self.apply(Change::Clone(
             id,
             Swap {
                 before: None,
@@ -125,9 +126,12 @@ impl Transaction<'_> {
     pub fn clone_session_modify(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         let before = self.known_session(id)?;
-        self.check_room(places(&session.replicas), places(&before.replicas))?;
+        self.check_room(
+            count_destinations(&session.replicas),
+            count_destinations(&before.replicas),
+        )?;
         let before = Some(before);
-        self.make(Change::Clone(
+        self.apply(Change::Clone(
             id,
             Swap {
                 before,
@@ -143,7 +147,7 @@ impl Transaction<'_> {
     /// `NotFound`.
     pub fn clone_session_delete(&mut self, id: u32) -> Result<()> {
         let before = Some(self.known_session(id)?);
-        self.make(Change::Clone(
+        self.apply(Change::Clone(
             id,
             Swap {
                 before,
@@ -154,7 +158,7 @@ impl Transaction<'_> {
     }
 
     fn known_session(&self, id: u32) -> Result<Arc<CloneSession>> {
-        let known = self.control.truth.clones.get(&id).cloned();
+        let known = self.control.authoritative.clones.get(&id).cloned();
         known.ok_or_else(|| TableError::NotFound(format!("clone session {id}")))
     }
 
@@ -163,7 +167,7 @@ impl Transaction<'_> {
     /// # Errors
     /// `ResourceExhausted`, `AlreadyExists` (the same member twice), `InvalidArgument`, `OutOfRange`.
     pub fn value_set_modify(&mut self, id: ValueSetId, members: Vec<Vec<KeyField>>) -> Result<()> {
-        let Some(set) = self.program().value_sets.get(id.index()) else {
+        let Some(set) = self.program.value_sets.get(id.index()) else {
             return invalid("there is no such value set");
         };
         if members.len() > set.max_size {
@@ -175,9 +179,9 @@ impl Transaction<'_> {
             let message = format!("a member of value set {} is there twice", set.name);
             return Err(TableError::AlreadyExists(message));
         }
-        let before = Arc::clone(&self.control.truth.value_sets[id.index()]);
+        let before = Arc::clone(&self.control.authoritative.value_sets[id.index()]);
         let after = Arc::new(ValueSetMembers::compile(set, members)?);
-        self.make(Change::ValueSet(id, before, after));
+        self.apply(Change::ValueSet(id, before, after));
         Ok(())
     }
 }
@@ -197,11 +201,17 @@ fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
             .iter()
             .any(|backup| backup.port == replica.port)
         {
-            let message = format!("port {} is its own replica's backup", replica.port);
+            let message = format!(
+                "port {} is the port of a replica and of its own backup",
+                replica.port
+            );
             return invalid(message);
         }
-        if let Some((port, instance)) = replica.places().find(|place| !seen.insert(*place)) {
-            return invalid(format!("port {port}, instance {instance} is there twice"));
+        if let Some((port, instance)) = replica
+            .destinations()
+            .find(|destination| !seen.insert(*destination))
+        {
+            return invalid(format!("port {port} with instance {instance} occurs twice"));
         }
     }
     Ok(())
@@ -210,7 +220,7 @@ fn check_replication(id: u32, replicas: &[Replica]) -> Result<()> {
 fn check_session(id: u32, session: &CloneSession) -> Result<()> {
     if id > 0x7fff {
         return Err(TableError::OutOfRange(format!(
-            "clone session {id} is beyond 32767"
+            "clone session {id} is above 32767, the largest id"
         )));
     }
     check_replication(id, &session.replicas)

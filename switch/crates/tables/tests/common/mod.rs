@@ -171,8 +171,8 @@ pub(crate) fn lpm(value: u32, prefix_len: u32) -> KeyField {
 /// Looks up a packet's key. Returns the parameter of the action `set`, or `None` on a miss.
 pub(crate) fn look_up(store: &Store, table: &str, key: &[u8], hash: u64) -> Option<u64> {
     let mut reader = store.reader();
-    let side = reader.pin();
-    let found = side.lookup(id(store, table), key, || hash);
+    let replica = reader.pin();
+    let found = replica.lookup(id(store, table), key, || hash);
     found
         .action
         .filter(|_| found.hit)

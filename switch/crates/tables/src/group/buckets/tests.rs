@@ -66,11 +66,11 @@ fn shares_are_exact() {
         &[1, u32::MAX],
     ];
     for weights in cases {
-        for count in [LEAST, MANY] {
+        for count in [MIN_BUCKETS, USUAL_BUCKETS] {
             assert_exact(weights, count);
         }
     }
-    assert_exact(&[5; MOST_MEMBERS], MOST);
+    assert_exact(&[5; MAX_MEMBERS], MAX_BUCKETS);
 }
 
 proptest! {
@@ -80,17 +80,17 @@ proptest! {
     fn shares_of_any_weights_are_exact(
         weights in proptest::collection::vec(1u32..=255, 1..=64),
     ) {
-        assert_exact(&weights, MANY);
+        assert_exact(&weights, USUAL_BUCKETS);
     }
 }
 
-/// Checks that buckets are assigned as in rendezvous hashing as long as every member has room.
+/// Checks that buckets are assigned as in rendezvous hashing as long as every member has quota left.
 #[test]
-fn a_bucket_goes_to_its_highest_bidder_with_room() {
+fn a_bucket_goes_to_its_highest_bidder_with_quota() {
     for weights in [&[1, 1, 1][..], &[3, 1, 3, 7], &[5; 256]] {
         let bidders = bidders(weights);
         let total: u32 = weights.iter().sum();
-        let mut room: Vec<f64> = weights
+        let mut quota: Vec<f64> = weights
             .iter()
             .map(|weight| 4096.0 * f64::from(*weight) / f64::from(total))
             .collect();
@@ -103,10 +103,10 @@ fn a_bucket_goes_to_its_highest_bidder_with_room() {
             let Some(owner) = owner else {
                 break;
             };
-            let with_room = bidders.iter().enumerate();
-            let with_room = with_room.filter(|(index, _)| room[*index] > 1e-6);
-            assert_eq!(winner(bucket, with_room), Some(owner));
-            room[owner] -= 1.0;
+            let with_quota = bidders.iter().enumerate();
+            let with_quota = with_quota.filter(|(index, _)| quota[*index] > 1e-6);
+            assert_eq!(winner(bucket, with_quota), Some(owner));
+            quota[owner] -= 1.0;
             whole += 1;
         }
         assert!(whole > 2000, "{weights:?}: {whole}");
@@ -114,9 +114,9 @@ fn a_bucket_goes_to_its_highest_bidder_with_room() {
 }
 
 #[test]
-fn every_place_of_a_divided_bucket_has_an_owner() {
+fn every_position_of_a_divided_bucket_has_an_owner() {
     let weights = [7, 15, 46, 30];
-    let buckets = Buckets::new(&bidders(&weights), LEAST);
+    let buckets = Buckets::new(&bidders(&weights), MIN_BUCKETS);
     let owners = buckets.owners();
     let bucket = owners
         .iter()
@@ -148,13 +148,13 @@ fn hashes_of_sixteen_bits_are_spread_evenly() {
 }
 
 #[test]
-fn how_many_buckets_follows_from_the_declared_size() {
+fn the_declared_size_determines_the_number_of_buckets() {
     let counts = [0, 1, 16, 17, 64, 16_384, 16_388, u32::MAX].map(count);
     assert_eq!(counts, [4096, 1024, 1024, 2048, 4096, 4096, 8192, 16384]);
 }
 
 #[test]
-fn very_large_groups_are_chosen_from_by_weight() {
+fn very_large_groups_select_by_weight() {
     let buckets = Buckets::new(&bidders(&[2; 2000]), 4096);
     assert_eq!(buckets.count(), 4000);
     let hits: Vec<usize> = (0..40_000)

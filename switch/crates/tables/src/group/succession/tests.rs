@@ -244,13 +244,13 @@ fn absent_members_divide_a_bounded_number_of_buckets() {
                 "{size} members, {absent} absent: {divided} divided, {} parts",
                 now.buckets.parts()
             );
-            assert!(divided < COUNT / 4 && now.buckets.parts() < MOST_PARTS / 8);
+            assert!(divided < COUNT / 4 && now.buckets.parts() < MAX_PARTS / 8);
         }
     }
 }
 
 #[test]
-fn a_group_that_was_empty_for_a_while_is_what_it_was() {
+fn a_group_that_was_emptied_gets_its_first_assignment_again() {
     let whole = new(bidders(&[7, 15, 46, 30]));
     let empty = next(&whole, Vec::new());
     assert_eq!(empty.buckets.choose(5), None);

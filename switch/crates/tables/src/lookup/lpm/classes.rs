@@ -5,15 +5,15 @@
 //! The row of a class has the format of the row of an entry's record: the head, then the parameters. A one-shot group
 //! is identified by the slot of the entry that owns it.
 //!
-//! Each side has its own rows of the classes ([`Rows`]). A number whose last entry was removed is reused only after
-//! both sides have been updated.
+//! Each replica has its own rows of the classes ([`ClassRows`]). A number whose last entry was removed is reused only
+//! after both replicas have been updated.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::AtomicU64;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::handle::Row;
+use crate::row::Row;
 use crate::slab::Record;
 
 /// The classes of a table; see the module.
@@ -29,9 +29,9 @@ pub(super) struct Classes {
     /// Number of entries of each class; 0 if the number is free or idle.
     entries: Vec<u32>,
     free: Vec<u32>,
-    /// Numbers allocated since both sides were last updated.
+    /// Numbers allocated since both replicas were last updated.
     fresh: Vec<u32>,
-    /// Numbers whose last entry was removed since both sides were last updated.
+    /// Numbers whose last entry was removed since both replicas were last updated.
     idle: Vec<u32>,
     /// Scratch memory for the row that is looked up.
     wanted: Vec<u64>,
@@ -82,8 +82,8 @@ impl Classes {
             entries.push(0);
             u32::try_from(entries.len() - 1).expect("a table has fewer than 2^32 entries")
         });
-        let place = row(rows, number);
-        rows[place].copy_from_slice(wanted);
+        let range = row(rows, number);
+        rows[range].copy_from_slice(wanted);
         entries[number as usize] = 1;
         fresh.push(number);
         numbers.insert_unique(hash, number, |number| {
@@ -101,8 +101,8 @@ impl Classes {
         }
     }
 
-    /// Frees idle numbers. Order: both sides must have been updated before.
-    pub(super) fn forget(&mut self) {
+    /// Frees idle numbers. Order: both replicas must have been updated before.
+    pub(super) fn clear_changes(&mut self) {
         self.fresh.clear();
         while let Some(number) = self.idle.pop() {
             if self.entries[number as usize] > 0 {
@@ -110,8 +110,8 @@ impl Classes {
             }
             let hash = self.hasher.hash_one(self.row(number));
             // A number that became idle twice is in the list twice, and may be removed already.
-            if let Ok(place) = self.numbers.find_entry(hash, |known| *known == number) {
-                place.remove();
+            if let Ok(found) = self.numbers.find_entry(hash, |known| *known == number) {
+                found.remove();
                 self.free.push(number);
             }
         }
@@ -122,32 +122,32 @@ impl Classes {
         &self.rows[start..start + self.words]
     }
 
-    /// Returns an empty set of rows, for a side.
-    pub(super) fn none(&self) -> Rows {
-        Rows {
+    /// Returns an empty set of rows, for a replica.
+    pub(super) fn empty_rows(&self) -> ClassRows {
+        ClassRows {
             words: self.words,
             rows: Vec::new(),
         }
     }
 
-    /// Writes the rows of fresh numbers to a side's rows.
-    pub(super) fn show(&self, rows: &mut Rows) {
+    /// Copies the rows of fresh numbers to a replica's rows.
+    pub(super) fn copy_fresh_rows(&self, rows: &mut ClassRows) {
         for number in &self.fresh {
             rows.set(*number, self.row(*number));
         }
     }
 }
 
-/// The rows of the classes on one side.
+/// The rows of the classes in one replica.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct ClassRows {
     /// Number of words in a row.
     words: usize,
     /// The rows, one after the other. Atomic like the words of records, because both are read as a [`Row`].
     rows: Vec<AtomicU64>,
 }
 
-impl Rows {
+impl ClassRows {
     /// Returns the words of a class that has entries.
     #[inline]
     pub(super) fn words(&self, number: u32) -> &[AtomicU64] {

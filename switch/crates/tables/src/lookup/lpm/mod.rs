@@ -1,35 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Longest-prefix match with any number of exact fields, such as a VRF. Each value of the exact fields has its own FIB.
 //!
-//! The routes are stored once ([`Routes`]). Each side has its own lookup structures, which follow the routes.
+//! The routes are stored once ([`Routes`]). Each replica has its own lookup structures, which follow the routes.
 //!
 //! If entries keep no packet state, a FIB's values are classes of entries with equal targets. Otherwise they are the
 //! entries' slots.
 
 mod classes;
 mod routes;
+mod vrf_fib;
 mod vrfs;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_fib::{Family, Follower, Lines, NONE, PinError, Rib, Status};
+use sluice_fib::{Family, Lines, NONE, PinError, Status};
 
-use super::Found;
-use crate::fibs::FibDetail;
-use crate::handle::Row;
-use crate::side::Wait;
+use super::found::Found;
+use crate::row::Row;
 use crate::slab::{Slab, class_target};
-use classes::{Classes, Rows};
+use crate::wait::Wait;
+use classes::{ClassRows, Classes};
 pub(crate) use routes::{Routes, SharedRoutes};
+pub use vrf_fib::FibDetail;
+use vrf_fib::VrfFib;
 use vrfs::Vrfs;
-
-/// Lookup structure of one VRF. The address type is the narrowest one that holds the prefix field.
-#[derive(Debug)]
-enum VrfFib {
-    Narrow(Follower<u32>),
-    Wide(Follower<u128>),
-}
 
 #[derive(Debug)]
 pub(crate) struct LpmTable {
@@ -39,8 +34,8 @@ pub(crate) struct LpmTable {
     pinned: Option<String>,
     /// Whether the build of a FIB is pending.
     pending: bool,
-    /// Rows of the classes, if the FIBs' values are classes.
-    rows: Option<Rows>,
+    /// ClassRows of the classes, if the FIBs' values are classes.
+    rows: Option<ClassRows>,
 }
 
 impl LpmTable {
@@ -50,7 +45,7 @@ impl LpmTable {
             vrfs: Vrfs::new(known.vrfs.layout.clone()),
             pinned: None,
             pending: false,
-            rows: known.classes.as_ref().map(Classes::none),
+            rows: known.classes.as_ref().map(Classes::empty_rows),
             routes: Arc::clone(routes),
         }
     }
@@ -144,7 +139,7 @@ impl LpmTable {
         let VrfFib::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
-        pause_for(fib.way(address), wait);
+        pause_for(fib.index_lines(address), wait);
         pause_for(fib.lines(address), wait);
         let value = fib.lookup(address);
         (value != NONE).then(|| self.row_at(slab, value))
@@ -189,7 +184,7 @@ impl LpmTable {
         let shared = Arc::clone(&self.routes);
         let known = shared.read();
         if let (Some(rows), Some(classes)) = (&mut self.rows, &known.classes) {
-            classes.show(rows);
+            classes.copy_fresh_rows(rows);
         }
         if known.touched.is_empty() && !self.pending {
             return;
@@ -199,7 +194,7 @@ impl LpmTable {
             let position = self.vrfs.position_like(vrf);
             match (position, vrf.routes.is_empty()) {
                 (None, true) => {}
-                (Some(position), true) => self.vrfs.take_out(position),
+                (Some(position), true) => self.vrfs.remove_at(position),
                 (None, false) => {
                     // All routes of this VRF are new.
                     let mut fib = VrfFib::new(self.vrfs.layout.width, self.pinned.as_deref());
@@ -278,86 +273,6 @@ impl LpmTable {
 /// Prefetches these cache lines and yields until they have arrived.
 #[inline(always)]
 fn pause_for(lines: Lines, wait: &impl Wait) {
-    lines.addresses().for_each(|line| wait.ask(line));
-    wait.pause();
-}
-
-/// Creates the lookup structure of a FIB without routes.
-fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
-    let nothing = Rib::new();
-    let mut fib = Follower::new(&nothing);
-    if pinned.is_some() {
-        // Every algorithm can be built without routes, so this cannot fail.
-        let _ = fib.pin(pinned, &nothing);
-    }
-    fib
-}
-
-impl VrfFib {
-    fn new(width: u32, pinned: Option<&str>) -> Self {
-        if width <= u32::BITS {
-            Self::Narrow(follower(pinned))
-        } else {
-            Self::Wide(follower(pinned))
-        }
-    }
-
-    fn follow(&mut self, routes: &routes::VrfRoutes, now: Instant) {
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
-                fib.follow(routes.changes(), routes.rib(), || now);
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
-                fib.follow(routes.changes(), routes.rib(), || now);
-            }
-            // Unreachable, because both have the table's width.
-            _ => {}
-        }
-    }
-
-    fn build_if_due(&mut self, routes: &routes::VrfRoutes, now: Instant) {
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
-                fib.follow(&[], routes.rib(), || now)
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
-                fib.follow(&[], routes.rib(), || now)
-            }
-            _ => {}
-        }
-    }
-
-    fn pin(&mut self, name: Option<&str>, routes: &routes::VrfRoutes) -> Result<(), PinError> {
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => fib.pin(name, routes.rib()),
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => fib.pin(name, routes.rib()),
-            _ => Ok(()),
-        }
-    }
-
-    fn status(&self, routes: &routes::VrfRoutes, detail: FibDetail) -> Option<Status> {
-        let whole = detail == FibDetail::Values;
-        match (self, routes) {
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) if whole => {
-                Some(fib.status(routes.rib()))
-            }
-            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
-                Some(fib.brief_status(routes.rib()))
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) if whole => {
-                Some(fib.status(routes.rib()))
-            }
-            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
-                Some(fib.brief_status(routes.rib()))
-            }
-            _ => None,
-        }
-    }
-
-    fn is_pending(&self) -> bool {
-        match self {
-            Self::Narrow(fib) => fib.is_pending(),
-            Self::Wide(fib) => fib.is_pending(),
-        }
-    }
+    lines.addresses().for_each(|line| wait.prefetch(line));
+    wait.yield_now();
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of a longest-prefix table. There is one copy, which the truth changes and both sides follow.
+//! The routes of a longest-prefix table. They are stored once: the authoritative copy of the table changes them, and
+//! both replicas follow.
 //!
-//! This module records the prefixes that have changed since both sides were last updated. It reuses the number of a
-//! class only when neither side uses the number. A route holds the value for lookups, and also its entry's slot. So the
-//! routes also serve as the truth's index of the entries.
+//! This module records the prefixes that have changed since both replicas were last updated. It reuses the number of a
+//! class only when neither replica uses the number. A route holds the value for lookups, and also its entry's slot. So
+//! the routes also serve as the authoritative copy's index of the entries.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use sluice_program::Table;
 
 use super::classes::Classes;
 use super::vrfs::{Layout, Vrfs};
-use crate::entry::EntryState;
+use crate::entry_state::EntryState;
 use crate::key::KeyRef;
 use crate::slab::{Record, Slab};
 
@@ -98,14 +99,14 @@ pub(crate) struct Routes {
     pub(super) classes: Option<Classes>,
 }
 
-/// Shared routes. The truth locks them to change them, and the sides lock them to follow them. Packets never wait for
-/// this lock.
+/// Routes behind a lock. The authoritative copy of the table takes the lock to change the routes, and a replica takes
+/// it to follow them. Packets never wait for this lock.
 pub(crate) type SharedRoutes = Arc<RwLock<Routes>>;
 
 impl Routes {
     /// Creates the routes of a table. `field` is the index of its prefix field.
     pub(crate) fn new(table: &Table, field: usize, slab: &Slab) -> Self {
-        let classes = !EntryState::kept_by(table);
+        let classes = !EntryState::is_kept_by(table);
         Self {
             vrfs: Vrfs::new(Layout::of(table, field)),
             touched: Vec::new(),
@@ -196,8 +197,8 @@ impl Routes {
         }
     }
 
-    /// Reduces the recorded changes to a minimum. Order: must be called before the sides follow.
-    pub(crate) fn prepare(&mut self) {
+    /// Reduces the recorded changes to a minimum. Order: must be called before the replicas follow.
+    pub(crate) fn compact_changes(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
                 VrfRoutes::Narrow(routes) => routes.reduce(),
@@ -206,10 +207,10 @@ impl Routes {
         }
     }
 
-    /// Clears the recorded changes. Order: must be called after both sides have followed.
-    pub(crate) fn forget(&mut self) {
+    /// Clears the recorded changes. Order: must be called after both replicas have followed.
+    pub(crate) fn clear_changes(&mut self) {
         if let Some(classes) = &mut self.classes {
-            classes.forget();
+            classes.clear_changes();
         }
         // Order: the highest position comes first, because a removal moves the last VRF to the position of the removed
         // VRF.
@@ -221,7 +222,7 @@ impl Routes {
                 VrfRoutes::Wide(routes) => routes.forget(),
             }
             if routes.is_empty() {
-                self.vrfs.take_out(at);
+                self.vrfs.remove_at(at);
             }
         }
     }

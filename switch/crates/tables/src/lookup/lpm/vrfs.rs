@@ -7,7 +7,7 @@ use std::ops::Range;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use sluice_program::Table;
 
-use crate::handle::exact_fields;
+use crate::key::exact_fields;
 use crate::packing::Packing;
 
 /// Positions of the fields in a key.
@@ -188,7 +188,7 @@ impl<T> Vrfs<T> {
     }
 
     /// Removes the element at a position. The last element moves to this position.
-    pub(super) fn take_out(&mut self, at: usize) {
+    pub(super) fn remove_at(&mut self, at: usize) {
         let last = self.list.len() - 1;
         for (position, becomes) in [(at, None), (last, Some(at as u32))] {
             let hash = self.hash_of(&self.list[position]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A chunk in unpacked form: 256 positions that are divided into runs. All positions of a run have the same item.
 
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 
 /// Number of positions of a chunk.
 pub(super) const POSITIONS: usize = 256;
@@ -23,7 +23,7 @@ impl<I> Default for Runs<I> {
     }
 }
 
-impl<I: Item> Runs<I> {
+impl<I: LookupItem> Runs<I> {
     /// Returns runs that consist of a single run of all positions.
     pub(super) fn of(item: I) -> Self {
         Self {

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Allocator for the lines of all trees. It allocates runs of one to sixteen lines.
 
-use sluice_pages::Items;
+use sluice_pages::PageVec;
 
-use super::build::Full;
 use super::line::{FANOUT, Line};
+
+/// Error: the structure has no room for more lines or references.
+#[derive(Debug)]
+pub(super) struct Full;
 
 /// Growing vector of lines, with a free list for each run length.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pool {
-    lines: Items<Line>,
+pub(super) struct LinePool {
+    lines: PageVec<Line>,
     free: [Vec<u32>; FANOUT],
 }
 
-impl Pool {
+impl LinePool {
     /// Maximum number of lines that an index can address.
     const MOST: usize = 1 << 31;
 
@@ -66,7 +69,7 @@ impl Pool {
 }
 
 #[cfg(test)]
-impl Pool {
+impl LinePool {
     /// Returns the number of lines in use.
     pub(super) fn used(&self) -> usize {
         let free = self.free.iter().enumerate();

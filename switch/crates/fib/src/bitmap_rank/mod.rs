@@ -8,11 +8,14 @@
 //! a lookup is three dependent loads without a branch, in any table. Prefixes longer than 24 bits have second-level
 //! chunks. Chunks of one run are shared.
 //!
-//! There are two widths of items. [`Rank16`] is smaller, and holds values up to 32,766. [`Rank32`] holds values up to
-//! 2³¹ − 2. The size is 256 KiB, and for each /16 with more than one answer 36 bytes and one item per run, rounded up
-//! to eight bytes.
+//! There are two widths of items. [`BitmapRank16`] is smaller, and holds values up to 32,766. [`BitmapRank32`] holds
+//! values up to 2³¹ − 2. The size is 256 KiB, and for each /16 with more than one answer 36 bytes and one item per run,
+//! rounded up to eight bytes.
 
-#![expect(private_bounds, reason = "Rank16 and Rank32 are all there are")]
+#![expect(
+    private_bounds,
+    reason = "BitmapRank16 and BitmapRank32 are all there are"
+)]
 
 mod chunks;
 mod kernel;
@@ -21,16 +24,16 @@ mod runs;
 use std::collections::HashMap;
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
-use crate::item::Item;
+use crate::lookup_item::LookupItem;
 use crate::{Change, Lines, NONE, Prefix, Rib};
 use chunks::Chunks;
 use runs::{POSITIONS as CELLS, Runs};
 
-/// [`Rank`](self) for values up to 32,766.
-pub type Rank16 = Rank<u16>;
+/// [`BitmapRank`](self) for values up to 32,766.
+pub type BitmapRank16 = BitmapRank<u16>;
 
-/// [`Rank`](self) for values up to 2³¹ − 2.
-pub type Rank32 = Rank<u32>;
+/// [`BitmapRank`](self) for values up to 2³¹ − 2.
+pub type BitmapRank32 = BitmapRank<u32>;
 
 /// Number of address bits after the index of a first-level chunk.
 const FIRST: u32 = 16;
@@ -43,7 +46,7 @@ const BLOCKS: usize = 1 << FIRST;
 
 /// Lookup structure for IPv4; see the module.
 #[derive(Clone, Debug)]
-pub struct Rank<I: Item> {
+pub struct BitmapRank<I: LookupItem> {
     /// For each /16, the offset of its chunk.
     direct: Vec<u32>,
     second: Second,
@@ -105,7 +108,7 @@ struct Part {
     to: usize,
 }
 
-impl<I: Item> Rank<I> {
+impl<I: LookupItem> BitmapRank<I> {
     fn without_routes() -> Self {
         let nothing = I::answer(None);
         let mut chunks = Chunks::new();
@@ -237,7 +240,7 @@ impl<I: Item> Rank<I> {
             let Scratch { old, new, .. } = scratch;
             old.replace(part.from, part.to, &scratch.cells, new);
             for item in old.items_between(part.from, part.to) {
-                if let Some(index) = item.part() {
+                if let Some(index) = item.reference_index() {
                     self.chunks.release(self.second.offsets[index as usize]);
                     self.second.free.push(index);
                 }
@@ -330,7 +333,7 @@ fn cell(address: u32) -> usize {
     (address >> 8 & 0xff) as usize
 }
 
-impl<I: Item> Algorithm<u32> for Rank<I> {
+impl<I: LookupItem> Algorithm<u32> for BitmapRank<I> {
     fn build(rib: &Rib<u32>) -> Result<Self, BuildError> {
         let mut rank = Self::without_routes();
         rank.fill(Prefix::new(0, 0), rib)?;
@@ -344,8 +347,8 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         kernel::lookup(self, address)
     }
 
-    fn way(&self, address: u32) -> Lines {
-        kernel::way(self, address)
+    fn index_lines(&self, address: u32) -> Lines {
+        kernel::index_lines(self, address)
     }
 
     fn lines(&self, address: u32) -> Lines {
@@ -404,8 +407,8 @@ mod tests {
             rib.insert(prefix(index), index % 11);
         }
         rib.insert(Prefix::new(192 << 24, 8), 5);
-        let mut rank = Rank16::build(&rib).expect("the values are small");
-        let agrees = |rank: &Rank16, rib: &Rib<u32>| {
+        let mut rank = BitmapRank16::build(&rib).expect("the values are small");
+        let agrees = |rank: &BitmapRank16, rib: &Rib<u32>| {
             for index in 0..2 * routes {
                 let address = prefix(index).address() | 0x33;
                 let expected = rib.lookup(address).map_or(NONE, |(_, value)| value);
@@ -430,7 +433,7 @@ mod tests {
         }
         assert!(moved > 1, "{moved}");
         agrees(&rank, &rib);
-        let fresh = Rank16::build(&rib).expect("the values are small");
+        let fresh = BitmapRank16::build(&rib).expect("the values are small");
         assert!(rank.chunks.memory_bytes() < fresh.chunks.memory_bytes() * 3 / 2 + (1 << 17));
     }
 }

@@ -2,7 +2,7 @@
 //! An arena of small arrays that grow and shrink. All arrays are in one vector, with a free list for each size. An
 //! array is identified by the index of its first item. The array's owner knows its length.
 
-use sluice_pages::Items;
+use sluice_pages::PageVec;
 
 /// Size classes. The class for a length is at most a third larger than this length.
 const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
@@ -15,8 +15,8 @@ pub(crate) const LARGEST: usize = SIZES[SIZES.len() - 1];
 
 /// The arena; see the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool<T: Copy> {
-    items: Items<T>,
+pub(crate) struct ArrayPool<T: Copy> {
+    items: PageVec<T>,
     free: [Vec<u32>; SIZES.len()],
 }
 
@@ -33,10 +33,10 @@ fn class(len: usize) -> usize {
     2 * power + upper
 }
 
-impl<T: Copy + Default> Pool<T> {
+impl<T: Copy + Default> ArrayPool<T> {
     pub(crate) fn new() -> Self {
         Self {
-            items: Items::new(),
+            items: PageVec::new(),
             free: Default::default(),
         }
     }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_array_is_what_a_vector_would_be() {
-        let mut pool = Pool::new();
+        let mut pool = ArrayPool::new();
         let mut arrays = vec![(u32::MAX, Vec::new()); 3];
         for step in 0..600usize {
             let (at, vector) = &mut arrays[step % 3];

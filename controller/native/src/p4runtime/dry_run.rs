@@ -5,18 +5,18 @@
 use bytes::Bytes;
 use prost::{DecodeError, Message};
 
-use super::proto::sluice::admin::v1::{RehearseRequest, TraceResponse};
+use super::proto::sluice::admin::v1::{DryRunRequest, TraceResponse};
 
 /// gRPC method, which only sluice-switch implements.
-pub(super) const REHEARSE: &str = "/sluice.admin.v1.Admin/Rehearse";
+pub(super) const DRY_RUN: &str = "/sluice.admin.v1.Admin/DryRun";
 
 /// One step of a dry run: kind, name of the object, and details as (name, value).
 pub type Step = (String, String, Vec<(String, String)>);
 
-/// Encodes a `RehearseRequest`.
+/// Encodes a `DryRunRequest`.
 pub(super) fn encode(port: u32, packet: &[u8]) -> Bytes {
     let packet = Bytes::copy_from_slice(packet);
-    RehearseRequest { port, packet }.encode_to_vec().into()
+    DryRunRequest { port, packet }.encode_to_vec().into()
 }
 
 /// Decodes a serialized `TraceResponse`.
@@ -67,11 +67,11 @@ mod tests {
 
     #[test]
     fn a_request_has_port_and_packet() {
-        let expected = RehearseRequest {
+        let expected = DryRunRequest {
             port: 510,
             packet: Bytes::from_static(&[1, 2]),
         };
-        assert_eq!(RehearseRequest::decode(encode(510, &[1, 2])), Ok(expected));
+        assert_eq!(DryRunRequest::decode(encode(510, &[1, 2])), Ok(expected));
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use crate::block::{Block, HUGE};
 const LARGE: usize = HUGE / 2;
 
 /// A vector of plain items.
-pub struct Items<T: Copy> {
+pub struct PageVec<T: Copy> {
     /// Address of the first item. Invariant: the first `len` items are initialised, and the memory has room for
     /// `capacity` items.
     start: NonNull<T>,
@@ -23,11 +23,11 @@ pub struct Items<T: Copy> {
 }
 
 // SAFETY: the vector owns its memory exclusively.
-unsafe impl<T: Copy + Send> Send for Items<T> {}
+unsafe impl<T: Copy + Send> Send for PageVec<T> {}
 // SAFETY: as for `Send`. The memory is written through exclusive borrows only.
-unsafe impl<T: Copy + Sync> Sync for Items<T> {}
+unsafe impl<T: Copy + Sync> Sync for PageVec<T> {}
 
-impl<T: Copy> Items<T> {
+impl<T: Copy> PageVec<T> {
     /// Creates an empty vector, without memory.
     pub const fn new() -> Self {
         assert!(align_of::<T>() <= HUGE && size_of::<T>() > 0);
@@ -119,7 +119,7 @@ impl<T: Copy> Items<T> {
     }
 }
 
-impl<T: Copy> From<Vec<T>> for Items<T> {
+impl<T: Copy> From<Vec<T>> for PageVec<T> {
     fn from(items: Vec<T>) -> Self {
         let mut items = ManuallyDrop::new(items);
         Self {
@@ -131,7 +131,7 @@ impl<T: Copy> From<Vec<T>> for Items<T> {
     }
 }
 
-impl<T: Copy> Drop for Items<T> {
+impl<T: Copy> Drop for PageVec<T> {
     fn drop(&mut self) {
         drop(self.take());
     }
@@ -147,13 +147,13 @@ fn rounded(bytes: usize) -> usize {
     }
 }
 
-impl<T: Copy> Default for Items<T> {
+impl<T: Copy> Default for PageVec<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Copy> Deref for Items<T> {
+impl<T: Copy> Deref for PageVec<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -163,7 +163,7 @@ impl<T: Copy> Deref for Items<T> {
     }
 }
 
-impl<T: Copy> DerefMut for Items<T> {
+impl<T: Copy> DerefMut for PageVec<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as for `deref`. The borrow is exclusive.
@@ -171,7 +171,7 @@ impl<T: Copy> DerefMut for Items<T> {
     }
 }
 
-impl<T: Copy> Clone for Items<T> {
+impl<T: Copy> Clone for PageVec<T> {
     fn clone(&self) -> Self {
         let mut items = Self::new();
         if let Some(first) = self.first() {
@@ -182,7 +182,7 @@ impl<T: Copy> Clone for Items<T> {
     }
 }
 
-impl<T: Copy + fmt::Debug> fmt::Debug for Items<T> {
+impl<T: Copy + fmt::Debug> fmt::Debug for PageVec<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.iter()).finish()
     }
@@ -195,7 +195,7 @@ mod tests {
     /// Checks that the items agree with a `Vec` while both grow and shrink, from normal memory to huge pages and back.
     #[test]
     fn items_are_what_a_vector_would_have() {
-        let (mut items, mut vector) = (Items::new(), Vec::new());
+        let (mut items, mut vector) = (PageVec::new(), Vec::new());
         let few = LARGE / size_of::<[u64; 8]>();
         let sizes = [
             0,
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn memory_is_allocated_once() {
-        let mut items = Items::new();
+        let mut items = PageVec::new();
         items.reserve(LARGE / 4);
         items.resize(1, 5u32);
         let start = items.as_ptr();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs one packet through the program with the current tables, without side effects and without sending the packet.
 //!
-//! The interpreter runs the packet and records a trace. The caller creates the rehearsal. A worker runs the rehearsal,
+//! The interpreter runs the packet and records a trace. The caller creates the dry run. A worker executes the dry run,
 //! because the worker already has a reader of the tables.
 
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use sluice_engine::{Config, PacketIn, Sink, TrafficManager};
 use sluice_interpreter::Interpreter;
 use sluice_program::{DigestId, Program};
-use sluice_tables::{Side, Store};
+use sluice_tables::{Store, TableReplica};
 
 use crate::trace::{KnownPorts, PacketTrace, Recorder};
 
 /// A packet, the engine that runs it, and the resulting trace.
-pub(crate) struct Rehearsal {
+pub(crate) struct DryRun {
     switch: TrafficManager<Interpreter<Recorder>>,
     port: u32,
     packet: Vec<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct Rehearsal {
     trace: Option<PacketTrace>,
 }
 
-impl Rehearsal {
-    /// Creates a rehearsal. Invariant: `config` has the settings for running without side effects.
+impl DryRun {
+    /// Creates a dry run. Invariant: `config` has the settings for running without side effects.
     pub(crate) fn new(
         program: &Arc<Program>,
         config: Config,
@@ -43,7 +43,7 @@ impl Rehearsal {
     }
 
     /// Runs the packet, and stores its trace.
-    pub(crate) fn run(&mut self, store: &Store, side: &Side, ports: KnownPorts) {
+    pub(crate) fn run(&mut self, store: &Store, tables: &TableReplica, ports: KnownPorts) {
         let Self {
             switch,
             port,
@@ -57,7 +57,7 @@ impl Rehearsal {
             port: *port,
             now_us: *now_us,
         };
-        switch.process(side, store.externs(), input, &mut Nowhere);
+        switch.process(tables, store.externs(), input, &mut Nowhere);
         *trace = Some(switch.engine().trace().end(0, *now_us));
     }
 
@@ -67,7 +67,7 @@ impl Rehearsal {
     }
 }
 
-/// A sink that discards the packets of a rehearsal.
+/// A sink that discards the packets of a dry run.
 struct Nowhere;
 
 impl Sink for Nowhere {

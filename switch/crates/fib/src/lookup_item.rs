@@ -5,7 +5,7 @@ use crate::NONE;
 
 /// An item, stored as an unsigned number. The highest bit distinguishes a reference from an answer. An answer is the
 /// value plus one. So 0 is "no route", and subtracting one from it yields [`NONE`].
-pub(crate) trait Item:
+pub(crate) trait LookupItem:
     Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static
 {
     /// The largest value, and the largest index of a reference.
@@ -28,7 +28,7 @@ pub(crate) trait Item:
 
     /// Returns the index of a reference, or `None` for an answer.
     #[inline(always)]
-    fn part(self) -> Option<u32> {
+    fn reference_index(self) -> Option<u32> {
         let flag = Self::LIMIT + 2;
         (self.bits() & flag != 0).then(|| self.bits() & !flag)
     }
@@ -42,7 +42,7 @@ pub(crate) trait Item:
 
 const _: () = assert!(NONE == 0u32.wrapping_sub(1));
 
-impl Item for u16 {
+impl LookupItem for u16 {
     const LIMIT: u32 = 0x7ffe;
     const SIZE: usize = 2;
 
@@ -57,7 +57,7 @@ impl Item for u16 {
     }
 }
 
-impl Item for u32 {
+impl LookupItem for u32 {
     const LIMIT: u32 = 0x7fff_fffe;
     const SIZE: usize = 4;
 

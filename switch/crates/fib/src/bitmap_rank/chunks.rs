@@ -15,11 +15,11 @@
 //! may be in the next line. Keeping them in the same line would cost 5 % more memory and save little, because then the
 //! items are often in the next line too.
 
-use sluice_pages::Items;
+use sluice_pages::PageVec;
 
 use super::runs::{POSITIONS, Runs};
-use crate::item::Item;
 use crate::lines::Lines;
+use crate::lookup_item::LookupItem;
 
 /// Size of a unit in bytes.
 const UNIT: usize = 8;
@@ -49,7 +49,7 @@ struct Line([u64; LINE]);
 pub(super) struct Chunks<I> {
     /// The memory of all chunks. Invariant: it contains every chunk that `store` returned and that was not released, in
     /// the layout of the module.
-    lines: Items<Line>,
+    lines: PageVec<Line>,
     /// Number of units that have ever been allocated, including free ones.
     used: usize,
     free: Vec<Vec<u32>>,
@@ -58,14 +58,14 @@ pub(super) struct Chunks<I> {
 }
 
 /// Returns the number of units of a chunk with `runs` runs.
-fn units_of<I: Item>(runs: usize) -> usize {
+fn units_of<I: LookupItem>(runs: usize) -> usize {
     (ITEMS + runs * I::SIZE).div_ceil(UNIT)
 }
 
-impl<I: Item> Chunks<I> {
+impl<I: LookupItem> Chunks<I> {
     pub(super) fn new() -> Self {
         Self {
-            lines: Items::new(),
+            lines: PageVec::new(),
             used: 0,
             free: vec![Vec::new(); LARGEST + 1],
             free_units: 0,
@@ -127,7 +127,7 @@ impl<I: Item> Chunks<I> {
         Some(at)
     }
 
-    fn free_place(&mut self, at: u32, units: usize) {
+    fn mark_free(&mut self, at: u32, units: usize) {
         self.free[units].push(at);
         self.free_units += units;
     }
@@ -146,12 +146,12 @@ impl<I: Item> Chunks<I> {
             self.write(old, runs);
             return old;
         }
-        self.free_place(old, had);
+        self.mark_free(old, had);
         self.store(runs)
     }
 
     pub(super) fn release(&mut self, at: u32) {
-        self.free_place(at, units_of::<I>(self.run_count(at)));
+        self.mark_free(at, units_of::<I>(self.run_count(at)));
     }
 
     fn write(&mut self, at: u32, runs: &Runs<I>) {
@@ -228,7 +228,7 @@ impl<I: Item> Chunks<I> {
         let count = self.run_count(at);
         let items = self.items_mut(at, count);
         let beside = [run.wrapping_sub(1), run + 1].map(|run| items.get(run).copied());
-        if items[run].part().is_some() || beside.contains(&Some(item)) {
+        if items[run].reference_index().is_some() || beside.contains(&Some(item)) {
             return false;
         }
         items[run] = item;
@@ -302,7 +302,7 @@ pub(super) unsafe fn chunk(base: *const u8, at: u32) -> *const u8 {
 /// # Safety
 /// [`chunk`] must have returned the address, and the chunk must not have been changed or released since then.
 #[inline(always)]
-pub(super) unsafe fn item_address<I: Item>(chunk: *const u8, position: u32) -> *const I {
+pub(super) unsafe fn item_address<I: LookupItem>(chunk: *const u8, position: u32) -> *const I {
     let word = (position / 64) as usize;
     // SAFETY: `word` is below 4, and the words are aligned because a chunk begins at a unit. By the layout, the
     // position's run is one of the chunk's runs. The items are aligned to their size from byte 36 on.

@@ -2,9 +2,9 @@
 """Finds the route, group and next hop of a flow by a dry run of one packet in the switch.
 
 The switch runs its own program on its own tables, so it selects the same group member as for a real
-packet. In a dry run, the switch sends and counts nothing. The packet is of local origin, and the
-pipeline routes it. So neither admission nor inbound policy applies to the packet. Its routing is
-the same as for any other packet. Only sluice-switch can do this. Depends on model, policy.model,
+packet. In a dry run, the switch sends and counts nothing. The packet enters the pipeline as a
+packet of this router itself. So neither admission nor inbound policy applies to it, but it is
+routed like any other packet. Only sluice-switch supports dry runs. Depends on model, policy.model,
 p4, p4runtime and wire.
 """
 
@@ -44,7 +44,7 @@ class FlowError(ValueError):
 
 @dataclass(frozen=True)
 class Flow:
-    """Holds the fields that identify a flow in the switch. Raises FlowError."""
+    """Holds the fields of a packet by which the switch identifies its flow. Raises FlowError."""
 
     source: Address
     destination: Address
@@ -82,7 +82,7 @@ class IcmpType(NamedTuple):
 class TracedPath(NamedTuple):
     """Describes the path of a packet through the switch.
 
-    `group` is None if the packet used no group, `nexthop` if it used no next hop.
+    `group` is None if the packet used no group. `nexthop` is None if the packet used no next hop.
     """
 
     matched: bool
@@ -135,13 +135,13 @@ def _payload(flow: Flow, icmp: IcmpType | None) -> bytes:
 async def trace(
     session: Session, packets: PacketSchema, cpu_port: int, vrf: int, flow: Flow
 ) -> TracedPath | None:
-    """Returns the path of a packet of `flow` in a VRF (its number).
+    """Returns the path of a packet of `flow` in a VRF, given by its number.
 
     Returns None if the target does not support dry runs. Raises P4RuntimeError.
     """
     metadata = packets.local_origin(egress_l3_if=0, vrf=vrf)
     packet = packets.to_bytes(metadata) + local_frame(packet_of(flow))
-    steps = await session.rehearse(cpu_port, packet)
+    steps = await session.dry_run(cpu_port, packet)
     return None if steps is None else path_in(steps)
 
 

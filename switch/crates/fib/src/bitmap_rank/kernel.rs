@@ -3,10 +3,10 @@
 //! instruction with an extension and a dozen without it. The best version is selected at run time. All versions give
 //! the same answers, because they have the same source.
 
-use super::Rank;
+use super::BitmapRank;
 use super::chunks::{chunk, item_address};
-use crate::item::Item;
 use crate::lines::{Lines, fetch};
+use crate::lookup_item::LookupItem;
 
 /// Number of lookups whose loads overlap.
 const LANES: usize = 32;
@@ -16,15 +16,15 @@ const LANES: usize = 32;
 const LINES: usize = 3;
 
 /// The data that a lookup reads.
-struct View<'a, I: Item> {
-    rank: &'a Rank<I>,
+struct View<'a, I: LookupItem> {
+    rank: &'a BitmapRank<I>,
     direct: &'a [u32],
     base: *const u8,
 }
 
-impl<'a, I: Item> View<'a, I> {
+impl<'a, I: LookupItem> View<'a, I> {
     #[inline(always)]
-    fn of(rank: &'a Rank<I>) -> Self {
+    fn of(rank: &'a BitmapRank<I>) -> Self {
         Self {
             rank,
             direct: &rank.direct,
@@ -44,7 +44,7 @@ impl<'a, I: Item> View<'a, I> {
 
     #[inline(always)]
     fn resolve(&self, item: I, address: u32) -> u32 {
-        match item.part() {
+        match item.reference_index() {
             None => item.value(),
             Some(index) => second_level(self.rank, index, address),
         }
@@ -90,7 +90,7 @@ impl<'a, I: Item> View<'a, I> {
         for lane in 0..LANES {
             // SAFETY: `item_address` returned the address of an item.
             let item = unsafe { *items[lane] };
-            references |= item.part().is_some();
+            references |= item.reference_index().is_some();
             values[lane] = item.value();
         }
         if references {
@@ -106,7 +106,7 @@ impl<'a, I: Item> View<'a, I> {
 /// lookups need no registers for it.
 #[cold]
 #[inline(never)]
-fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
+fn second_level<I: LookupItem>(rank: &BitmapRank<I>, index: u32, address: u32) -> u32 {
     // SAFETY: for each reference in a chunk there is a second-level chunk, which holds only answers.
     let item: I = unsafe {
         let offset = *rank.second.offsets.get_unchecked(index as usize);
@@ -130,34 +130,38 @@ pub(super) fn detect() -> bool {
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
-    use super::{Item, Rank, View};
+    use super::{BitmapRank, LookupItem, View};
 
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
+    pub(super) fn lookup<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> u32 {
         View::of(rank).lookup(address)
     }
 
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    pub(super) fn lookup_batch<I: Item>(rank: &Rank<I>, addresses: &[u32], values: &mut [u32]) {
+    pub(super) fn lookup_batch<I: LookupItem>(
+        rank: &BitmapRank<I>,
+        addresses: &[u32],
+        values: &mut [u32],
+    ) {
         View::of(rank).lookup_batch(addresses, values);
     }
 }
 
 /// Returns the line that holds the offset of an address' chunk.
 #[inline]
-pub(super) fn way<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
+pub(super) fn index_lines<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> Lines {
     let offsets = rank.direct.as_ptr();
     Lines::of(offsets.wrapping_add((address >> 16) as usize))
 }
 
 /// Returns the lines of an address' chunk that most likely contain its item.
 #[inline]
-pub(super) fn lines<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
+pub(super) fn lines<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> Lines {
     Lines::from(View::of(rank).first_chunk(address), LINES)
 }
 
 #[inline]
-pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
+pub(super) fn lookup<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if rank.wide {
         // SAFETY: `detect` found the extensions that the function needs.
@@ -167,11 +171,15 @@ pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
 }
 
 #[inline(never)]
-fn lookup_portably<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
+fn lookup_portably<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> u32 {
     View::of(rank).lookup(address)
 }
 
-pub(super) fn lookup_batch<I: Item>(rank: &Rank<I>, addresses: &[u32], values: &mut [u32]) {
+pub(super) fn lookup_batch<I: LookupItem>(
+    rank: &BitmapRank<I>,
+    addresses: &[u32],
+    values: &mut [u32],
+) {
     #[cfg(target_arch = "x86_64")]
     if rank.wide {
         // SAFETY: `detect` found the extensions that the function needs.
@@ -192,7 +200,7 @@ mod tests {
             let address = index.wrapping_mul(0x9e37_79b9);
             rib.insert(Prefix::new(address, 8 + index % 25), index % 300);
         }
-        let rank = Rank::<u16>::build(&rib).expect("small values");
+        let rank = BitmapRank::<u16>::build(&rib).expect("small values");
         let addresses: Vec<_> = (0..4099u32)
             .map(|i| i.wrapping_mul(0x9e37_79b9) ^ i >> 3)
             .collect();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the packet with which a dry run (called rehearsal) asks the switch for the path of a flow.
+"""Tests the packet with which a dry run asks the switch for the path of a flow.
 
 Also tests how the path is read from the switch's trace of this packet.
 """
@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from fake_switch import PIPELINE
+from sluice.flow_trace import Flow, FlowError, TracedPath, packet_of, path_in
 from sluice.model import parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.session import TraceStep
-from sluice.rehearsal import Flow, FlowError, TracedPath, packet_of, path_in
 from sluice.wire.packet import (
     ICMP,
     ICMPV6,

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Passes the packet-ins of a session to the fast path.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use super::inbox::{Counters, Inbox};
+use super::packet::{Layout, packet_in_of};
+use crate::fast_path::{FastPath, Switch};
+use crate::mailbox::{Mailbox, lock};
+
+/// Passes a session's packet-ins to the fast path.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    path: Arc<FastPath>,
+    /// Layout of packet-ins. While it is `None`, the inbox handles packet-ins.
+    layout: Mutex<Option<Arc<Layout>>>,
+}
+
+impl Inlet {
+    pub(super) fn new(path: Arc<FastPath>) -> Self {
+        Self {
+            path,
+            layout: Mutex::default(),
+        }
+    }
+
+    /// Starts forwarding packets in both directions.
+    pub(super) fn open(&self, packet_in: Layout, switch: Arc<dyn Switch>) {
+        *lock(&self.layout) = Some(Arc::new(packet_in));
+        self.path.attach_switch(switch);
+    }
+
+    /// Passes a packet-in to the fast path, or to the inbox if Python must handle the packet-in.
+    /// Returns false if the message is not a packet-in, or if the layout is not set yet.
+    pub(super) fn receive(
+        &self,
+        message: &Bytes,
+        mailbox: &Mailbox<Inbox>,
+        counters: &Counters,
+    ) -> bool {
+        let Some(layout) = lock(&self.layout).clone() else {
+            return false;
+        };
+        let Some(packet) = packet_in_of(message) else {
+            return false;
+        };
+        match layout.decode_packet_in(&packet) {
+            Err(_) => {
+                counters.packet_in_malformed.fetch_add(1, Relaxed);
+            }
+            Ok(packet) if self.path.to_host(&packet) => {}
+            Ok(packet) => mailbox.update(|inbox| inbox.put(packet, counters)),
+        }
+        true
+    }
+}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the API's data about flows as tables for people. Depends on rich."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from sluice.cli.table import Row, number_text, print_table
+from sluice.policy.model import PROTOCOLS
+
+PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
+
+
+def _flows(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [
+            f"{item['spd']} {item['direction']}",
+            packet_end(item["source"], item["source_port"]),
+            packet_end(item["destination"], item["destination_port"]),
+            protocol_name(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
+            item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
+            "(stale)" if item["stale"] else str(item["rule"]),
+            *_volumes(item),
+            flow_notes(item),
+        ]
+        for item in data
+    ]
+    columns = ["list", "source", "destination", "protocol", "action", "rule"]
+    print_table(console, [*columns, *_volume_columns(data), "notes"], rows, "no flows")
+
+
+def _sums(console: Console, data: list[dict[str, Any]]) -> None:
+    rows: list[Row] = [
+        [*_summed_by(item), number_text(item["flows"]), *_volumes(item)] for item in data
+    ]
+    first = data[0] if data else {}
+    names = {"spd": "SPD", "direction": "list"}
+    columns = [names.get(key, key) for key in first if key in _SUMMED_BY]
+    print_table(console, [*columns, ">flows", *_volume_columns(data)], rows, "no flows")
+
+
+_SUMMED_BY = ("spd", "direction", "rule", "source", "destination", "protocol")
+
+
+def _summed_by(item: dict[str, Any]) -> list[str]:
+    """Returns the values that the flows of a sum have in common."""
+    if "protocol" in item:
+        return [protocol_name(item["protocol"])]
+    return ["(stale)" if item[key] is None else item[key] for key in _SUMMED_BY if key in item]
+
+
+def _volume_columns(data: list[dict[str, Any]]) -> list[str]:
+    if data and "packets_per_second" in data[0]:
+        return [">packets/s", ">bytes/s"]
+    return [">packets", ">bytes"]
+
+
+def _volumes(item: dict[str, Any]) -> list[str]:
+    """Returns packets and bytes a second if these were measured, else packets and bytes."""
+    if "packets_per_second" in item:
+        return [short_number(item[f"{what}_per_second"]) for what in ("packets", "bytes")]
+    count = item["bytes"]
+    return [number_text(item["packets"]), "-" if count is None else short_number(count)]
+
+
+def short_number(value: float) -> str:
+    """Returns a number as text. From 10,000 on, three digits and an SI prefix: `1.23 M`."""
+    if value < 10_000:
+        return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    prefixes = iter("kMGT")
+    prefix = next(prefixes)
+    value /= 1000
+    while value >= 999.5 and (larger := next(prefixes, None)) is not None:
+        value, prefix = value / 1000, larger
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:,.{digits}f} {prefix}"
+
+
+def protocol_name(number: int) -> str:
+    """Returns the name of an IP protocol, or its number."""
+    return PROTOCOL_NAMES.get(number, str(number))
+
+
+def packet_end(address: str, port: int | None) -> str:
+    """Returns an address with its port, if it has one."""
+    if port is None:
+        return address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def flow_notes(item: dict[str, Any]) -> str:
+    """Returns the flow's fragment class, its end in this router and its carrier, if any."""
+    notes = ["later fragments"] if item["later_fragments"] else []
+    inbound = item["direction"] == "inbound"
+    notes += ["for this router" if inbound else "from this router"] if item["local"] else []
+    notes += [f"by {item['carried_by']}"] if item["carried_by"] else []
+    return ", ".join(notes)
+
+
+VIEWS: dict[str, Callable[[Console, Any], None]] = {"flows": _flows, "flows --by": _sums}
