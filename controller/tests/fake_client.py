@@ -129,7 +129,9 @@ class FakeClient:
         self._emit(("read_done", token, 0, ""))
 
     def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity] | None:
-        """Returns the wanted entities. None: the switch lacks one, and refuses the request."""
+        """Returns the wanted entities, or None if the switch lacks one of them and so refuses the
+        request.
+        """
         first, codec = wanted.entities[0], self.switch.flow_codec
         if first.HasField("counter_entry"):
             return list(wanted.entities)

@@ -235,7 +235,11 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
 
 
 def test_a_decrypted_packet_that_its_list_discards_came_by_the_wrong_sa(audit: Log) -> None:
-    """Even if the discard comes from a rule without `audit`, or from no rule (RFC 4301, 5.2)."""
+    """Checks that the discard of a decrypted packet is always logged, as `wrong sa` (RFC 4301,
+    5.2).
+
+    This holds even if a rule without `audit`, or the final discard, discards it.
+    """
     state = audit.state
     for rule_id in (*state.rule_ids, state.final_id):
         audit.log.discarded(punted(UDP, ingress_l3_if=2, bundle=7), state, rule_id, 0.0)

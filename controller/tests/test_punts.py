@@ -89,7 +89,9 @@ class NoPolicy:
 
 
 class NoRejections(Rejections):
-    """Answers no discarded packet. `policy/test_rejections.py` tests those that are answered."""
+    """Sends no ICMP error about a discarded packet. `policy/test_rejections.py` tests such
+    errors.
+    """
 
     def __init__(self) -> None:
         pass

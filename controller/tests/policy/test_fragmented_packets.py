@@ -256,7 +256,7 @@ def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunSce
     run_scenario(scenario)
 
 
-# -- bundles that carry no later fragments
+# -- bundles that must not carry later fragments
 
 WHOLE_ONLY = CONFIG.replace(
     "    spd: corp\n    outb", "    spd: corp\n    later_fragments: no\n    outb"

@@ -222,7 +222,11 @@ def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: in
 def test_a_rule_admits_errors_in_clear_by_type_and_code(
     run_scenario: RunScenario, icmp: str, kind: int, passes: bool
 ) -> None:
-    """An error has code 1. A rule decides by the error's own header, whatever the error quotes."""
+    """Checks that a rule with ICMP types decides by the error's own type and code, whatever the
+    error quotes.
+
+    The error has code 1.
+    """
     rule = f'inbound:\n  - {{name: errors, action: bypass, protocol: icmp, icmp: "{icmp}"}}\n'
 
     async def scenario(world: PolicyWorld) -> None:

@@ -88,7 +88,10 @@ def test_the_index_agrees_with_the_search(rules: list[Rule], packets: list[Selec
 
 @pytest.mark.parametrize("written", ["8", "5-7", "3/4", "3/0-4", "0/255", "255"])
 def test_icmp_type_and_code_are_compared_as_one_number(written: str) -> None:
-    """Compares with the formula of RFC 4301, 4.4.1.1, at and around the ends of the range."""
+    """Checks the match of ICMP types and codes against the formula of RFC 4301, 4.4.1.1.
+
+    The compared values are the ends of each range and values next to them.
+    """
     types, _, codes = written.partition("/")
     first, last = int(types.split("-")[0]), int(types.split("-")[-1])
     low, high = (int(codes.split("-")[0]), int(codes.split("-")[-1])) if codes else (0, 255)
