@@ -354,8 +354,8 @@ def test_the_host_gets_nothing_that_the_loop_would_not_give(router: Router) -> N
 
 
 def test_ports_of_a_vrf_are_those_that_the_loop_lets_pass(router: Router) -> None:
-    """Checks for pairs of UDP ports in a VRF that the fast path sends the frame if and only if the
-    loop does.
+    """Checks for pairs of UDP ports in a VRF that the fast path sends a frame if the loop does. It
+    must leave frames with port 9 (probes) or 4500 (IKE) to the loop.
 
     The ports are all values at which the decision could change, and their neighbours.
     """

@@ -273,8 +273,8 @@ def test_a_restart_between_disk_and_switch_retires_them_all(run_scenario: RunSce
 
 
 async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
-    """Installs flows of the two last epochs before the epoch number wraps around. Returns the
-    list.
+    """Installs flows of two epochs. One is the last epoch before the number wraps around. Returns
+    the list.
     """
     state = await with_flows(world)
     world.policy.table.observe(state.list_id, ListVersion(MAXIMUM_COUNT - 1, 7))

@@ -273,7 +273,7 @@ def test_idle_flows_are_named_coldest_first() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Checks the record after packets, commits, answers and lost sessions in random order.
+    """Checks the record after packets, commits, writes, answers and idle flows in random order.
 
     The simulated switch gets the writes in the order in which the cache returned them.
     """
