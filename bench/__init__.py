@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs benchmarks against peers on the same machine. The results are in bench/results/NAME.json.
+"""Compares Sluice with other programs (the peers) on the same machine. The results are in
+bench/results/NAME.json.
 
     p4_cpu       the router program in packets per CPU-second: a million routes, a million flows
     forwarding   packets per CPU-second and packets per second through the whole switch
-    new_flows    new flows per second whose first packet the controller searches in the SPD
+    new_flows    new flows per second; the controller searches the SPD for the first packet of each
 
 sluice-traffic generates the frames. scapy is for tests only, so benchmarks do not use it.
 """

@@ -14,8 +14,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ComparisonBar:
-    """Holds the lowest allowed ratio to a peer. Applies to all cases, or to the cases of one kind
-    or size.
+    """Holds the lowest allowed ratio of Sluice's result to that of a peer.
+
+    Applies to all cases of the benchmark, or only to the cases of one kind or size.
     """
 
     peer: str
@@ -33,8 +34,9 @@ class ComparisonBar:
 
 @dataclass(frozen=True)
 class RateBar:
-    """Holds the lowest allowed value of Sluice. Applies to all cases, or to the cases of one
-    kind.
+    """Holds the lowest allowed value of Sluice's own result.
+
+    Applies to all cases of the benchmark, or only to the cases of one kind.
     """
 
     least: float
@@ -96,8 +98,8 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
 
 @dataclass(frozen=True)
 class BarResult:
-    """Holds the result of a bar. `reached` is the worst value of its cases, or None if no case has
-    a value.
+    """Holds whether a benchmark reaches a bar. `reached` is the worst value among the cases to
+    which the bar applies, or None if none of these cases was measured.
     """
 
     bar: ComparisonBar | RateBar
@@ -110,7 +112,7 @@ class BarResult:
         return self.reached is not None and self.reached >= self.bar.least
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the result with the keys of the results file."""
+        """Returns the result as it is written to the results file."""
         return {
             "name": self.bar.name,
             "bar": self.bar.least,
@@ -130,9 +132,8 @@ class BarResult:
 
 
 def compare_with_bars(name: str, cases: Iterable[Mapping[str, Any]]) -> list[BarResult]:
-    """Compares the cases of benchmark `name` with its bars.
-
-    The kind of a case is in its `details`, if it has one.
+    """Compares the cases of benchmark `name` with the benchmark's bars. A case that has a kind
+    names it in its `details`.
     """
     cases = list(cases)
     return [_verdict(bar, cases) for bar in BARS.get(name, ())]

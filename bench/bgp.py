@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a BGP speaker with a full table. It announces and withdraws routes as fast as TCP takes
-them.
+"""Runs a BGP speaker with a full table. The speaker announces and withdraws routes as fast as TCP
+accepts the data.
 
 All updates are encoded before a measurement (RFC 4271; RFC 4760 for IPv6 in an IPv4 session). The
 speaker waits for the router's connection. A thread keeps the session up, and reads and drops the
@@ -32,7 +32,7 @@ WITHDRAWN = 500
 
 
 def message(kind: int, body: bytes) -> bytes:
-    """Returns a message with its header."""
+    """Returns a BGP message: the header, then `body`."""
     return MARKER + struct.pack("!HB", 19 + len(body), kind) + body
 
 
@@ -140,7 +140,7 @@ class Speaker:
             threading.Thread(target=work, daemon=True).start()
 
     def send(self, updates: bytes) -> None:
-        """Sends encoded updates. Returns when TCP has taken them all."""
+        """Sends encoded updates. Returns when the socket has accepted them all."""
         assert self._session is not None
         with self._sending:
             self._session.sendall(updates)

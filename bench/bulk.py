@@ -23,7 +23,7 @@ _UPDATE_FIELD = b"\x22"  # WriteRequest.updates, length-delimited
 
 
 class Template:
-    """Holds an encoded update, cut at its marker values (`marks`)."""
+    """Holds an encoded update, split at the places of its marker values (`marks`)."""
 
     def __init__(self, entity: p4runtime_pb2.Entity, marks: Sequence[bytes], kind: str = "INSERT"):
         number = p4runtime_pb2.Update.Type.Value(kind)
@@ -62,7 +62,9 @@ def _field(tag: bytes, message: Message) -> bytes:
 
 
 def requests(updates: Iterable[bytes], device_id: int) -> Iterator[bytes]:
-    """Yields encoded writes of the primary that contain the encoded updates."""
+    """Yields encoded WriteRequests that contain the encoded updates. The sender must be the
+    primary.
+    """
     head = p4runtime_pb2.WriteRequest(device_id=device_id)
     head.election_id.low = ELECTION_ID
     start = head.SerializeToString()
@@ -72,7 +74,9 @@ def requests(updates: Iterable[bytes], device_id: int) -> Iterator[bytes]:
 
 
 def write(address: str, encoded: Iterable[bytes]) -> None:
-    """Sends encoded writes one after the other. Raises grpc.RpcError at the first that fails."""
+    """Sends encoded writes one after the other. Raises grpc.RpcError when a write fails, and sends
+    no more.
+    """
     options = [("grpc.max_metadata_size", 4 * 1024 * 1024)]
     with grpc.insecure_channel(address, options=options) as channel:
         call = channel.unary_unary("/p4.v1.P4Runtime/Write")

@@ -72,7 +72,9 @@ def _text(address: bytes, length: int) -> str:
 
 
 class Changes:
-    """Changes the IPv4 routes of a table."""
+    """Changes the gateways of the IPv4 routes of a table, and measures the lag of each watched
+    change.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,9 @@ class Changes:
         """Changes sent per second."""
 
     def run(self, speaker: bgp.Speaker, rate: float, seconds: float) -> None:
-        """Sends changes at a rate, and waits until the last watched change is in the switch."""
+        """Sends `rate` changes per second, and waits until the last watched change is in the
+        switch.
+        """
         size = round(rate * BATCH_SECONDS)
         looking = threading.Thread(target=self._look)
         looking.start()
@@ -113,7 +117,9 @@ class Changes:
             looking.join()
 
     def _batch(self, speaker: bgp.Speaker, batch: int, size: int) -> None:
-        """Sends one batch. The batches go through the whole table before a prefix is used again."""
+        """Sends one batch of changes. The batches change every prefix once before any prefix a
+        second time.
+        """
         first = batch * size % len(self._prefixes)
         turn = batch * size // len(self._prefixes)
         some = [self._prefixes[(first + n) % len(self._prefixes)] for n in range(size)]
@@ -145,12 +151,16 @@ class Changes:
             time.sleep(LOOK_SECONDS)
 
     def percentile(self, share: float) -> float:
-        """Returns the seconds within which this share of the watched changes was made."""
+        """Returns the seconds within which this fraction of the watched changes reached the
+        switch.
+        """
         ordered = sorted(self.lags)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def report(self) -> dict[str, float]:
-        """Returns the lags for the report, without the percentile that a bar limits."""
+        """Returns the lags for the report, in seconds. The percentile that a bar limits is not
+        included.
+        """
         return {
             "watched": len(self.lags),
             "sent a second": round(self.rate, 1),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the common parts of benchmark command lines: duration, rounds, and a lab to measure
-in.
+"""Provides the common parts of the benchmark commands: the options for duration and rounds, and a
+lab in which to measure.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures CPU time (user and system) of the processes that take part in forwarding.
 
-The kernel charges its work for a packet to the running process. It charges reception by the switch
-to the sender, and transmission to the switch. Under load, the kernel also charges ksoftirqd. The
-meter adds up these processes and no others. The sender (sluice-traffic) is a child of this process
-that has ended.
+The kernel charges its work for a packet to the process that runs at that moment. On the way into
+the switch this is the sender; on the way out it is the switch. Under load, ksoftirqd does part of
+the work. The meter adds up these processes and no others.
+
+The sender (sluice-traffic) is a child of this process. Its time counts once it has ended.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Meter:
         return process_seconds(self._switch), softirq, children.ru_utime + children.ru_stime
 
     def seconds(self) -> tuple[float, float]:
-        """Returns CPU seconds of the switch, and of switch, softirq threads and sender together."""
+        """Returns two values in CPU seconds: the switch alone, and the sum of switch, softirq
+        threads and sender.
+        """
         switch, softirq, sender = (
             now - then for now, then in zip(self._read(), self._start, strict=True)
         )

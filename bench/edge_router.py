@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one router between a BGP speaker and many gateways, for the benchmarks of routes.
+"""Runs one router between a BGP speaker and many gateways, for the benchmarks that load or change
+routes.
 
     peer --- port1 [ router: bgpd, zebra, controller, sluice-switch ] port2 ... --- gateways
 
@@ -57,7 +58,9 @@ WITHOUT_GROUPS = "no zebra nexthop kernel enable\nno fpm use-next-hop-groups"
 
 
 def network(port: int, host: int, version: int = 4) -> str:
-    """Returns the address of a host in a port's network, without prefix length."""
+    """Returns the address of the host with number `host` in a port's network, without prefix
+    length.
+    """
     if version == 4:
         return f"10.{port}.{host >> 8}.{host & 255}"
     return f"2001:db8:{port}::{host:x}"
@@ -137,7 +140,7 @@ class EdgeRouter:
     def start(self, gateways: Iterable[tuple[int, int]]) -> None:
         """Starts all programs.
 
-        `gateways` are (port, host); each becomes an IPv4 and an IPv6 neighbour.
+        `gateways` are pairs (port, host). Each becomes an IPv4 and an IPv6 neighbour.
         """
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.target.start()
@@ -191,7 +194,7 @@ class EdgeRouter:
             raise
 
     def ready(self) -> bool:
-        """Returns whether the controller that was started last has logged that it is ready."""
+        """Returns whether the controller has logged that it is ready, since its latest start."""
         process = self.controller.process
         assert process is not None
         process.check()
@@ -210,7 +213,7 @@ class EdgeRouter:
     # -- CPU time and memory
 
     def pids(self) -> dict[str, int]:
-        """Returns the PIDs of the programs through which a route passes."""
+        """Returns the PIDs of the programs that a route passes from BGP to the switch."""
         return {
             "bgpd": self.frr.processes["bgpd"].pid,
             "zebra": self.frr.processes["zebra"].pid,

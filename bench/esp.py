@@ -3,9 +3,9 @@
 
     python -m bench.esp [--rounds N] [--quick]
 
-sluice-bench measures the engine and the AEAD of its library in one process, in turn
-(switch/crates/bench/src/esp.rs). DPDK's crypto performance tool and strongSwan's libipsec are
-measured too, if they are installed.
+sluice-bench measures two things in turn, in one process: the engine, and the bare AEAD of the
+crypto library that the engine uses (switch/crates/bench/src/esp.rs). DPDK's crypto performance tool
+and strongSwan's libipsec are measured too, if they are installed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def case_of(cases: list[BenchCase], size: int) -> BenchCase:
 
 
 def add_dpdk_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
-    """Adds DPDK's rates."""
+    """Adds DPDK's rates to the cases, or the reason why DPDK could not be measured to `missing`."""
     try:
         for _ in range(rounds):
             for size, (rate, driver) in crypto_perf.best(SIZES).items():
@@ -41,7 +41,9 @@ def add_dpdk_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str])
 
 
 def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
-    """Adds strongSwan's rates."""
+    """Adds strongSwan's rates to the cases, or the reason why it could not be measured to
+    `missing`.
+    """
     try:
         with Lab() as lab:
             found = libipsec.rates(lab, SIZES, rounds)

@@ -3,11 +3,12 @@
 
     python -m bench.esp_router [--seconds N] [--rounds N] [--quick]
 
-One sluice-switch has an ESP engine inside, ports in memory, 100,000 routes and 10,000 flows of an
-interface with an SPD. The switch routes each packet and finds its verdict in the flow cache. One SA
-(AES-128-GCM, ESN) encrypts the packet, and the switch routes the result by its outer address. For
-the peer `bypass`, the same switch uses another list, whose verdict for the same flows is bypass.
-The two lists are measured in turn. CPU-seconds are those of all threads of the switch.
+One sluice-switch has an ESP engine inside, ports in memory, 100,000 routes and 10,000 cached flows
+of an interface with an SPD. The switch routes each packet and finds its verdict in the flow cache.
+One SA (AES-128-GCM, ESN) encrypts the packet, and the switch routes the result by its outer
+address. The comparison (`bypass` in the results) is the same switch with another SPD list, whose
+verdict for the same flows is bypass. The two lists are measured in turn. CPU-seconds are those of
+all threads of the switch.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ BYPASS = "bypass"
 
 
 def entries(schema: Schema) -> Iterator[Any]:
-    """Yields the entries of the protecting list, its bundle and the engine."""
+    """Yields the entries of the list with the verdict PROTECT, of its bundle and of the engine."""
     state = {"epoch": EPOCH, "generation": GENERATION}
     yield schema.entry("outbound.list_state", {"list_id": PROTECTED}, "outbound.set_list", **state)
     door: dict[str, Any] = {"ingress_port": ENGINE_PORT, "vlan_id": 0}
@@ -55,7 +56,7 @@ def entries(schema: Schema) -> Iterator[Any]:
 
 
 def outbound_sa() -> Mapping[str, Any]:
-    """Returns the SA that encrypts, as input for the engine."""
+    """Returns the outbound SA in the engine's input format."""
     return {
         "direction": "out",
         "sa": SA,
@@ -71,16 +72,17 @@ def outbound_sa() -> Mapping[str, Any]:
 
 
 def check_against_list(switch: Switch, list_id: int) -> None:
-    """Binds the list to the egress interface."""
+    """Binds the list to the egress interface. The switch then searches its flow cache for each
+    packet.
+    """
     guarded = {"l3_if": MEMORY_OUT}
     bound = switch.schema.entry("outbound_binding", guarded, "check_outbound", list_id=list_id)
     switch.write("MODIFY", [bound])
 
 
 def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
-    """Writes the frames of each workload. Each workload has frames of all flows in turn.
-
-    Returns the paths of the files.
+    """Writes a capture file for each workload, and returns the paths. The frames of a file use all
+    flows in turn.
     """
     macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
     paths = {}
@@ -98,7 +100,9 @@ def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
 def protecting(
     lab: Lab, namespace: Namespace, folder: Path, tables: TableContent
 ) -> Iterator[tuple[Switch, Ctl]]:
-    """Starts a switch that can bypass all flows or protect them."""
+    """Starts a switch with two lists for the same flows: the verdict of one is bypass, of the other
+    protect.
+    """
     admin = f"unix:{folder}/admin"
     engine = [f"--engine-port={ENGINE_PORT}", f"--engine-state-directory={folder}/state"]
     with p4_cpu.loaded(lab, namespace, p4_cpu.OURS, tables, admin, engine) as switch:

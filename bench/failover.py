@@ -13,7 +13,8 @@ all legs. In each run one leg fails; the runs use the ports in turn:
 
 A run's value is the time from the failure to the departure of the last lost packet. The same runs
 with few routes show that the value does not depend on the number of routes. A third case uses FRR's
-next-hop groups over FPM. Between two runs the leg is restored, and zebra and the switch settle.
+next-hop groups over FPM. Between two runs the leg is restored, and the benchmark waits until zebra
+and the switch have no pending updates.
 
 With `--look`, or with other numbers of runs or routes, no results are written.
 """
@@ -109,11 +110,11 @@ class NexthopGroup:
         self.probe = Probe((router.peer, "eth0"), far_ends, some, INTERVAL)
 
     def fail_link(self, port: int) -> float:
-        """Takes the far end of a port down. Returns the time."""
+        """Sets the link at the far end of a port down. Returns the time just before."""
         return set_up(self.router.far, f"far{port}", False)
 
     def restore_link(self, port: int) -> None:
-        """Takes the far end of a port up again."""
+        """Sets the link at the far end of a port up again."""
         set_up(self.router.far, f"far{port}", True)
 
     def fail_neighbour(self, port: int) -> float:
@@ -162,7 +163,7 @@ class NexthopGroup:
         wait_until(settled, DEADLINE, f"a group of {legs} legs for all routes", interval=0.05)
 
     def flows_on(self, port: int) -> bool:
-        """Returns whether packets leave by a port now."""
+        """Returns whether a probe packet leaves by the port within a short time."""
         before = self.probe.carried[f"far{port}"]
         end = time.monotonic() + CALM
         while time.monotonic() < end:
@@ -174,9 +175,8 @@ class NexthopGroup:
     def outage(
         self, fail: Callable[[int], float], restore: Callable[[int], None], port: int
     ) -> float:
-        """Fails a leg and restores it.
-
-        Returns the seconds from the failure to the last lost packet.
+        """Lets the leg at `port` fail and restores it. Returns the seconds from the failure to the
+        last lost packet.
         """
         self.wait_settled(len(LEGS))
         assert self.flows_on(port), f"no packet leaves by port {port}: {self.probe.carried}"

@@ -3,9 +3,10 @@
 
     python -m bench.forwarding [--seconds N] [--rounds N]
 
-Both targets run the same JSON with the same tables and packets. One run measures them in turn.
-Small frames enter port 1 and leave ports 2 and 3. The frames are sent at a rate that BMv2 can
-forward, and as fast as possible. There are three results, each the median of all rounds:
+Both targets run the same compiled program (JSON) with the same tables and packets. One run measures
+them in turn. Small frames enter port 1 and leave ports 2 and 3. Steady workloads are sent at a rate
+that BMv2 can forward, saturated ones as fast as possible. There are three results, each the median
+of all rounds:
 
     forwarding-cpu       packets per CPU-second of the switch, including system time
     forwarding-machine   packets per CPU-second of the switch, the sender and the kernel's
@@ -56,8 +57,8 @@ GROUP = 5
 
 @dataclass(frozen=True)
 class Workload:
-    """Holds options of sluice-traffic for its flows, and packets per second (None: as many as
-    possible).
+    """Holds the options with which sluice-traffic generates flows, and the rate in packets per
+    second (None: as fast as possible).
     """
 
     name: str
@@ -88,7 +89,7 @@ class Switch:
         return sum(int(received[end]) for end in self.ends.values())
 
     def settled(self) -> int:
-        """Waits until no more frames leave. Returns their number."""
+        """Waits until no more frames leave. Returns the number of frames that have left."""
         seen = [-1]
 
         def quiet() -> bool:
@@ -99,7 +100,7 @@ class Switch:
         return seen[-1]
 
     def measure(self, workload: Workload, seconds: float) -> Measured:
-        """Sends a workload and measures the forwarded frames."""
+        """Sends a workload, and returns the forwarded frames per second and per CPU-second."""
         self.offer(workload, WARM_UP_SECONDS)
         before = self.settled()
         meter = Meter(self.target.pid)
@@ -125,8 +126,8 @@ def _columns(lines: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def entries(schema: Schema) -> Iterator[Any]:
-    """Yields the tables: three interfaces without SPD, two next hops, their group, 10,000
-    routes.
+    """Yields the table entries: three interfaces without SPD, two next hops, a group of both, and
+    10,000 routes.
     """
     door = {"ingress_port": IN.port, "vlan_id": 0}
     yield schema.entry("l3_interface", door, "set_l3_interface", l3_if=IN.id, vrf=0, role="ROUTER")
@@ -165,10 +166,9 @@ def entries(schema: Schema) -> Iterator[Any]:
 
 
 def workloads() -> list[Workload]:
-    """Returns workloads of small frames of many flows.
+    """Returns workloads with small frames of many flows.
 
-    The frames of one workload use all routes. The frames of the other workload use a group of two
-    next hops.
+    The workload with two equal paths uses a group of two next hops. The others use all routes.
     """
     ports = ["--sport", "1024+8"]
     ipv4 = ["--src", "10.200.0.1", "--dst", f"10.0.0.9+{ROUTES // 2 * 256}", *ports]

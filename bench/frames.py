@@ -25,7 +25,9 @@ class Flow:
 
 
 def udp(flow: Flow, macs: bytes, size: int) -> bytes:
-    """Returns a frame of `size` bytes without frame check sequence. `macs`: destination, source."""
+    """Returns a frame of `size` bytes, not counting the frame check sequence. `macs`: destination,
+    source.
+    """
     total = size - ETHERNET
     sum_of_words = 0x4500 + total + 0x4000 + 0x4011
     for address in (flow.source, flow.destination):

@@ -4,9 +4,9 @@
     python -m bench.host_packets [--routes N] [--seconds N]
 
 A neighbour pings the router every 5 ms. The packets pass sluice-switch, packet-in, TAP, the kernel,
-TAP and packet-out, like those of BFD and BGP. Meanwhile, the controller is idle, or a client reads
-all routes in a loop, or all routes are announced again. The output is in milliseconds: median, 99th
-percentile and maximum, and the number of lost packets.
+TAP and packet-out, like those of BFD and BGP. Three situations are measured: the controller is
+idle, a client reads all routes in a loop, and all routes are announced again. The output is the
+delay in milliseconds (median, 99th percentile and maximum) and the number of lost packets.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def announcement(number: int, ifindex: int) -> bytes:
 
 
 class Bench:
-    """Runs a router with a table, and a neighbour that pings the router."""
+    """Runs a router with a routing table, and a neighbour that pings the router."""
 
     def __init__(self, router: Namespace, host: Namespace, controller: Controller) -> None:
         self.router, self.host, self.controller = router, host, controller
@@ -105,7 +105,7 @@ class Bench:
         self.ifindex = int(found[0]["ifindex"])
 
     def announce(self, count: int) -> None:
-        """Announces the first `count` routes as fast as the controller takes them."""
+        """Announces the first `count` routes as fast as the controller reads them."""
         for start in range(0, count, 256):
             numbers = range(start, min(start + 256, count))
             self.fpm.sendall(b"".join(announcement(n, self.ifindex) for n in numbers))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures strongSwan's ESP in user space (kernel-libipsec), in packets per CPU-second.
 
-Two network namespaces have a charon each, with IKEv2, a shared secret, and AES-128-GCM in UDP.
-Packets enter the sender's TUN device. The result is the number of packets that leave the receiver's
-TUN device, divided by the CPU time of the sending charon (user and system).
+Each of two network namespaces runs a charon daemon. The two set up a tunnel by IKEv2, with a shared
+secret and AES-128-GCM in UDP. Packets enter the sender's TUN device. The result is the number of
+packets that leave the receiver's TUN device, divided by the CPU time of the sending charon (user
+and system).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from sluice_testkit import strongswan
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.process import Process
 
-# OpenSSL's AES uses the processor's AES instructions, so it comes before strongSwan's own.
+# OpenSSL's AES uses the processor's AES instructions. So its plugin is loaded before those with
+# strongSwan's own AES.
 ALGORITHMS = ("openssl", *(name for name in strongswan.PLUGINS if name != "openssl"))
 LINK = ("10.9.0.1", "10.9.0.2")
 INSIDE = ("10.9.1.1", "10.9.2.1")
@@ -68,8 +70,8 @@ class ToolMissing(Exception):
 
 @dataclass(frozen=True)
 class Rate:
-    """Holds packets per CPU-second, and the system share of the charon's CPU time since its
-    start.
+    """Holds the packets per CPU-second, and the fraction of charon's CPU time that was system time.
+    The fraction counts from the start of charon.
     """
 
     per_second: float
@@ -78,7 +80,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class TunnelEnd:
-    """Holds one end of the tunnel."""
+    """Holds one end of the tunnel: a namespace with its charon daemon."""
 
     namespace: Namespace
     charon: Process
@@ -97,7 +99,7 @@ def require_installed() -> None:
 
 
 def tunnel(lab: Lab) -> tuple[TunnelEnd, TunnelEnd]:
-    """Sets up a tunnel between two charons. Raises `ToolMissing` if that fails."""
+    """Sets up a tunnel between two charon daemons. Raises `ToolMissing` if that fails."""
     require_installed()
     names = [lab.namespace("left"), lab.namespace("right")]
     veth(names[0], "wire", names[1], "wire")
@@ -124,7 +126,7 @@ def tunnel(lab: Lab) -> tuple[TunnelEnd, TunnelEnd]:
 
 
 def arrived(namespace: Namespace) -> int:
-    """Returns the number of packets received from a namespace's TUN device."""
+    """Returns the number of packets that a namespace's kernel has received from its TUN device."""
     for line in namespace.run("cat", "/proc/net/dev").stdout.splitlines():
         name, _, counts = line.partition(":")
         if name.strip() == strongswan.TUN:
@@ -149,7 +151,9 @@ def measure(left: TunnelEnd, right: TunnelEnd, size: int, seconds: float = SECON
 
 
 def rates(lab: Lab, sizes: Sequence[int], rounds: int) -> dict[int, list[Rate]]:
-    """Returns the results of all rounds by packet size. Each round measures all sizes."""
+    """Returns a list of results for each packet size, one result per round. Each round measures all
+    sizes.
+    """
     found: dict[int, list[Rate]] = {size: [] for size in sizes}
     left, right = tunnel(lab)
     for _ in range(rounds):

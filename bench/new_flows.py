@@ -7,12 +7,12 @@ Each packet belongs to a new flow. The packet misses the flow cache and is punte
 searches the SPD, installs the flow and re-injects the packet with the verdict. Packets depart at
 random times (Poisson arrivals), independently of the router.
 
-A rate is sustained if at most 0.1 % of the packets are lost and 99 % arrive within 50 ms. Each rate
-has a second attempt. The benchmark searches the highest sustained rate in steps of 6 %. The
-benchmark also measures the same packets as cached flows. There are two results, each the median of
-all rounds, with both targets in turn:
+A rate is sustained if at most 0.1 % of the packets are lost and 99 % arrive within 50 ms. If the
+first attempt at a rate fails, there is a second one. The benchmark searches the highest sustained
+rate in steps of 6 %. For comparison it measures the same packets when their flows are in the cache
+already. There are two results, each the median of all rounds, with both targets in turn:
 
-    new-flows       new flows per second that are sustained; packets per second if cached
+    new-flows       sustained new flows per second; for cached flows, packets per second
     new-flows-cpu   CPU time of the controller for a first packet, in µs: at 500 per second,
                     where each packet wakes the controller, and at the highest rate, where
                     packets come in batches
@@ -56,7 +56,7 @@ PORT_MAC = "02:00:00:00:01:%02x"
 
 @dataclass(frozen=True)
 class Workload:
-    """Describes packets from a host at port `enters` to a host at port `leaves`."""
+    """Describes packets from the host at port `enters` to the host at port `leaves`."""
 
     name: str
     enters: int
@@ -64,7 +64,8 @@ class Workload:
     cached: bool = False
 
 
-# Ports 1 to 4 are eth1 to eth4, with 10.1.0.0/24 to 10.4.0.0/24. `configuration` has their SPDs.
+# Ports 1 to 4 are eth1 to eth4, with 10.1.0.0/24 to 10.4.0.0/24. `configuration` defines their
+# SPDs.
 WORKLOADS = (
     Workload(f"first packets, {FEW_RULES} rules", 1, 2),
     Workload(f"first packets, {MANY_RULES} rules", 1, 3),
@@ -75,7 +76,9 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """Holds the result at one rate. `cpu` is CPU time of the controller, in seconds per packet."""
+    """Holds the result of one attempt at one rate. `cpu` is the controller's CPU time in seconds
+    per packet.
+    """
 
     sustained: bool
     cpu: float
@@ -98,7 +101,9 @@ def rules(number: int) -> list[dict[str, Any]]:
 
 
 def configuration(target: str) -> dict[str, Any]:
-    """Returns a router with four interfaces: three with an SPD (few or many rules), one without."""
+    """Returns the configuration of a router with four interfaces. Three have an SPD with few or
+    many rules, and one has none.
+    """
     guards = {1: "none", 2: "few", 3: "many", 4: "few"}
     cache = {"size": 500_000, "idle_timeout": 86_400}
     sizes = {"few": FEW_RULES, "many": MANY_RULES}
@@ -131,7 +136,7 @@ def configuration(target: str) -> dict[str, Any]:
 
 @dataclass
 class Router:
-    """Runs one target with its controller, in a namespace of their own."""
+    """Runs one switch (the target) with its controller. The two share a namespace of their own."""
 
     namespace: Namespace
     target: Target
@@ -139,7 +144,7 @@ class Router:
     fresh: Iterator[int] = field(default_factory=lambda: count(1))  # destination ports
 
     def attempt(self, workload: Workload, rate: float, seconds: float) -> Trial:
-        """Sends a workload at a rate, with new flows in each attempt."""
+        """Sends a workload at a rate and returns the result. The flows of each attempt are new."""
         packets = max(50, round(rate * seconds))
         if workload.cached:
             flows = ["--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535"]
@@ -164,10 +169,10 @@ class Router:
         return Trial(kept, spent / sent, late)
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
-        """Returns the first trial that sustained the rate, or None after two failed trials.
+        """Returns the first attempt that sustained the rate, or None after two failed attempts.
 
-        A single failure may be a stall of the machine. Trials in which the sender was late do not
-        count as failures.
+        The second attempt is needed because a single failure may be due to a stall of the machine.
+        An attempt in which the sender was late does not count as a failure.
         """
         failed = 0
         for _ in range(MOST_TRIALS):
@@ -180,8 +185,9 @@ class Router:
         return None
 
     def has_died(self) -> bool:
-        """Returns whether the switch has ended. An assertion in BMv2 1.15's idle sweep may end the
-        switch.
+        """Returns whether the switch process has ended.
+
+        In BMv2 1.15, an assertion in the sweep for idle entries may end the process.
         """
         return self.target.process is None or not self.target.process.running()
 
@@ -204,7 +210,7 @@ class Router:
         wait_until(reachable, 20, "routes to the hosts", interval=0.1)
 
     def warm(self, workload: Workload) -> None:
-        """Sends the flows of a cached workload until all are cached."""
+        """Sends packets of all flows of a workload until all flows are in the flow cache."""
         flows = ["--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535"]
         size = ["--count", str(CACHED_FLOWS), "--rate", "500", "--pick", "round-robin"]
 
@@ -263,7 +269,7 @@ def started(lab: Lab, name: str) -> Iterator[Router]:
 def highest_rate(
     router: Router, workload: Workload, start: float, seconds: float
 ) -> tuple[float, Trial]:
-    """Returns the highest sustained rate, to within one fine step, and the trial at that rate."""
+    """Returns the highest sustained rate, to within one fine step, and the result at that rate."""
     if workload.cached:
         router.warm(workload)
     rate, good, bad = start, 0.0, 0.0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an FPM server that reads and drops everything, as the peer of the controller's route path.
+"""Runs an FPM server that reads and drops everything. The benchmark of routes compares the
+controller with it.
 
-The server records the time of the last byte. zebra sends routes without an end mark. So the end of
-a table is the last byte before a pause.
+The server records the time of the last byte. zebra sends no mark at the end of a table. So the last
+byte before a pause counts as the end.
 """
 
 from __future__ import annotations

@@ -3,20 +3,21 @@
 
     python -m bench.p4_cpu [--seconds N] [--rounds N] [--routes N] [--flows N]
 
-Both targets run the same JSON with the same tables. The routes have the prefix lengths of the
-Internet's routes. The flow cache of an outbound SPD holds every flow of the traffic (verdict:
-bypass). Both targets get the same frames. Each frame belongs to another flow. Frames have 64 bytes
-including frame check sequence, or are an IMIX (7 of 64, 4 of 594, 1 of 1518).
+Both targets run the same compiled program (JSON) with the same tables. The prefix lengths of the
+routes are distributed as in the Internet. The flow cache of an outbound SPD holds every flow of the
+traffic (verdict: bypass). Both targets get the same frames. Each frame belongs to a different flow.
+Frames have 64 bytes including frame check sequence, or are an IMIX (7 of 64, 4 of 594, 1 of 1518).
 
 sluice-switch (its native engine) reads the frames from a port in memory (`replay:FILE`). So the
 benchmark measures the program, and not the kernel's sockets. The rate of sluice-switch over veth is
-also reported, without a bar. BMv2 gets the frames over veth, at the rate at which it forwards most
-packets per CPU-second and loses at most 1 %. CPU-seconds are those of all threads of the switch's
-process, including system time. The output states BMv2's share of system time.
+also reported, but no limit applies to it. BMv2 gets the frames over veth. Their rate is the one at
+which BMv2 forwards most packets per CPU-second, among the rates with at most 1 % loss. CPU-seconds
+are those of all threads of the switch's process, including system time. The output states which
+fraction of BMv2's CPU time is system time.
 
-Before the measurement, a sample of the frames goes over veth through both targets and through our
-interpreter. All must produce the same frames in the same order. During a measurement of
-sluice-switch, as many frames must leave as enter.
+Before the measurement, a sample of the frames goes over veth through three switches: BMv2, and
+sluice-switch with its native engine and with its interpreter. All must produce the same frames in
+the same order. During a measurement of sluice-switch, as many frames must leave as enter.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class TableContent:
     flows: list[Flow]
 
     def needed_by(self, flows: list[Flow]) -> TableContent:
-        """Returns the part that `flows` need: the flows, and all routes that match their
-        destinations.
+        """Returns the entries that packets of `flows` need: the flows, and all routes that match
+        their destinations.
         """
         prefixes = [
             (flow.destination >> (32 - length) << (32 - length), length)
@@ -124,7 +125,9 @@ def content(routes: int, flows: int) -> TableContent:
 
 
 def few_entries(schema: Schema) -> Iterator[Any]:
-    """Yields the interfaces on veth and in memory, and the SPD of the egress interfaces."""
+    """Yields the entries of the interfaces (on veth and in memory), and of the SPD of the egress
+    interfaces.
+    """
     for port in (VETH_IN, MEMORY_IN):
         door = {"ingress_port": port, "vlan_id": 0}
         to: dict[str, Any] = {"l3_if": port, "vrf": 0, "role": "ROUTER"}
@@ -186,7 +189,8 @@ def flow_updates(
 
 
 def captures(folder: Path, flows: Sequence[Flow]) -> dict[str, Path]:
-    """Writes the frames of each workload. Each frame belongs to another flow.
+    """Writes the frames of each workload to a file, and returns the paths. Each frame belongs to a
+    different flow.
 
     The frames of the sample come first; the others are in random order.
     """
@@ -215,19 +219,19 @@ class Switch:
         self._kind = "INSERT"
 
     def leave_by(self, port: int) -> None:
-        """Moves all next hops to a port."""
+        """Changes all next hops so that packets leave by `port`."""
         self.write(self._kind, next_hops(self.schema, port))
         self._kind = "MODIFY"
 
     def write(self, kind: str, entries: Iterable[Any]) -> None:
-        """Inserts, modifies or deletes entries."""
+        """Inserts, modifies or deletes entries, as `kind` says."""
         self._client.write(update(kind, entry) for entry in entries)
 
 
 @dataclass(frozen=True)
 class SteadyRate:
-    """Holds the result at one rate: packets per CPU-second, and the fraction of packets that
-    left.
+    """Holds the result at one rate: packets per CPU-second, and the fraction of packets that were
+    forwarded.
     """
 
     per_second: float
@@ -252,7 +256,7 @@ def over_veth(
 
 
 def _forwarded(switch: Switch) -> int:
-    """Returns the number of frames that have left the port of the next hops."""
+    """Returns the number of frames that have left by the port of the next hops."""
     end = switch.ends[VETH_OUT]
     for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
@@ -283,8 +287,8 @@ class Ctl:
         return json.loads(run([*self._words, *words]).stdout or "null")
 
     def frames(self) -> tuple[int, int]:
-        """Returns two counts: frames received at the memory port for input, and frames sent at the
-        memory port for output.
+        """Returns two counts: frames received at the input port in memory, and frames sent at the
+        output port in memory.
         """
         ports = {found["number"]: found["statistics"] for found in self.ask("ports")["ports"]}
         return int(ports[MEMORY_IN]["rx_packets"]), int(ports[MEMORY_OUT]["tx_packets"])
@@ -401,7 +405,7 @@ def sender(interface: str, capture: Path) -> Iterator[subprocess.Popen[str]]:
 def measure_workload(
     name: str, capture: Path, ours: Switch, peer: Switch | None, ctl: Ctl, arguments: Any
 ) -> tuple[BenchCase, BenchCase]:
-    """Compares sluice-switch in memory, and over veth, with BMv2 over veth, in turn."""
+    """Measures in turn sluice-switch in memory, sluice-switch over veth, and BMv2 over veth."""
     memory, veth = BenchCase(name), BenchCase(f"{name}, over veth")
     if peer is not None:
         memory.peers[PEER], veth.peers[PEER] = [], []
@@ -426,7 +430,7 @@ def measure_workload(
 
 
 def show(name: str, rate: float, memory: BenchCase, veth: BenchCase, peer: Switch | None) -> None:
-    """Notes how the peer was measured, and prints the results."""
+    """Adds BMv2's rate and its fraction of system time to the cases, and prints the results."""
     if peer is not None:
         how = {"bmv2_rate": rate, "bmv2_system_share": system_share(peer.target.pid)}
         memory.details, veth.details = how, how
@@ -493,7 +497,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
 
 
 def installed() -> bool:
-    """Returns whether the peer is installed on this machine."""
+    """Returns whether BMv2 is installed on this machine."""
     try:
         binary(PEER)
     except TargetUnavailable as missing:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends numbered packets at a steady rate through a router, and records which of them arrive.
 
-Python sends a few thousand packets per second. So the end of a loss is measured to within a
+The rate is a few thousand packets per second. So the end of a loss is measured to within a
 millisecond.
 """
 
@@ -49,9 +49,8 @@ def frames(
 
 
 class Probe:
-    """Sends frames in turn, one every `interval` seconds, while the context is open.
-
-    Receives the frames on other interfaces.
+    """Sends the frames in turn, one every `interval` seconds, while the context is open. Receives
+    them on other interfaces.
     """
 
     def __init__(

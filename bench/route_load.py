@@ -3,10 +3,11 @@
 
     python -m bench.route_load [--ipv4 N] [--ipv6 N] [--rounds N] [--seconds N] [--look]
 
-A BGP speaker announces 1,000,000 IPv4 and 200,000 IPv6 routes over 200 gateways. BGP_TABLE may name
-a real table; missing routes are generated with that table's distribution. The routes pass bgpd,
-zebra, FPM, the controller and P4Runtime. The BGP session itself passes the switch and the
-controller. The benchmark measures:
+A BGP speaker announces 1,000,000 IPv4 and 200,000 IPv6 routes over 200 gateways. The environment
+variable BGP_TABLE may name a file with a real table. If it has too few routes, the benchmark
+generates the others with the distribution of that table. The routes pass bgpd, zebra, FPM, the
+controller and P4Runtime. The packets of the BGP session itself pass the switch and the controller.
+The benchmark measures:
 
     load        routes per second, from the first update to the switch's last acknowledgement;
                 the peer `null-fpm` is the same router, whose zebra sends to a server that
@@ -72,7 +73,7 @@ CHANGES_A_SECOND = 10_000.0
 
 @dataclass
 class CpuWork:
-    """Holds a table with its encoded updates."""
+    """Holds a routing table, and the BGP updates that load and withdraw it."""
 
     table: Table
     load: bytes
@@ -80,7 +81,7 @@ class CpuWork:
 
     @classmethod
     def of(cls, found: Table) -> CpuWork:
-        """Encodes all routes of a table, over the gateways in the network of port 1."""
+        """Encodes the updates of a table. Next hops are the gateways in the network of port 1."""
         return cls(
             found,
             bgp.announcements(found.ipv4, gateways(4), PEER_AS)
@@ -100,7 +101,9 @@ def gateways(version: int) -> list[bytes]:
 
 
 def between_hosts(router: EdgeRouter) -> Probe:
-    """Returns a probe from a host at port 2 to a host at port 3, which is a known neighbour."""
+    """Returns a probe from a host at port 2 to a host at port 3. The host at port 3 is a resolved
+    neighbour.
+    """
     macs = PORT_MAC % 2, GATEWAY_MAC % (2, 2)
     some = frames(macs, network(2, 2), [network(3, 2)], 1)
     return Probe((router.far, "far2"), [(router.far, "far3")], some, 0.005)
@@ -120,13 +123,15 @@ class Bench:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def loaded(self) -> int:
-        """Returns the number of the controller's routes when the full table is loaded."""
+        """Returns how many routes the controller has when the full table is loaded."""
         return self.own + len(self.work.table)
 
     # -- load and withdrawal, compared with the null reader
 
     def throughput(self, rounds: int) -> None:
-        """Measures load and withdrawal with the controller and with the null reader, in turn."""
+        """Measures load and withdrawal in turn with the controller and with the server that drops
+        all routes.
+        """
         count = len(self.work.table)
         named = f"{len(self.work.table.ipv4):,} IPv4 and {len(self.work.table.ipv6):,} IPv6 routes"
         cases = {
@@ -156,14 +161,14 @@ class Bench:
         self.cases += cases.values()
 
     def hand_over(self) -> None:
-        """Makes zebra send its routes to the null reader."""
+        """Makes zebra send its routes to the server that drops them (`NullFpm`)."""
         before = self.null.connections
         self.router.send_fpm_to(NULL_PORT)
         wait_until(lambda: self.null.connections > before, 30, "zebra at the null reader")
         self.quiet()
 
     def quiet(self, after: float = 0.0) -> float:
-        """Waits for data of the null reader after the time `after`, then for a pause.
+        """Waits until `NullFpm` has received data after the time `after`, then for a pause.
 
         Returns the time of the last byte.
         """
@@ -174,9 +179,8 @@ class Bench:
         return self.router.wait_routes(count, DEADLINE)
 
     def timed(self, updates: bytes, ended: Callable[[], float]) -> tuple[float, dict[str, float]]:
-        """Sends updates.
-
-        Returns the seconds until `ended`, and the CPU seconds of every program.
+        """Sends updates. Returns the seconds until the time that `ended` returns, and the CPU
+        seconds of each program meanwhile.
         """
         before, began = self.router.cpu(), time.monotonic()
         self.speaker.send(updates)
@@ -209,14 +213,18 @@ class Bench:
         self.memory("after the load", empty)
 
     def memory(self, when: str, empty: int) -> None:
-        """Records the controller's resident memory minus `empty`, the memory without routes."""
+        """Records by how much the controller's resident memory exceeds `empty`, its memory without
+        routes.
+        """
         now, most = self.router.resident("controller")
         count = len(self.work.table)
         self.notes[f"controller {when}, MB"] = {"now": now / 1e6, "at most": most / 1e6}
         self.limit("bytes", f"controller's memory {when}", [(now - empty) / count], "bytes a route")
 
     def changes(self, seconds: float) -> None:
-        """Changes the gateways of routes at a rate, and records the lag."""
+        """Changes the gateways of routes at a fixed rate, and records the lag from BGP to the
+        switch.
+        """
         reader = SwitchReader(self.router.target.grpc, self.router.target.device_id)
         work = Changes(self.work.table.ipv4, gateways(4), PEER_AS, reader)
         work.run(self.speaker, CHANGES_A_SECOND, seconds)

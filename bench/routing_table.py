@@ -2,9 +2,9 @@
 """Reads full routing tables from the file BGP_TABLE, or generates them.
 
 The file has one prefix per line (`.xz` is unpacked). Without a file, the table begins with random
-prefixes of the Internet's lengths. Each missing prefix is then derived from two random prefixes of
-the table. It has the length of the first and the first bits of the second. So prefixes are nested
-and adjacent as often as in a real table.
+prefixes, whose lengths are distributed as in the Internet. Each further prefix is derived from two
+random prefixes of the table: the new one has the length of the first and the leading bits of the
+second. So prefixes are nested and adjacent as often as in a real table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Prefix = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Table:
-    """Holds distinct IPv4 and IPv6 prefixes in random order, and their source."""
+    """Holds distinct IPv4 and IPv6 prefixes in random order, and says where they come from."""
 
     ipv4: list[Prefix]
     ipv6: list[Prefix]
@@ -71,7 +71,8 @@ def table(ipv4: int, ipv6: int) -> Table:
 
 
 def routable(prefix: Prefix) -> bool:
-    """Returns whether routers forward to the prefix and it does not overlap the lab's networks.
+    """Returns whether routers forward to the prefix, and the prefix does not overlap the lab's
+    networks.
 
     The lab's networks are 10.0.0.0/8 and 2001:db8::/32.
     """

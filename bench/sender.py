@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the frames of a capture by an interface, at the rates and for the times on standard input.
+"""Sends the frames of a capture by an interface. Reads rates and durations from standard input.
 
     python -m bench.sender INTERFACE CAPTURE
 
-For each input line "RATE SECONDS", it sends frames, then prints how many it has sent. Each line
-continues with the frame at which the previous line stopped. Frames are sent in bursts of eight.
+For each input line "RATE SECONDS", the program sends frames, then prints how many it has sent. It
+begins with the frame after the last one of the previous line. Frames are sent in bursts of eight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def send(output: socket.socket, frames: list[bytes], at: int, rate: float, secon
 
 
 def main() -> int:
-    """Serves one interface until the input ends."""
+    """Sends by one interface until the input ends."""
     interface, capture = sys.argv[1:]
     frames = read_pcap(Path(capture))
     output = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)

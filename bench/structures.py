@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the switch's lookup structures with the structures of peers: `make bench-NAME`.
+"""Compares the switch's lookup structures with those of other libraries: `make bench-NAME`.
 
     python -m bench.structures NAME [--rounds N] [--quick]
 
@@ -83,8 +83,11 @@ def as_cases(report: dict[str, Any]) -> list[BenchCase]:
 
 
 def memory_cases(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the memory of each structure and of its peer, in bytes. `ratio` is the peer's bytes
-    divided by the bytes of our structure."""
+    """Returns the memory, in bytes, of each of our structures and of the structures it is compared
+    with.
+
+    `ratio` is the other structure's bytes divided by ours: more than 1 means that ours is smaller.
+    """
     return [
         {
             "workload": memory["workload"],

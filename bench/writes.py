@@ -4,8 +4,9 @@
     python -m bench.writes [--rounds N] [--seconds N] [--batch N] [--divisor N]
 
 Both targets run the router program with the same entries: 1,000,000 IPv4 routes, 200,000 IPv6
-routes and 1,000,000 flows with idle timeouts. The updates are encoded beforehand. p4runtime-load
-sends them over one connection, with a few requests outstanding. The benchmark has three parts:
+routes and 1,000,000 flows with idle timeouts. The updates are encoded before the measurement.
+p4runtime-load sends them over one connection, and keeps a few requests outstanding. The benchmark
+has three parts:
 
     updates     updates per second, from the first request to the last answer: a part of each
                 table is deleted, inserted again and modified (routes get another next hop),
@@ -14,9 +15,9 @@ sends them over one connection, with a few requests outstanding. The benchmark h
                 at 400,000 updates per second; a bar limits their ratio
     memory      resident memory of the whole switch with all tables filled
 
-The forwarding rates with and without updates differ less than the machine's speed varies from
-second to second. So a round alternates between them in short pieces. On a machine with few
-processors, the client competes with the workers.
+Updates change the forwarding rate less than the machine's speed varies from second to second. So a
+round alternates in short pieces between forwarding with and without updates. On a machine with few
+processors, the client competes with the workers for them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ IPV6_LENGTH = 48
 
 @dataclass(frozen=True)
 class Entries:
-    """Holds the entries of one table: their encoding, and their values in the order of `marks`."""
+    """Holds the entries of one table: an example entry with marker values (`marks`), and for each
+    entry the values that replace them.
+    """
 
     entity: p4runtime_pb2.Entity
     marks: Sequence[bytes]
@@ -73,7 +76,9 @@ class Entries:
     modified: Sequence[Sequence[bytes]] | None = None  # values that a MODIFY sets
 
     def encoded(self, kind: str, part: slice) -> bytes:
-        """Returns the encoded updates of one kind for a part of the entries."""
+        """Returns the encoded updates of one kind (INSERT, MODIFY or DELETE) for a part of the
+        entries.
+        """
         templates: dict[int | None, bulk.Template] = {}
         encoded = []
         all_values = self.modified if kind == "MODIFY" and self.modified else self.values
@@ -97,13 +102,13 @@ def next_hop(index: int) -> bytes:
 def to_next_hops(prefixes: Iterable[bytes], shift: int) -> list[tuple[bytes, bytes]]:
     """Pairs the prefixes with the next hops in turn.
 
-    A different `shift` gives every prefix a different next hop.
+    With a different `shift`, every prefix gets another next hop.
     """
     return [(prefix, next_hop(index + shift)) for index, prefix in enumerate(prefixes)]
 
 
 def ipv4_routes(schema: Schema, routes: Collection[tuple[int, int]]) -> Entries:
-    """Returns IPv4 routes, with the given lengths."""
+    """Returns IPv4 routes to the given (address, length) pairs."""
     match: dict[str, Any] = {"vrf": 0, "dst_addr": "193.210.227.0/24"}
     entry = schema.entry("ipv4_fib", match, "set_nexthop", nexthop_id=0xB5C6)
     marks = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
@@ -114,7 +119,7 @@ def ipv4_routes(schema: Schema, routes: Collection[tuple[int, int]]) -> Entries:
 
 
 def ipv6_routes(schema: Schema, count: int) -> Entries:
-    """Returns /48 routes, the length of half of the Internet's IPv6 routes."""
+    """Returns IPv6 routes with length /48, the length of half of the Internet's IPv6 routes."""
     match: dict[str, Any] = {"vrf": 0, "dst_addr": "20c1:d2e3:f4a5::/48"}
     entry = schema.entry("ipv6_fib", match, "set_nexthop", nexthop_id=0xB5C6)
     marks = bytes.fromhex("20c1d2e3f4a5"), bytes.fromhex("b5c6")
@@ -171,7 +176,7 @@ def files(folder: Path, tables: Mapping[str, Entries]) -> dict[tuple[str, str], 
 
 
 def parts(folder: Path, entries: Entries) -> list[Path]:
-    """Writes files of updates that together modify all flows."""
+    """Divides the flows among several files. The updates of a file modify its flows."""
     written = []
     for part in range(PARTS):
         path = folder / f"flows-part-{part}"
@@ -215,7 +220,9 @@ class Switch:
 def running(
     lab: Lab, namespace: Namespace, name: str, batch: int, options: Sequence[str]
 ) -> Iterator[Switch]:
-    """Starts a target with the pipeline and the few entries that packets need."""
+    """Starts a target with the pipeline, and with the entries of all small tables that packets
+    need.
+    """
     target = Target(
         namespace,
         plug(namespace, f"w{name[:3]}"),
@@ -286,7 +293,7 @@ def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
 def measure_forwarding(
     switch: Switch, ctl: p4_cpu.Ctl, traffic: Path, flow_parts: Sequence[Path], arguments: Any
 ) -> BenchCase:
-    """Measures forwarding alone and beside updates, in turn."""
+    """Measures forwarding in turn without updates and during updates."""
     case = BenchCase(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
     reached = []
     workers: dict[str, list[float]] = {"alone": [], "beside": []}

@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 
 
 class BuildError(Exception):
-    """Says why a program cannot be built. The message is a sentence for the terminal."""
+    """A program cannot be built. The message says why, in a sentence for the terminal."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def compiler_version(compiler: str) -> str:
 
 
 def compile_program(program: Program) -> None:
-    """Compiles a program with p4c-bm2-ss, in `root`, so that the JSON has paths relative to `root`.
+    """Compiles a program with p4c-bm2-ss. Runs it in `root`, so that source paths in the JSON are
+    relative.
 
     The warning uninitialized-use is off: a packet-in header is invalid until it is set. Raises
     BuildError if the compiler fails.

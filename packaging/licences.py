@@ -8,8 +8,8 @@ directories.
 Then it lists the third-party Rust crates that are compiled into CRATES (comma-separated names in
 the workspace of MANIFEST) on this platform, with the licence and the licence texts of each. A text
 that several crates share is printed once. If a crate has no licence text, the program uses the text
-of a crate of the same repository, or else names the file in /usr/share/common-licenses. If neither
-exists, the program fails.
+of another crate of the same repository. If there is none, it names the licence's file in
+/usr/share/common-licenses. Without such a file, the program fails.
 """
 
 import json

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Marks the wheel as one for this platform and for every Python from 3.11 on.
 
-cargo builds the native module beforehand, and the package contains it as data. `wheel` copies this
-file into the package's sources. The installation of a checkout does not use it.
+cargo builds the native module before the wheel is built, and the package contains the module as
+data. The script `wheel` copies this file into the package's sources. An installation from a
+checkout does not use this file.
 """
 
 from setuptools import Distribution, setup

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats model events as text for goldens, one line for each event."""
+"""Formats events (`sluice.model`) as text for golden files, one line for each event."""
 
 from __future__ import annotations
 

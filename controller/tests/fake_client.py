@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects a FakeSwitch without a network, with the interface of the native P4Runtime client.
+"""Provides a client of FakeSwitch that needs no network. It has the interface of the native
+P4Runtime client.
 
-As in the native module, events are queued and an eventfd announces them. `sent` holds the
+As in the native module, events are queued and an eventfd becomes readable. `sent` holds the
 packet-outs. A test sends packet-ins with `punt` and ends the session with `hang_up`.
 """
 
@@ -75,7 +76,7 @@ class FakeClient:
     def _check_open(self) -> None:
         """Raises ConnectionError if the session has ended, like the real client.
 
-        The check does not wait until the event "closed" is polled.
+        This happens even before the event "closed" has been polled.
         """
         if self._gone:
             raise ConnectionError("the P4Runtime session has ended")
@@ -128,7 +129,9 @@ class FakeClient:
         self._emit(("read_done", token, 0, ""))
 
     def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity] | None:
-        """Returns the wanted entities. None: the switch lacks one, and refuses the request."""
+        """Returns the wanted entities, or None if the switch lacks one of them and so refuses the
+        request.
+        """
         first, codec = wanted.entities[0], self.switch.flow_codec
         if first.HasField("counter_entry"):
             return list(wanted.entities)

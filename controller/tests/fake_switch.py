@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates a switch in memory.
 
-The switch takes the reconciler's write requests, and is stricter than any target. The switch
-refuses an update that would leave a dangling reference. It records the update in `violations`,
-which a test expects to be empty. A test can make the switch refuse updates (`refuse`), limit its
+The switch accepts the reconciler's write requests, and is stricter than any real target: it refuses
+an update that would leave a dangling reference, and records it in `violations`. Tests check that
+this list is empty. A test can make the switch refuse updates (`refuse`), limit the size of its
 tables (`capacity`) or end its session (`break_after`).
 """
 
@@ -79,7 +79,8 @@ class FakeSwitch:
     def take(self, request: p4r.WriteRequest) -> list[int]:
         """Applies the updates and returns a status code for each.
 
-        Calls `watch` in each state in which the switch could forward packets.
+        Calls `watch` after each state that a packet could meet: after each update, or once after
+        the whole request if the request is atomic.
         """
         codes = []
         for update in request.updates:
@@ -118,7 +119,7 @@ class FakeSwitch:
         return {key: value for (k, key), value in self.entities.items() if k is kind}
 
     def live(self) -> dict[FlowSlot, FlowVerdict]:
-        """Returns the flows that serve packets: their epoch is the current epoch of their list."""
+        """Returns the valid flows: those whose epoch is the current epoch of their list."""
         epochs = {
             (direction, key): value.epoch
             for direction, kind in LIST_KINDS.items()
@@ -195,8 +196,8 @@ class FakeSwitch:
         return OK
 
     def _delete(self, kind: EntityKind, key: EntityKey) -> int:
-        # An entry whose absence drops packets may be deleted while other entries refer to it. A
-        # takeover does so.
+        # Without such an entry, the switch drops packets. So it may be deleted while other entries
+        # refer to it, and a takeover does this.
         if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
             return FAILED_PRECONDITION

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts keepers of TAPs for tests, in one step."""
+"""Starts keepers: processes that hold the TAPs while no controller runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sluice.sources.tap_keeper import GRACE_SECONDS, TapKeeper
 def start_keeper(
     queues: Mapping[str, int], grace: float = GRACE_SECONDS, handover: Handover | None = None
 ) -> TapKeeper:
-    """Starts a keeper that holds these queues. The keys are the names of the TAPs."""
+    """Starts a keeper that holds these TAP queues. The keys are the names of the TAPs."""
     keeper = TapKeeper.launch(grace, handover)
     try:
         keeper.hold(queues)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates a network namespace for the thread of a test, and TAPs in this namespace.
 
-Child processes, sockets and /proc/sys/net opened in the thread belong to the namespace. Needs root.
+Child processes and sockets that the thread creates belong to the namespace, and so does its view of
+/proc/sys/net. Needs root.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def _call(name: str, *arguments: int) -> None:
 
 @contextmanager
 def network_namespace() -> Iterator[None]:
-    """Moves the calling thread into a new namespace in which `lo` is up, and back at the end."""
+    """Moves the calling thread into a new namespace, in which `lo` is up. Moves it back when the
+    context ends.
+    """
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         _call("unshare", CLONE_NEWNET)
@@ -68,7 +71,7 @@ def sysctl(path: str) -> str:
 
 
 class Tap:
-    """Creates a TAP. The test acts as the wire: it sends and receives frames."""
+    """Creates a TAP. The test acts as the far end of the wire: it sends and receives frames."""
 
     def __init__(self, name: str, mac: str = "02:00:00:00:01:01") -> None:
         self._file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -85,7 +88,8 @@ class Tap:
         os.write(self._file, frame)
 
     def read(self, wanted: Callable[[bytes], bool], deadline: float = DEADLINE) -> bytes:
-        """Returns the next frame from the host that `wanted` accepts.
+        """Returns the first frame of the host that `wanted` accepts, and drops the frames before
+        it.
 
         Raises TimeoutError at the deadline.
         """

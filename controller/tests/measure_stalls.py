@@ -3,14 +3,14 @@
 
     cd controller && PYTHONPATH=src python tests/measure_stalls.py [--routes N]
 
-The controller has the fakes of the tests. Routes come in slices as FPM brings them. The switch
+The controller runs with the fakes of the tests. Routes come in slices, as over FPM. The switch
 acknowledges every write at once and is always empty when it is read.
 
-After the load, each kind of work that walks all routes is done once. The kinds of work are views, a
-new session of the routing daemon with its comparison, a change of links, and a new session with the
+After the load, each kind of work that walks all routes is done once: views, a new session of the
+routing daemon (with the comparison of its routes), a change of links, and a new session with the
 switch. For each kind of work, the program prints the longest stall of each part, in milliseconds of
 the thread's processor time. The time of other processes does not count, but their use of caches and
-memory has an effect.
+memory may slow the thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WillingClient(FakeClient):
 
 
 class Routes:
-    """Creates route events when they are polled for.
+    """Creates route events only when they are polled.
 
     A list of all events would distort the measurement.
     """
@@ -117,7 +117,7 @@ class Bench:
         )
 
     async def synced(self) -> None:
-        """Waits until the switch holds everything."""
+        """Waits until the switch holds all desired entries."""
         while not self.controller.reconciler.synced or self.world.routes.waiting:
             await asyncio.sleep(0.01)
 
@@ -132,10 +132,12 @@ class Bench:
         await self.synced()
 
     async def restart(self) -> None:
-        """Restarts the routing daemon, which then has no routes. The kernel has half of them."""
+        """Restarts the routing daemon, which then has no routes. The kernel still has half of its
+        former routes.
+        """
         world = self.world
         world.routes.put(FpmSessionClosed("gone"), FpmSessionOpened("zebra"))
-        # The number is taken now, because the dictionary itself is handed over and emptied.
+        # Read the length now: the dictionary itself is handed over and emptied.
         kept = len(world.dump.routes)
         while self.controller.fib.rib.stale != kept or not self.controller.settled:
             await asyncio.sleep(0.01)

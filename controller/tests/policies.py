@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates rules and packets from few values, so that many packets match a rule."""
+"""Generates random rules and packets. Both draw from the same few values, so that packets often
+match.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ Scenario = Callable[["PolicyWorld"], Awaitable[None]]
 
 
 class PolicyWorld(World):
-    """Runs a router with two SPDs. `sent` returns the metadata of its packet-outs by name."""
+    """Runs a router with two SPDs. `sent` returns the metadata of each packet-out, by field
+    name.
+    """
 
     @property
     def policy(self) -> Any:
@@ -75,7 +77,9 @@ class PolicyWorld(World):
         await asyncio.wait_for(self.ready.wait(), 5)
 
     def miss(self, frame: bytes, direction: Direction = OUTBOUND, /, **known: int) -> None:
-        """Punts a frame as the pipeline does when it finds no flow of the SPD corp."""
+        """Punts a frame as the pipeline does when the flow cache of the SPD corp has no flow for
+        it.
+        """
         state = self.state("corp", direction)
         stage = STAGE_INBOUND if direction is INBOUND else STAGE_OUTBOUND
         reason = "INBOUND_MISS" if direction is INBOUND else "OUTBOUND_MISS"
@@ -148,7 +152,7 @@ def run_scenario(tmp_path: Path) -> RunScenario:
 
 
 def filled(text: str, state: Path) -> str:
-    """Returns a configuration. `text` is CONFIG or derived from CONFIG."""
+    """Fills in the variables of a configuration. `text` is CONFIG or derived from CONFIG."""
     return text.format(target="sluice-switch", size=100, idle=60, state=state)
 
 

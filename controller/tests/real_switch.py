@@ -35,14 +35,15 @@ CODEC = load_codec()
 def address_in(directory: Path) -> str:
     """Returns the address at which a test's switch serves P4Runtime.
 
-    For sluice-switch this is a Unix socket. The native client's thread stays in the namespace where
-    it was first used, and each test has a namespace of its own.
+    For sluice-switch this is a Unix socket, which is reachable from every network namespace. Each
+    test has a namespace of its own, but the native client's thread stays in the one where it was
+    first used.
     """
     return p4runtime_address(None, directory, "switch")
 
 
 class Router:
-    """Has a Fib and a reconciler, with a real session."""
+    """Runs a Fib and a reconciler with a real P4Runtime session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -7,9 +7,9 @@
 Needs root, FRR and `ip netns`. Each scenario gets two new network namespaces, joined by three veth
 pairs. `r` runs the recorded zebra (with staticd, and bgpd if needed), and `n` is the neighbour.
 
-A scenario is a list of steps. A step runs commands. Then the FPM frames that zebra sends are
-recorded below the step's name, one frame per line, in hex. The step ends when zebra has been silent
-for QUIET_SECONDS, because zebra sends no end marks.
+A scenario is a list of steps. A step runs commands. The FPM frames that zebra then sends are
+recorded below the step's name, one frame per line, in hex. zebra sends no end marks. So a step ends
+when zebra has been silent for QUIET_SECONDS.
 
 The tests only read the files. They need neither root nor FRR.
 """
@@ -30,8 +30,8 @@ from pathlib import Path
 
 QUIET_SECONDS = 1.5
 REPLAY_QUIET_SECONDS = 6.0
-# Limit for zebra to reconnect after the loss of its FPM peer, in seconds. zebra 8.4.4 retries after
-# 3 s.
+# Time limit in seconds for zebra to reconnect after it has lost its FPM peer. zebra 8.4.4 retries
+# after 3 s.
 CONNECT_SECONDS = 15.0
 DAEMONS = Path("/usr/lib/frr")
 
@@ -95,7 +95,7 @@ class Listener:
         self.buffer = b""
 
     def frames(self, quiet: float) -> Iterator[bytes]:
-        """Yields frames until none has come for `quiet` seconds."""
+        """Yields frames until no further frame comes for `quiet` seconds."""
         while True:
             while (frame := self._next_frame()) is not None:
                 yield frame

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the recordings of record_fpm.py and record_rtnetlink.py, and compares with goldens.
+"""Reads the recordings of record_fpm.py and record_rtnetlink.py, and compares their decoded events
+with golden files.
 
 `REFRESH_GOLDENS=1 pytest` rewrites the goldens. Review them before you commit them.
 """
@@ -36,7 +37,7 @@ def fpm(name: str) -> Path:
 
 
 def assert_golden(recording: Path, lines: list[str]) -> None:
-    """Checks that the lines equal those of the recording's .events file."""
+    """Checks that the lines equal the golden file (.events) of the recording."""
     golden = recording.with_suffix(".events")
     if os.environ.get("REFRESH_GOLDENS"):
         golden.write_text("\n".join(lines) + "\n")

@@ -109,7 +109,9 @@ def slot(text: str) -> RouteSlot:
 
 
 class Desired:
-    """Collects the desired entities of a Fib from its changes."""
+    """Applies events to a Fib, and keeps all desired entities up to date from the changes that the
+    Fib returns.
+    """
 
     def __init__(self, group_size: int = MAX_GROUP_WEIGHT) -> None:
         self.fib = Fib(SPECS, group_size=group_size)
@@ -143,9 +145,10 @@ class Desired:
 
 
 def resolved(entities: dict[tuple[EntityKind, object], object]) -> dict[object, object]:
-    """Returns the entities with each id replaced by its meaning.
+    """Returns the entities with each id of a next hop or group replaced by the next hop or group
+    itself.
 
-    Equal results mean equal forwarding.
+    If two results are equal, two switches forward alike, even if their ids differ.
     """
     meaning: dict[object, object] = {}
     for (kind, entry), value in entities.items():

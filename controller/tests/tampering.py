@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides writes of another client to a switch, and an auditor without SPDs that repairs them."""
+"""Provides wrong writes, as of another client of the switch, and an auditor that repairs them. The
+auditor has no SPDs.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ Tampered = tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]
 
 
 def tampered(reconciler: Reconciler) -> list[Tampered]:
-    """Returns one wrong write of each kind."""
+    """Returns wrong writes of different kinds: changed, deleted and added entries."""
     held = reconciler.installed.by_kind
     group, value = next(iter(held[EntityKind.GROUP].items()))
     assert isinstance(value, NexthopGroup)

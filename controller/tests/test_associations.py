@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests associations with engines that refuse requests, stop answering, and return. Also tests the
-order of writes to disk.
+"""Tests the handling of SAs with engines that refuse requests, stop answering, and come back. Also
+tests the order of writes to disk.
 
 The engines are fakes that receive the calls of `sources.esp_engine`.
 """
@@ -364,7 +364,8 @@ def test_what_is_added_stays_until_it_is_deleted(run_scenario: Callable[[Body], 
 def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
     run_scenario: Callable[[Body], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Checks that an SA added by command is dropped if the configuration uses its key.
+    """Checks that an SA that was added by a command is dropped when an SA of the configuration has
+    the same key.
 
     Otherwise two engines could use the key at the same time, with the same sequence numbers.
     """

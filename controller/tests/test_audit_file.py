@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the audit log's file.
 
-The rotation of the file needs no signal. A failed write does not stop the caller.
+After the file was rotated, the log writes to the new file without a signal. A failed write raises
+no error.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ UDP = ethernet(ipv4("192.0.2.1", "10.0.0.1", bytes.fromhex("0fa00050000c0000") +
 
 
 class Log:
-    """Has an audit log and its file."""
+    """Holds an audit log, its file, and the SPD whose rules it logs."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / "r1.yaml"
@@ -125,7 +125,7 @@ def test_discards_of_rules_that_ask_for_it(audit: Log) -> None:
         *("discarded", "corp", "inbound"),
         "loud",
     )
-    # The log notices the commit although the list keeps its number.
+    # The log must follow a commit, although the list keeps its number.
     audit.commit(RULES[0]._replace(audit=True), RULES[1]._replace(audit=False))
     for rule_id in audit.state.rule_ids:
         audit.log.discarded(punted(UDP), audit.state, rule_id, 9.0)
@@ -235,7 +235,11 @@ def test_what_somebody_else_wrote(tmp_path: Path) -> None:
 
 
 def test_a_decrypted_packet_that_its_list_discards_came_by_the_wrong_sa(audit: Log) -> None:
-    """Even if the discard comes from a rule without `audit`, or from no rule (RFC 4301, 5.2)."""
+    """Checks that the discard of a decrypted packet is always logged, as `wrong sa` (RFC 4301,
+    5.2).
+
+    This holds even if a rule without `audit`, or the final discard, discards it.
+    """
     state = audit.state
     for rule_id in (*state.rule_ids, state.final_id):
         audit.log.discarded(punted(UDP, ingress_l3_if=2, bundle=7), state, rule_id, 0.0)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a test executes each command of the pages, or that NOT_EXECUTED has it.
+"""Checks that each command shown in the documentation is executed by a test, or is listed in
+NOT_EXECUTED with a reason.
 
 Tests declare the commands that they execute with `@pytest.mark.executes(PAGE, START...)`. The
-fixture `shown` (sluice_testkit) gives a test the page's text, and fails if the test omits one of
-its commands. This module reads the declarations from the tests' sources. A command that is only
-`make TARGET` counts as executed if `make test`, or a test of the installation, depends on that
-target.
+fixture `shown` (sluice_testkit) gives a test the page's text, and fails if the test does not
+execute all commands that it declares. This module reads the declarations from the tests' sources. A
+command that is only `make TARGET` counts as executed if `make test`, or a test of the installation,
+depends on that target.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ NOT_EXECUTED = {
 
 @cache
 def declared() -> dict[tuple[str, str], list[str]]:
-    """Returns the tests that declare a command, by (page, beginning of the command)."""
+    """Returns the names of the tests that declare a command, by (page, beginning of the
+    command).
+    """
     found: dict[tuple[str, str], list[str]] = {}
     for path in (path for folder in TESTS for path in (ROOT / folder).rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -95,7 +98,9 @@ def _words(argument: ast.expr, constants: dict[str, object]) -> list[str]:
 
 @cache
 def made_by_suites() -> frozenset[str]:
-    """Returns the make targets that the suites depend on, and targets that only group these."""
+    """Returns the make targets that the test suites build, and the targets that only group such
+    targets.
+    """
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     rules: dict[str, list[str]] = {}
     whole = set()
@@ -118,7 +123,9 @@ def made_by_suites() -> frozenset[str]:
 
 
 def made(command: Command) -> bool:
-    """Returns whether the command is only `make TARGET`, for a target that a suite makes."""
+    """Returns whether the command is just `make TARGET`, where a test suite builds TARGET
+    anyway.
+    """
     words = command.words.split()
     return len(words) == 2 and words[0] == "make" and words[1] in made_by_suites()
 
@@ -153,9 +160,9 @@ def test_what_is_declared_or_listed_is_still_on_its_page(entry: tuple[str, str])
 
 
 def test_every_block_names_its_language() -> None:
-    """Checks that each block names its language.
+    """Checks that each code block names its language.
 
-    Otherwise a command in a block without a language would not be checked.
+    Commands in a block without a language would not be found, and so not checked.
     """
     for page in pages():
         for block in blocks(page):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the programs have all commands and options that the pages show.
+"""Checks that the programs have all commands and options that the documentation names.
 
-Commands in blocks are executed (test_commands_executed.py). Here the parsers of `sluice` and
-`sluice-switch` check each command and option that a page names, also within sentences.
+Commands in code blocks are executed (test_commands_executed.py). Here the parsers of `sluice` and
+`sluice-switch` check each command and option, also those within sentences.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the configuration reference matches the schema, and the schema matches the readers."""
+"""Tests that the configuration reference has the keys of the schema, and that the parsers read
+exactly these keys.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from sluice.policy.spdfile import load_spd
 from sluice.yamlreader import ConfigError, YamlMapping
 
 ROOT = Path(__file__).parents[2]
-# Contains each section, so that the reader requests all keys.
+# A configuration with all sections, so that the parsers ask for all keys.
 EVERYTHING = """\
 router: r1
 switch: {tls: {ca: a, certificate: b, key: c}, address: "192.0.2.1:9559"}
@@ -125,7 +127,7 @@ def everything(directory: Path) -> str:
 
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[str]]:
-    """Returns the keys that the readers request, by section."""
+    """Returns the keys that the parsers ask for, by section."""
     found: dict[str, set[str]] = {}
     close = YamlMapping.close
 

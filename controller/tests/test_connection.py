@@ -15,9 +15,10 @@ def test_a_switch_that_never_answered_is_asked_for_less_and_less_often() -> None
 
 
 def test_a_switch_that_restarts_is_asked_for_at_the_first_pace() -> None:
-    """Checks that attempts start with the shortest pause again when a session ends.
+    """Checks that after the end of a session, attempts start with the shortest pause again.
 
-    The switch's neighbours wait as long as this pause.
+    Neighbours of a restarted switch cannot send packets through it until the controller is
+    connected.
     """
     backoff = Backoff()
     for n in range(12):

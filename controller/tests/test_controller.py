@@ -357,7 +357,7 @@ def test_a_silent_leg_leaves_its_group_until_it_answers(
             frame = ipv4(destination="20.1.1.1")
             packet = punt(frame, "NEIGHBOR_UNRESOLVED", egress_l3_if=2, nexthop_id=identifier)
             world.client.punt((packet.frame, tuple(packet[1:])))
-            # The ICMP error is sent by the packet's deadline.
+            # The ICMP error is sent at the latest when the packet's holding time ends.
             await world.until(lambda: world.client.sent)
         await world.until(lambda: group_sizes(world) == [1])
         (shown,) = await routes_shown(world, prefix="20.0.0.0/8")
@@ -406,9 +406,10 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Checks that a controller stands by while another client has the largest election id.
+    """Checks that a controller waits in standby while another client has the largest possible
+    election id.
 
-    Regression: the controller raised a ValueError in an endless loop.
+    Regression: the controller raised a ValueError again and again.
     """
     monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
     monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
@@ -512,7 +513,9 @@ def test_routes_wait_while_the_reconciler_is_behind(
 
 
 async def quiet_passes(controller: Controller) -> None:
-    """Waits until the quiet time has passed several times, or the replay counts as complete."""
+    """Waits several times as long as the quiet time after which a replay counts as complete.
+    Returns earlier if the replay is complete.
+    """
     async with asyncio.timeout(5):
         rounds = controller._timers.slices + 10
         while controller._timers.slices < rounds and not controller.settled:
@@ -522,10 +525,10 @@ async def quiet_passes(controller: Controller) -> None:
 def test_a_replay_that_waits_to_be_read_is_not_over(
     run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a replay is not complete while routes wait to be read.
+    """Checks that a replay does not count as complete while routes of it are still unread.
 
-    A full table stays unread while the switch's routes are compared, for longer than the quiet
-    time.
+    While the switch's routes are compared, the controller leaves a full table unread for longer
+    than the quiet time.
     """
     switch, kept = FakeSwitch(CODEC), "20.0.0.0/8"
     named = route(kept, gateway("10.0.1.9", 1))
@@ -562,9 +565,10 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
 def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
     run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that routes in the kernel stay although zebra pauses before it announces them.
+    """Checks that after a restart, routes that the kernel has stay in the switch even if zebra
+    pauses before it announces them.
 
-    A replay has no end mark. So silence after a start is no proof that the replay is complete.
+    A replay has no end mark. So silence does not prove that the replay is complete.
     """
     switch = FakeSwitch(CODEC)
     early, late, gone = (
@@ -595,7 +599,8 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         await world.synced()
         assert controller.reconciler.orphans == 0
         assert late_slot in switch.of(EntityKind.ROUTE)
-        # The second time no route was in question, so the kernel's routes were not read.
+        # When the second comparison was due, all routes were announced. So the kernel's routes were
+        # not read again.
         assert world.dump.asked == 1
 
     async def third(world: World) -> None:
@@ -616,7 +621,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
 
 
 def after_a_restart_of_the_daemon(world: World) -> None:
-    """Sets up 2,000 routes of an earlier session. The kernel has half of them."""
+    """Sets up 2,000 routes of an earlier session of the daemon. The kernel has half of them."""
     routes = [
         route(f"{20 + n // 256}.{n % 256}.0.0/16", gateway("10.0.1.9", 1)) for n in range(2000)
     ]
@@ -655,9 +660,11 @@ def daemon_of(controller: Controller) -> Daemon:
 def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
     run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a restart of the daemon during a comparison starts a new comparison.
+    """Checks that if the routing daemon restarts during a comparison with the kernel's routes, a
+    new comparison follows.
 
-    The kernel's routes were read before the new session announced its routes.
+    The first comparison has read the kernel's routes too early: before the new session announced
+    its routes.
     """
     monkeypatch.setattr(World, "quiet", 0.3)
 

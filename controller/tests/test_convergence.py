@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the switch's final state depends only on the last event of each object.
+"""Tests that the switch's final state depends only on the last event about each object.
 
 Random events go through Fib, reconciler and the strict fake switch. The switch sometimes refuses an
 update or ends its session. At the end:
@@ -127,9 +127,8 @@ class PhaseInputs:
                 pass
 
     def replay(self) -> list[Event]:
-        """Returns the events.
-
-        Links come first, as in the kernel's dump. The other events follow in random order.
+        """Returns the last events in a new order: links first, as in the kernel's dump, then the
+        others at random.
         """
         found = list(self.last.values())
         links = [event for event in found if isinstance(event, LinkChanged)]
@@ -139,10 +138,10 @@ class PhaseInputs:
 
 
 def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
-    """Returns the entities that a new Fib computes from the facts.
+    """Returns the entities that a new Fib computes from the last events.
 
-    A neighbour that failed and has not answered since counts as failed, regardless of the kernel's
-    last event.
+    A neighbour that failed and has not answered since then counts as failed in both Fibs, whatever
+    the kernel's last event about it is.
     """
     fresh = Desired()
     fresh.apply(*(link(spec.l3_if) for spec in SPECS))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that left-over routes stay until all routing daemons have completed their replays."""
+"""Tests that routes of an earlier run stay in the switch until all routing daemons have completed
+their replays.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ RED = 1
 
 
 class Switch:
-    """Fakes a switch without left-over routes."""
+    """Fakes a switch that has no routes of an earlier run."""
 
     comparisons = 1
 
@@ -40,7 +42,7 @@ class Dump:
 
 
 class TwoDaemons:
-    """Has two daemons: one of the default VRF, one of VRF red."""
+    """Holds two routing daemons, one of the default VRF and one of VRF red."""
 
     def __init__(self) -> None:
         fib = Fib([], {254: 0, 100: RED}, namespaces={100: RED})

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that repairs are logged with addresses and names, not in Python's notation."""
+"""Tests that the log describes repaired entries with addresses and names, not in Python's
+notation.
+"""
 
 from __future__ import annotations
 

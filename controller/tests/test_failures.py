@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that refused updates become due again after their back-off, in bounded numbers per call."""
+"""Tests that updates that the switch refused become due again after a back-off. Each call returns a
+bounded number of them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the native fast path decides like the controller's loop, or leaves the frame to the
-loop.
+"""Tests that the native fast path treats each frame like the controller's event loop does, or
+leaves the frame to the loop.
 
-Random frames go through both decisions.
+Random frames go through both.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class KeepingTaps(FakeTaps):
 
 
 class Probes:
-    """Replaces `NeighborProbe`, because the kernel chooses the probe's ports."""
+    """Replaces `NeighborProbe` with fixed ports. The real probe uses ports that the kernel
+    chooses.
+    """
 
     def is_probe(self, ifindex: int, frame: bytes) -> bool:
         udp = 34 if frame[12:14] == b"\x08\x00" else 54
@@ -85,9 +87,9 @@ class Probes:
 
 
 class BothWays:
-    """Has a controller with a fast path.
+    """Runs a controller and a fast path side by side.
 
-    The host interfaces are real. The kernel and the switch are fakes.
+    The host interfaces are real objects. The kernel and the switch are fakes.
     """
 
     def __init__(self, text: Path) -> None:
@@ -123,16 +125,16 @@ class BothWays:
         return len(batch)
 
     def sends(self, l3_if: int, frame: bytes) -> list[tuple[bytes, Metadata]]:
-        """Returns the packet-outs that the loop makes of a frame from the host."""
+        """Returns the packet-outs that the event loop sends for a frame from the host."""
         self.sent.clear()
         self.taps.to_read = [(TAP[l3_if], frame)]
         self.controller._drain_host()
         return list(self.sent)
 
     def gives(self, packet: PuntedPacket) -> list[tuple[int, bytes]]:
-        """Returns the frames that the loop delivers to the host for a punted packet.
+        """Returns the frames that the event loop delivers to the host for a punted packet.
 
-        Fails if the loop also sends a packet-out.
+        Fails if the loop delivers frames and sends packet-outs for the same packet.
         """
         self.taps.given.clear()
         outcome = PuntActions()
@@ -191,7 +193,7 @@ ARP, LLDP = link_frame(0x0806), link_frame(0x88CC)
 
 
 def passing_of(l3_if: int) -> list[bytes]:
-    """Returns frames that the fast path has to pass."""
+    """Returns frames from the host that the fast path must send itself."""
     four, six = OWN[l3_if]
     to_four, to_six = PEER
     return [
@@ -352,7 +354,11 @@ def test_the_host_gets_nothing_that_the_loop_would_not_give(router: Router) -> N
 
 
 def test_ports_of_a_vrf_are_those_that_the_loop_lets_pass(router: Router) -> None:
-    """Tests all pairs of ports that are at a limit or next to one."""
+    """Checks for pairs of UDP ports in a VRF that the fast path sends a frame if the loop does. It
+    must leave frames with port 9 (probes) or 4500 (IKE) to the loop.
+
+    The ports are all values at which the decision could change, and their neighbours.
+    """
     limits = {0, 65535, 49151, 49152, 53, 500, 520, 521, 646, 3784, 3785, 4500, 4784}
     ports = sorted({p + d for p in limits for d in (-1, 0, 1)} & set(range(65536)))
 
@@ -401,7 +407,7 @@ def test_interfaces_are_told_once_a_change() -> None:
 
 
 class FakeFastPath:
-    """Fakes a fast path that has passed some packets."""
+    """Fakes a fast path that has delivered some packets to the host."""
 
     def __init__(self) -> None:
         self.untold: list[PuntedPacket] = []
@@ -473,9 +479,9 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
 ) -> None:
     """Checks a host's ICMP error about a packet that the fast path has delivered.
 
-    The error leaves as the quoted packet came: by its bundle, or in clear. If the fast path had not
-    reported the packet, the error would be dropped, because a controller that has just started
-    drops errors about unknown packets.
+    The error must leave as the quoted packet came: by its bundle, or in clear. The controller has
+    just started, so it drops errors about unknown packets. So the error leaves only if the fast
+    path has reported the delivery.
     """
 
     async def scenario(world: FastWorld) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests fragmentation: fragments fit, reassemble to the packet, and have the right options."""
+"""Tests fragmentation: fragments fit the MTU, reassemble to the original packet, and have the right
+options.
+"""
 
 from __future__ import annotations
 

@@ -44,9 +44,11 @@ def test_a_growing_table_is_frozen_as_it_comes(garbage: GarbageCollection) -> No
 
 
 def test_a_table_that_is_replaced_is_as_well(garbage: GarbageCollection) -> None:
-    """Checks the bound while all routes of a table are replaced.
+    """Checks that the number of traversed objects is bounded while all routes of a table are
+    replaced.
 
-    As many objects are freed as allocated, so the collector's own count stays near zero.
+    As many objects are freed as allocated. So the collector's own count, which triggers a
+    collection, stays near zero.
     """
     most, table = 0, [[prefix(n)] for n in range(200_000)]
     for n in range(200_000):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that packets held for a neighbour are bounded, per neighbour and in total, and never
-lost.
+"""Tests packets that are held until a neighbour is resolved. Their number is bounded per neighbour
+and in total, and each held packet is returned.
 """
 
 from __future__ import annotations

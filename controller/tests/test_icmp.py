@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests ICMP errors (RFC 792, 1191, 1812, 4443): their content, their rate, and packets that cause
-none.
+"""Tests ICMP errors (RFC 792, 1191, 1812, 4443): their content, their rate limit, and which packets
+cause no error.
 """
 
 from __future__ import annotations

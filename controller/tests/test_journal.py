@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests journal records with fields, and lines of text where there is no journal."""
+"""Tests log records: with fields if there is a systemd journal, else as lines of text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the metrics of controller and switch.
 
-Prometheus' own tool accepts their format, and labels are bounded. The alerts and panels of
-monitoring/ name only metrics and values that exist.
+Prometheus' own tool must accept their format, and the number of label values must be bounded. The
+alerts and panels of monitoring/ may name only metrics and values that exist.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def names(text: str) -> set[str]:
 
 
 def lines_with(status: dict[str, Any] | None = None, **views: Any) -> list[str]:
-    """Returns the lines of metrics of these views."""
+    """Returns the metrics, as lines of text, that are derived from these views."""
     config = load_config_of(CONFIG)
     standby = standby_status(config, Primacy(config.switch, nobody), ReloadReport(1.0), 2.0)
     made: dict[str, Any] = {
@@ -132,9 +132,9 @@ def test_a_standby_has_those_of_its_process() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    """Checks the bound on labels.
+    """Checks that the number of label values is bounded.
 
-    Texts of errors and names of rules are labels, and their number is unlimited.
+    Error texts and rule names are used as label values, and there may be any number of them.
     """
     events = {f"counters not read: {n}": 1 for n in range(1000)}
     rules = [RULE | {"name": f"r{n}"} for n in range(5000)]
@@ -228,7 +228,9 @@ def test_no_metric_of_the_switch_is_called_as_one_of_the_controller_s(of_the_swi
 
 
 def expressions() -> list[tuple[str, str]]:
-    """Returns each expression of monitoring/ with the name of its alert, panel or variable."""
+    """Returns each PromQL expression of monitoring/ with the name of its alert, panel or
+    variable.
+    """
     rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
     found = [(rule["alert"], rule["expr"]) for group in rules["groups"] for rule in group["rules"]]
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the numbers of interfaces: an interface keeps its number over restarts.
+"""Tests that an interface keeps its number over restarts.
 
-Changed numbers are reported.
+A number that is given to another interface is reported as moved.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def configured(directory: Path, *names: str, engines: str = "[]") -> Config:
 
 
 def give(directory: Path, *names: str, engines: str = "[]") -> tuple[dict[str, int], set[int]]:
-    """Simulates a start that reaches the switch.
+    """Simulates a start of a controller that also updates the switch.
 
-    Returns the numbers, and the set of moved numbers.
+    Returns the numbers by name, and the set of numbers that have moved to another interface.
     """
     numbers = InterfaceNumbers(directory)
     config = numbers.assign(configured(directory, *names, engines=engines))
@@ -67,9 +67,10 @@ def test_a_number_that_is_given_anew_has_moved(
 
 
 def test_moved_numbers_stay_so_until_the_switch_has_heard(tmp_path: Path) -> None:
-    """Checks that moved numbers stay moved until the switch is updated.
+    """Checks that numbers count as moved until the switch is updated.
 
-    If a controller dies before, the next one withdraws the entries that use these numbers.
+    If the controller dies before this, the next controller must still withdraw the entries that use
+    these numbers.
     """
     for _ in range(2):
         numbers = InterfaceNumbers(tmp_path)

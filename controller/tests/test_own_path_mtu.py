@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the kernel learns the path MTU when protection makes a packet of the host too big.
+"""Tests packets of the host that are too big once they are protected: the kernel must learn the
+path MTU.
 
-The tests use the real kernel, so they show how the kernel reacts to the controller's errors.
+The tests use the real kernel, so they show how it reacts to the controller's ICMP errors.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def test_the_kernel_learns_what_protection_leaves(
         assert outcome.packet_outs == []
         assert desk.handler.counters[TOLD] == 1
         host.interfaces.deliver(outcome.to_host)
-        # The MTU of the interface is 1500, that of the path 1400. The bundle's overhead is 100.
+        # 1300: the path MTU of 1400 minus the bundle's overhead of 100. The MTU of the interface is
+        # 1500.
         host.until(lambda: path_mtu(udp) == 1300)
         assert udp.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EMSGSIZE
         with pytest.raises(OSError, match=r"Message too long") as refused:

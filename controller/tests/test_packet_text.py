@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the descriptions of packets that `sluice explain` reads."""
+"""Tests the parser of the packet descriptions that users give to `sluice explain`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that configured ports that the switch lacks are reported.
+"""Tests that ports of the configuration that the switch does not have are reported.
 
-Packets for an engine without its port are dropped as NO_ENGINE.
+If an engine's port is missing, the switch must drop packets for this engine with the reason
+NO_ENGINE.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def test_ports_that_go_and_come(
         assert await engine(router) == ENGINE_DOWN
         assert "engine 1: the link of the switch's port 9 is down" in await problems(router)
         assert "interface eth3: the switch has no port 3" in await problems(router)
-        # A link that is down is shown with its interface, not as a problem.
+        # `show interfaces` shows that a link is down, so it is not a problem of the status.
         assert "eth2" not in await problems(router)
 
         router.client.links = {1: True, 2: True, 3: True}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests how a controller becomes and stays primary of a switch.
 
-A controller stands by until it can be primary. Only a client that stays primary displaces it.
+A controller waits in standby until it can be primary. It gives way only to a client that stays
+primary, and not to one that was primary for a moment.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Scenario = Callable[["Switch"], Awaitable[None]]
 
 
 class Switch:
-    """Simulates the switch. `arbitration` has the first answers to each client."""
+    """Simulates the switch. `arbitration` holds the switch's first answers to each new client."""
 
     def __init__(self) -> None:
         self.arbitration: list[Any] = [IS_PRIMARY]
@@ -47,7 +48,9 @@ class Switch:
         return Primacy(config, self.connect, **options)
 
     def give_turn(self) -> None:
-        """Ends the other controller. The last client requests a higher id and becomes primary."""
+        """Simulates the end of the other controller. When the newest client then requests a higher
+        id, it becomes primary.
+        """
         client = self.clients[-1]
         client.arbitration(*NOBODY)
 
@@ -128,9 +131,9 @@ def test_one_that_lost_its_turn_for_good_is_displaced(
 
 
 def test_one_that_hears_nothing_waits(run_scenario: Callable[[Scenario], None]) -> None:
-    """Checks that a controller waits as long as the switch does not answer its request.
+    """Checks that a controller goes on waiting while the switch does not answer its request.
 
-    A missing answer is no sign of another primary.
+    A missing answer does not mean that another client is primary.
     """
 
     async def scenario(switch: Switch) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the handling of punted packets: each has one outcome, or is counted under a name."""
+"""Tests the handling of punted packets: each is passed on in one way, or is dropped and counted
+under a name.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
 
 
 class NoPolicy:
-    """Replaces the policy: no packet needs a verdict.
+    """Replaces the policy by one under which no packet needs a verdict.
 
     `test_first_packets` tests packets that need a verdict.
     """
@@ -87,7 +89,9 @@ class NoPolicy:
 
 
 class NoRejections(Rejections):
-    """Answers no discarded packet. `policy/test_rejections.py` tests those that are answered."""
+    """Sends no ICMP error about a discarded packet. `policy/test_rejections.py` tests such
+    errors.
+    """
 
     def __init__(self) -> None:
         pass
@@ -97,7 +101,7 @@ class NoRejections(Rejections):
 
 
 class PuntHarness:
-    """Has a handler with a Fib of three links, and records its decisions."""
+    """Runs a punt handler on a Fib with three links, and records its decisions."""
 
     def __init__(self, rate: float = 1000) -> None:
         self.fib = Fib(SPECS)
@@ -401,7 +405,7 @@ def test_an_error_goes_by_the_bundle_that_carried_its_packet(
 ) -> None:
     """Checks that an ICMP error leaves as the quoted packet came: by the same bundle, or in clear.
 
-    The error quotes plaintext (RFC 4301, section 6).
+    The error quotes the packet's plaintext, so it needs the same protection (RFC 4301, section 6).
     """
     packet = punt(ipv4(), "TTL_EXCEEDED", bundle=bundle, origin=2 if bundle else 0)
     _, metadata = sent(harness.handle(packet))

@@ -39,7 +39,7 @@ CODEC = load_codec()
 
 
 class Bench:
-    """Has a Fib, a reconciler and a fake switch. The test sets the clock."""
+    """Runs a Fib and a reconciler with a fake switch. The test sets the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,9 +60,8 @@ class Bench:
         self.reconciler.submit(self.fib.apply(events, self.now))
 
     async def settle(self, until: Callable[[], bool] | None = None) -> None:
-        """Runs the reconciler until `until` is true, by default until nothing is pending.
-
-        Failed updates may remain.
+        """Runs the reconciler until `until` returns true; by default, until nothing is pending
+        except failed updates.
         """
         task = asyncio.create_task(self.reconciler.run(self.switch))
         try:
@@ -88,7 +87,9 @@ class Bench:
         await self.settle()
 
     def check(self) -> None:
-        """Checks that the switch holds what is desired and never refused a dangling reference."""
+        """Checks that the switch holds the desired entries, and that no update would have left a
+        dangling reference.
+        """
         desired = {
             (kind, key): value
             for kind, entries in self.reconciler.desired.items()
@@ -217,7 +218,8 @@ def test_orphans_stay_until_released() -> None:
 def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that many orphans are deleted in slices, so that the loop does not stall.
 
-    The routing daemon has lost its whole table.
+    Orphans are entries in the switch that are not desired. Here the routing daemon has lost its
+    whole table.
     """
     monkeypatch.setattr("sluice.reconciler.BATCHES_PER_TURN", 2)
     count, most = 9 * BATCH, 0
@@ -253,9 +255,11 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
-    """Checks that orphans that a daemon announces leave the list of orphans in slices.
+    """Checks that orphans that the routing daemon has announced are removed from the list of
+    orphans in slices.
 
-    A controller starts with a full table in the switch, and writes nothing.
+    Here a controller starts, the switch holds a full table, and the daemon announces the same
+    table. So nothing is written.
     """
     count = 4 * SLICE
 
@@ -439,9 +443,8 @@ def test_settings_are_written_at_every_connection() -> None:
 
 
 def loaded(bench: Bench, count: int) -> None:
-    """Loads a table with two gateways, one of which is resolved.
-
-    Also loads a default route and a route that drops.
+    """Loads a table with routes via two gateways, one of which is resolved, a default route, and a
+    route that drops packets.
     """
     bench.reconciler.near = bench.fib.on_link_routes
     for n in (1, 2, 3):
@@ -452,9 +455,9 @@ def loaded(bench: Bench, count: int) -> None:
 
 
 def test_an_empty_switch_gets_its_links_before_the_table() -> None:
-    """Checks that an empty switch gets its on-link routes before the table.
+    """Checks that an empty switch gets its on-link routes before all other routes.
 
-    Neighbours then do not wait for a full table after a restart of the switch.
+    So after a restart of the switch, packets between connected hosts do not wait for a full table.
     """
 
     async def scenario() -> None:

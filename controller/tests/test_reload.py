@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a reload names the keys that have changed, and how each change comes into force."""
+"""Tests that a reload reports which keys of the configuration have changed, and for each whether
+the reload or only a restart applies the change.
+"""
 
 from __future__ import annotations
 
@@ -96,9 +98,10 @@ def test_the_order_of_interfaces_is_no_difference(tmp_path: Path) -> None:
 
 
 def test_vrfs_stay_where_they_are(tmp_path: Path) -> None:
-    """Checks that running VRFs keep their isolation, also in the settings of interfaces.
+    """Checks that a reload keeps the isolation that each running VRF has, also in the VRFs of the
+    interfaces.
 
-    An interface whose VRF has no isolation would count as an interface of the default VRF's stack.
+    Without isolation, an interface would count as one of the default VRF's stack.
     """
     new = read(tmp_path, WHOLE)
     running = read(tmp_path, WHOLE.replace("table: 100", "table: 100, isolation: namespace"))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/reference/rfc4301.md: each row has a valid status, and tests that exist or a reason.
+"""Tests docs/reference/rfc4301.md: each row has a valid status, and names existing tests or gives a
+reason.
 
 Unit tests check that the parser finds each kind of wrong row.
 """
@@ -50,7 +51,7 @@ class Row(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The last cell without tests and references to notes."""
+        """The text of the last cell, without the names of tests and the references to notes."""
         return NOTE.sub("", TEST.sub("", self.proof)).strip(" ,")
 
 
@@ -77,7 +78,7 @@ def rows(page: str) -> Iterator[Row]:
 
 
 def problems(row: Row) -> Iterator[str]:
-    """Yields what is wrong with a row."""
+    """Yields a description of each error in a row."""
     if row.section not in SECTIONS:
         yield f"the page covers no section {row.section!r}"
     if row.word not in WORDS:

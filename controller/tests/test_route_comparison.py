@@ -53,7 +53,7 @@ class Dump:
 
 
 class Switch:
-    """Fakes a switch with routes that no daemon has announced. Each block holds one of them."""
+    """Fakes a switch with routes that no daemon has announced. They are deleted one per step."""
 
     def __init__(self, fib: Fib) -> None:
         self.comparisons: int | None = 1
@@ -73,7 +73,9 @@ class Switch:
 
 
 class Bench:
-    """Has a new session of the daemon. `stale` holds the routes of the earlier session."""
+    """Sets up a new session of the routing daemon. `stale` holds the routes of the earlier
+    session.
+    """
 
     def __init__(self, stale: dict[RouteKey, Route], kernel: dict[RouteKey, Route]) -> None:
         self.fib = Fib(SPECS, {MAIN: 0, TABLE: 1})
@@ -100,7 +102,7 @@ class Bench:
         return not step.more
 
     def begin(self) -> None:
-        """Begins a comparison, up to the start of the kernel's dump."""
+        """Begins a comparison, and runs it until it starts the dump of the kernel's routes."""
         assert self.comparison.start_if_due(3.0)
         while not self.dump.running:
             assert not self.step() or self.dump.running
@@ -114,9 +116,10 @@ class Bench:
 
 
 def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> None:
-    """Checks that routes missing in the replay are taken from the kernel before stale ones go.
+    """Checks that routes that are missing in the replay are taken from the kernel before stale
+    routes are removed.
 
-    Only the kernel's routes in a VRF's table are taken, none of its main table.
+    Routes are taken only from the kernel's tables of VRFs, not from its main table.
     """
     count = 3 * KERNEL_ROUTES_PER_SLICE
     in_vrf, in_main = some(TABLE, *range(count)), some(MAIN, *range(count, 2 * count))
@@ -155,9 +158,9 @@ def test_what_the_daemon_withdraws_meanwhile_does_not_come_back() -> None:
 
 
 def test_the_kernel_is_not_asked_where_nothing_could_follow() -> None:
-    """Checks that the kernel's routes are not read if they can change nothing.
+    """Checks that the kernel's routes are not read if they could change nothing.
 
-    Here no route is of an earlier session, and no VRF has a table of its own.
+    This holds if no route is left from an earlier session, and no VRF has a table of its own.
     """
     bench = Bench({}, some(MAIN, 1, 2))
     bench.gate = ReplayGate(3.0)
@@ -191,9 +194,10 @@ def slots(*numbers: int) -> list[RouteSlot]:
 
 
 def test_of_what_was_left_in_the_switch_only_that_goes_which_the_kernel_lost() -> None:
-    """Checks that an unannounced route in the switch is deleted only if the kernel lacks it.
+    """Checks that a route in the switch that the daemon has not announced is deleted only if the
+    kernel does not have it.
 
-    Only the kernel's routes with the same prefixes are read.
+    Of the kernel's routes, only those with the same prefixes are read.
     """
     dump = Dump(some(MAIN, *range(100)) | some(TABLE, 2))
     bench = Bench({}, {})
@@ -218,9 +222,9 @@ def test_nothing_is_left_for_certain_until_the_switch_was_read() -> None:
 
 
 def test_nothing_follows_from_what_the_kernel_said_before_the_switch_was_read_again() -> None:
-    """Checks that the comparison deletes nothing if the switch is read again meanwhile.
+    """Checks that a comparison deletes nothing if the switch is read again while it runs.
 
-    The kernel's routes were read only for the routes that the switch held before.
+    The kernel's routes were read only for those routes that the switch held before.
     """
     bench = Bench({}, {})
     bench.switch.unreplayed = slots(1, 2)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares routes as runs, in the native table, with the same routes one by one.
+"""Tests that the fast code for runs (many routes at once, in the native table) has the same results
+as the general code for single routes.
 
-Two routers get the same bytes of a routing daemon and the same events of the kernel. One router
-reads runs and writes many routes at a time. The other decodes each message and writes each route by
-the general code.
+Two routers get the same bytes of a routing daemon and the same events of the kernel. One reads runs
+and writes many routes at a time. The other decodes each message and writes each route by the
+general code.
 
 After any sequence of events, both routers must forward alike and have the same record of each
 route.
@@ -56,15 +57,16 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def leg(gateway: str) -> tuple[bytes, int]:
-    """Returns a gateway's address and interface index."""
+    """Returns the address of a gateway, and the index of the interface to it."""
     octets = parse_address(gateway)
     return octets, ifindex(octets[2] if len(octets) == 4 else octets[5])
 
 
 def route_message(text: str, table: int, way: Any, protocol: int) -> bytes:
-    """Returns a route message.
+    """Returns a route message as zebra encodes it.
 
-    `way` is None (a deletion), "blackhole", an object id or gateways.
+    `way` is None (the message deletes the route), "blackhole", the id of a next-hop object, or
+    gateways.
     """
     prefix = Prefix.parse(text)
     family = 2 if len(prefix.address) == 4 else 10
@@ -174,7 +176,7 @@ class Router:
         self.task = asyncio.create_task(self.reconciler.run(self.switch))
 
     async def turns(self, count: int) -> None:
-        """Lets the reconciler write for at most `count` iterations of the loop."""
+        """Lets the reconciler run for at most `count` iterations of the event loop."""
         for _ in range(count):
             await asyncio.sleep(0)
             assert self.task is not None
@@ -204,7 +206,9 @@ class Router:
     # -- its state and its forwarding
 
     def forwards(self) -> dict[RouteSlot, object]:
-        """Returns the switch's routes with what each leads to, without ids of next hops."""
+        """Returns the switch's routes, each with its next hops. Ids are replaced by the next hops
+        themselves.
+        """
         found: dict[RouteSlot, object] = {}
         for (kind, key), value in self.switch.entities.items():
             if (
@@ -415,9 +419,11 @@ def test_no_run_has_a_prefix_that_is_not_routed_by() -> None:
 
 @pytest.mark.parametrize("bulk", [False, True])
 def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> None:
-    """Checks changes of a route while its first write is under way.
+    """Checks that changes of a route during its first write are written afterwards, so that the
+    last one wins.
 
-    The route is inserted, deleted and inserted with the first value, all before the first answer.
+    Before the first answer, the route is deleted, added with another gateway, and changed back to
+    the first.
     """
 
     async def scenario() -> None:
@@ -442,9 +448,10 @@ def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> 
 
 
 def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
-    """Checks that a run that covers a neighbour removes the neighbour's host route.
+    """Checks that routes of a run that cover a neighbour remove the neighbour's host route.
 
-    The host route exists only under a connected prefix of the neighbour's link.
+    A host route exists only if the longest prefix that covers the neighbour is a connected prefix
+    of its link.
     """
 
     async def scenario() -> None:

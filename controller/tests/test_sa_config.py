@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the key `fragmentation` of an SA.
-
-Some SAs may fragment ESP. The setting must be saved and read back.
+"""Tests the key `fragmentation` of an SA: which SAs may fragment ESP packets, and that the setting
+is saved and read back.
 """
 
 from __future__ import annotations

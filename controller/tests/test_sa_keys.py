@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests keys in files, and the record of their uses.
+"""Tests keys in files, and the record of when and by which engine each key was used.
 
-Only their owner can read the files, and no error shows a key.
+Key files that other users can read are refused, and no error message shows a key.
 """
 
 from __future__ import annotations

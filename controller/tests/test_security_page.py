@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests docs/security.md: its commands create certificates for controller and switch.
 
-With these certificates, controller and switch authenticate each other. The peer is Python's ssl
-(OpenSSL), which requires a client certificate as sluice-switch does. The controller's end is the
-daemon's own code, from the configuration to the native client.
+With these certificates, controller and switch authenticate each other. Python's ssl module
+(OpenSSL) plays the switch, and requires a client certificate as sluice-switch does. The
+controller's end is the daemon's own code, from the configuration to the native client.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def commands() -> str:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("certificates")
-    # `stranger` has another authority with the same names.
+    # In `stranger`, another certificate authority has signed certificates with the same names.
     for where in (directory, directory / "stranger"):
         where.mkdir(exist_ok=True)
         subprocess.run(
@@ -58,9 +58,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def switch(files: Path) -> Iterator[tuple[int, Future[str]]]:
-    """Serves one client of the authority. Yields the port, and a future.
+    """Serves one TLS client, whose certificate the authority must have signed. Yields the port and
+    a future.
 
-    The future returns the client's subject, or raises the error of its connection.
+    The future returns the subject of the client's certificate, or raises the error of its
+    connection.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files / "ca.pem")
     context.load_cert_chain(files / "switch-1.pem", files / "switch-1.key")
@@ -135,10 +137,10 @@ def test_a_switch_of_another_authority_is_refused(files: Path) -> None:
 
 @pytest.mark.parametrize("name", ["stranger/r1", "switch-1"])
 def test_a_client_that_is_no_controller_is_refused(files: Path, name: str) -> None:
-    """Checks that certificates that are not a controller's are refused.
+    """Checks that the switch refuses clients whose certificate is not that of a controller.
 
-    One certificate is of another authority. The other belongs to a switch and is not valid for
-    clients.
+    One certificate is signed by another authority. The other belongs to a switch and is not valid
+    for clients.
     """
     with switch(files) as (port, client):
         connection = connect(configuration(files, port=port, name=name), (0, 1))

@@ -58,7 +58,7 @@ class Manager(ServiceManager):
 
 
 class Daemon:
-    """Has a service, and records its changes to the host."""
+    """Runs the service, and records its changes to the host."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path

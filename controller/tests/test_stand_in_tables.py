@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the tables that a controller leaves to its stand-in.
+"""Tests the tables that a controller leaves for its stand-in, the process that forwards the host's
+packets after the controller's death.
 
-The tables exist only while packets pass, and are never stale.
+The tables exist only while the controller itself passes packets, and are never out of date.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class FakeStandIns:
 def one_session(
     monkeypatch: pytest.MonkeyPatch, closing: object, problem: OSError | None = None
 ) -> list[str]:
-    """Runs one session and returns its calls in order."""
+    """Runs one session with the switch. Returns the recorded calls, in order."""
     log: list[str] = []
     monkeypatch.setattr(FakeSession, "log", log, raising=False)
     monkeypatch.setattr(primacy, "Session", FakeSession)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the start of the daemon.
 
-The daemon must load no package that it does not need, since BFD gets no packets while it starts. A
-daemon that cannot start gives the reason in one sentence.
+BFD gets no packets while the daemon starts. So the daemon must load no package that it does not
+need. A daemon that cannot start must give the reason in one sentence.
 """
 
 import os
@@ -33,9 +33,10 @@ def test_the_daemon_imports_no_client_and_no_tables_for_people() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_address_that_another_program_has_is_named_once(tmp_path: Path) -> None:
-    """Checks the error if another program has the address of FPM.
+    """Checks the error message if another program listens on the address of FPM already.
 
-    The sentence names the key and the address, and has no error numbers of the kernel.
+    The sentence must name the configuration key and the address once, without error numbers of the
+    kernel.
     """
     with network_namespace(), socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

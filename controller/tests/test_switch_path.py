@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the path that is read from the switch's trace of a packet."""
+"""Tests how the path of a packet is read from the switch's trace of the packet."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that work that does not depend on a large table goes on while the table is read."""
+"""Tests that while a large table is read back from the switch, work that does not depend on the
+table goes on.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def restarted(switch: SlowSwitch) -> Bench:
-    """Returns a new controller that has read half of the table and has no kernel events yet."""
+    """Returns a new controller that has read half of the table back, and has received no events of
+    the kernel yet.
+    """
     switch.more.set()
     first = Bench()
     first.switch = switch

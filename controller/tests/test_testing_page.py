@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the names of tests in docs/TESTING.md.
-
-All tests that the page names exist. The page names all end-to-end and PTF tests.
+"""Checks that all tests that docs/TESTING.md names exist, and that the page names all end-to-end
+and PTF tests.
 """
 
 import re

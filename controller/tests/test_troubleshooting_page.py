@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that docs/how-to/troubleshooting.md has each drop and each warning of the sources."""
+"""Tests that docs/how-to/troubleshooting.md explains each drop counter and each warning that occurs
+in the source code.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ def test_each_drop_of_the_controller_has_a_row() -> None:
     }
     assert len(counted) > 30
     entries = named("Drops in the controller")
-    # "dropped: …" stands for the names of unreadable headers. No other counter may rely on it.
+    # The entry "dropped: …" is meant for the names of unreadable headers only. Every other counter
+    # needs an entry of its own.
     others = entries - {"dropped: …"}
     for text in counted | {f"dropped: {refusal.value}" for refusal in FragmentRefusal}:
         assert text in entries or covers(others, text), text
@@ -107,7 +110,7 @@ def warnings_of(tree: ast.AST) -> Iterator[str]:
 def test_each_warning_of_the_controller_has_a_row(path: Path) -> None:
     entries = named("Warnings in the controller's log")
     for text in warnings_of(ast.parse(path.read_text(encoding="utf-8"))):
-        # A text that is not constant is a problem of `show status`. The page says so.
+        # A message without constant text repeats a problem of `show status`. The page says so.
         assert text == "…" or covers(entries, text), text
 
 

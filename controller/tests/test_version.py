@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that all parts have one version, and that the changelog has it."""
+"""Tests that all parts have the same version, and that the changelog names this version."""
 
 from __future__ import annotations
 

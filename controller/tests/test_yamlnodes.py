@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that YAML is composed as by PyYAML, within limits that hold for any text."""
+"""Tests that YAML text is parsed to the same nodes as by PyYAML, and that limits on size and depth
+hold for any text.
+"""
 
 from __future__ import annotations
 

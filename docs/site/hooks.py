@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds pages to the documentation site: Markdown files outside docs/, and the commands' help texts.
 
-MkDocs calls these hooks. The file PATH outside docs/ becomes the page `repository/PATH`. Links
-between Markdown files are paths in the repository, so they work there too. The hooks turn them into
-links between pages. A link to a file that is no page becomes plain text.
+MkDocs calls these hooks. The file PATH outside docs/ becomes the page `repository/PATH`. In the
+repository, links between Markdown files are relative paths of files. The hooks turn them into links
+between pages of the site. A link to a file that is no page becomes plain text.
 """
 
 from __future__ import annotations

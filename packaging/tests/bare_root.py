@@ -67,11 +67,11 @@ class BareRoot:
         return found
 
 
-# Joins the cgroup $1, then runs the command in the other arguments.
+# Moves the process into the cgroup $1, then runs the command that is in the other arguments.
 JOIN = 'mkdir -p "$1"; echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
 UNSHARE = "unshare --cgroup --mount --pid --fork --kill-child --propagation private --uts --ipc"
-# Mounts the file systems of the root $1 and starts its systemd. $2: True if the machine has only
-# version 2 of cgroups.
+# Mounts the file systems below the root directory $1 and starts the systemd in it. $2: True if the
+# machine has only version 2 of cgroups.
 INSIDE = r"""
 mount --bind "$1" "$1"
 cd "$1"
@@ -163,7 +163,9 @@ class Booted:
 
 
 def _remove(cgroup: Path) -> bool:
-    """Removes a cgroup and all cgroups below it. Returns False if one still has a process."""
+    """Removes a cgroup and all cgroups below it. Returns False if a process is still in one of
+    them.
+    """
     for directory, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(directory)

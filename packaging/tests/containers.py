@@ -39,9 +39,10 @@ devices network_mode pid sysctls security_opt privileged depends_on healthcheck 
 # Capabilities that Docker grants without `cap_drop`.
 GRANTED = """chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw
 sys_chroot mknod audit_write setfcap"""
-# Mounts the file systems of the root $1, then runs the command in the other arguments. $2: file of
-# mounts, each a line of kind, source, target, options. $3: True if the root is read-only.
-# Order: the root becomes read-only last, because the other mounts create directories in it.
+# Mounts the file systems below the root directory $1, then runs the command that is in the other
+# arguments. $2: a file with a line for each mount (kind, source, target, options). $3: True if the
+# root is read-only. Order: the root becomes read-only last, because the other mounts create
+# directories in it.
 INSIDE = r"""
 root=$1 mounts=$2 only=$3; shift 3
 mount --bind "$root" "$root"
@@ -258,7 +259,8 @@ class Compose:
         return lines
 
     def _source(self, source: str, target: str, image: Image) -> Path:
-        """Returns the path of a volume: a path of the checkout, or the directory of a named volume.
+        """Returns the host's path of a volume: a path in the checkout, or the directory of a named
+        volume.
 
         A new named volume gets a copy of the image's files at `target`.
         """
@@ -284,7 +286,9 @@ class Compose:
 
 
 def _privileges(service: dict[str, Any], image: Image) -> list[str]:
-    """Returns the command prefix that changes from root to the service's user and capabilities."""
+    """Returns the command prefix that changes from root to the user and capabilities of the
+    service.
+    """
     if service.get("privileged"):
         return []
     allowed = set() if service.get("cap_drop") == ["ALL"] else set(GRANTED.split())

@@ -24,8 +24,8 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker"
 NET_ADMIN, NET_RAW, SYS_NICE = 1 << 12, 1 << 13, 1 << 23
 COMPILERS = ("cc", "gcc", "rustc", "cargo", "ld", "make", "pip", "pip3")
 IMAGES = ("sluice", "sluice-frr", "sluice-lab")
-# Process names of the programs. The program need not be the first process of its container: the
-# first process of the controller's container is a shell.
+# Process names of the programs. They are needed because a program need not be the first process of
+# its container: in the controller's container, the first process is a shell.
 SERVICE_PROGRAMS = {"switch": "sluice-switch", "controller": "sluice"}
 SLUICE_USER, FRR_USER = "990", "991"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs that `make install` and the wheel install, independently of the checkout."""
+"""Tests that the programs that `make install` and the wheel install run without the checkout."""
 
 import os
 import re
@@ -32,7 +32,7 @@ PAGE = "docs/how-to/install.md"
 
 
 def make_install(prefix: Path, destination: str, configuration: Path) -> None:
-    """Runs `make install` with the builds of `make test-install`."""
+    """Runs `make install` with the programs that `make test-install` has built."""
     variables = [f"PREFIX={prefix}", f"DESTDIR={destination}", f"SYSCONFDIR={configuration}"]
     run(["make", "-C", str(ROOT), "install", *variables], timeout=900, env={"MAKEFLAGS": ""})
 

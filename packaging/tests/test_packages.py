@@ -63,7 +63,8 @@ FRR = """
 fpm address 127.0.0.1 port 2620
 ip route 10.9.0.0/24 10.2.0.2
 """
-# Paths that may stay after the removal. This test itself creates the paths in etc/systemd/system.
+# Paths that may be left after the removal of the packages. This test itself creates the paths in
+# etc/systemd/system.
 KEPT = ("etc/sluice", "var/lib/sluice", "etc/systemd/system/sluice")
 
 
@@ -125,7 +126,9 @@ def root(lab: Lab) -> Iterator[BareRoot]:
 
 @pytest.fixture(scope="module")
 def before(root: BareRoot) -> set[str]:
-    """Installs FRR and Sluice's dependencies. Returns the files that exist without Sluice."""
+    """Installs FRR and the dependencies of Sluice. Returns all files that exist before Sluice is
+    installed.
+    """
     root.apt("update")
     root.apt("install", "frr", "python3", "libnftables1", "libstdc++6", "adduser")
     return root.files()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implements the PTF platform of this suite. A port is an interface, read by a packet socket.
+"""Implements the PTF platform of this suite. A port is a network interface with a packet socket.
 
 PTF's own port class ends the data plane's thread when its interface goes down. The sockets of this
 platform survive a lost link.
@@ -18,7 +18,7 @@ class Port:
         self._name = (device, port)
 
     def fileno(self) -> int:
-        """Returns the descriptor on which to select."""
+        """Returns the descriptor that select(2) waits for."""
         return self._socket.fileno()
 
     def get_packet_source(self) -> "Port":

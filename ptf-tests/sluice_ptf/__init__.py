@@ -3,12 +3,12 @@
 
     schema     converts names to P4Info ids, and Python values to bytestrings
     runtime    a P4Runtime client: arbitration, pipeline, Write, Read, packet I/O
-    wire       the test's ends of the switch's ports
+    wire       the far ends of the switch's ports: packet sockets
     probe      sends packets and collects all results, without a sleep
     router     writes the pipeline's tables: interfaces, neighbours, routes
     frames     packets for tests, and the expected results of routing
-    case       makes a PTF test of a function
+    case       turns a function into a PTF test
 
 Depends on protobuf 3.20 with p4runtime 1.5, grpcio, scapy and ptf (.venv/ptf). The package does not
-depend on the controller, because the suite checks the contract independently.
+use the controller's code, so that the suite checks the pipeline independently of it.
 """

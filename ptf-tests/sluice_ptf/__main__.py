@@ -3,8 +3,9 @@
 
     python -m sluice_ptf [--target sluice-switch|bmv2] [--option=OPTION...] [TEST...]
 
-TEST is a PTF test spec: a module (`routing`) or a test (`routing.blackhole`). If a TEST is given,
-the goldens do not run. OPTION is added to the target's command line: `--option=--workers=2`. The
+TEST names a module (`routing`) or a single test (`routing.blackhole`), as for PTF. If a TEST is
+given, the goldens do not run. Goldens are stored packets with their expected outcomes
+(sluice_ptf.differential). OPTION is added to the target's command line: `--option=--workers=2`. The
 switch runs in a network namespace with four ports. PTF runs in the same namespace, at the other
 ends of the ports.
 """

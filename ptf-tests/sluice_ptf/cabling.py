@@ -10,14 +10,14 @@ VETH_MTU = 9000
 
 
 def far_ends(prefix: str = "test") -> dict[int, str]:
-    """Returns the tester's interface for each port of the switch."""
+    """Returns the interface at the tester's end of each port of the switch."""
     return {port: f"{prefix}{port}" for port in PORTS}
 
 
 def plug(namespace: Namespace, prefix: str = "test") -> dict[int, str]:
-    """Creates the veth pairs. Returns the switch's interface for each port.
+    """Creates the veth pairs. Returns the interface at the switch's end of each port.
 
-    The kernel does not send on these interfaces.
+    The kernel itself sends nothing on the pairs.
     """
     switch_ends = {}
     for port, far_end in far_ends(prefix).items():

@@ -5,9 +5,10 @@
     def longest_prefix_wins(router: Router) -> None:
         "What the test checks, in a sentence."
 
-PTF expects tests as classes. `ptf_test` turns a function into a class. The test starts from the
-standard router (`@bare_ptf_test`: from an empty router). At its end, the test deletes all that it
-wrote. All tests of a process share one P4Runtime session and one loaded pipeline.
+PTF expects tests as classes, and `ptf_test` turns a function into one. The test starts with the
+tables of the standard router (with `@bare_ptf_test`: with empty tables). At the end, everything
+that the test has written is deleted. All tests of a process share one P4Runtime session and one
+loaded pipeline.
 
 Test parameters: address, device_id, build (the directory of router.json). PTF itself has the option
 for ports (`-i PORT@INTERFACE`).
@@ -89,7 +90,7 @@ def probe() -> Probe:
 
 @contextlib.contextmanager
 def link_down(port: int) -> Iterator[None]:
-    """Takes the link of a port of the switch down while the context is open."""
+    """Sets the link of one of the switch's ports down while the context is open."""
     interface = ptf.config["port_map"][_DEVICE, port]
     subprocess.run(["ip", "link", "set", "dev", interface, "down"], check=True)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds frames as bytes: the expected results of routing. Defines the addresses of the suite.
+"""Builds frames as bytes, among them the frames that are expected after routing.
 
 The module follows RFC 1812 and not the pipeline's code, because the tests compare the pipeline with
 this module.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines types for a router's interfaces and neighbours, and addresses of the host that sends to
-it.
+"""Defines types for a router's interfaces and neighbours, and the addresses of the host that sends
+packets to the router.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HOST6 = "2001:db8:1::99"
 
 @dataclass(frozen=True)
 class Interface:
-    """Describes a layer-3 interface of the router: a VLAN of a port (0: untagged), and a MAC
+    """Describes a layer-3 interface of the router: a port, a VLAN (0: untagged) and a MAC
     address.
     """
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds IP packets with scapy, with addresses of the standard router.
 
-Every field can be set under its scapy name. The other fields have values that no test depends on.
-The source address is always set, so scapy never reads the kernel's routes.
+A caller can set each field under its scapy name. The values of all other fields do not matter to
+any test. The source address is always set, because scapy would otherwise read the kernel's routes
+to find one.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ DPORT = 7000
 
 
 def ip4(dst: str, payload: Packet, **header: Any) -> Packet:
-    """Returns an IPv4 packet from the host on A."""
+    """Returns an IPv4 packet from the host on interface A."""
     return IP(**{"src": HOST4, "dst": dst, "ttl": 64, "id": 0x1234} | header) / payload
 
 
 def ip6(dst: str, payload: Packet, **header: Any) -> Packet:
-    """Returns an IPv6 packet from the host on A."""
+    """Returns an IPv6 packet from the host on interface A."""
     return IPv6(**{"src": HOST6, "dst": dst, "hlim": 64} | header) / payload
 
 

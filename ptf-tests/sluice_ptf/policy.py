@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes SPDs to the pipeline's tables: lists, flows, bundles and the engine.
 
-Every list has an epoch and a generation of its own, above 16 bits, so the tests detect confused or
-truncated fields. A `Policy` makes its router watch the rule counters: from then on, every assertion
-of the router covers these counters.
+Each list has a different epoch and generation. They are larger than 16 bits, so that the tests
+detect fields that are confused or truncated. Once a `Policy` exists, every assertion of its router
+also compares the rule counters.
 
     a list of port 2:    policy.ready(OUT); policy.bind(B, OUT)
     a flow of the list:  policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=3))
@@ -44,11 +44,15 @@ class PolicyList:
     generation: int
 
     def changed(self) -> PolicyList:
-        """Returns the list after a commit that makes its cached flows stale."""
+        """Returns the list with a new epoch and generation, as after a commit that makes its cached
+        flows stale.
+        """
         return replace(self, epoch=self.epoch + 1, generation=self.generation + 1)
 
     def edited(self) -> PolicyList:
-        """Returns the list after a commit that makes claims stale, but not cached flows."""
+        """Returns the list with a new generation, as after a commit that keeps its cached flows.
+        Verdicts from before the commit, in packet-outs, are stale.
+        """
         return replace(self, generation=self.generation + 1)
 
 
@@ -60,7 +64,7 @@ OUT2 = PolicyList("outbound", 22, epoch=0x10009, generation=0x2000A)
 
 @dataclass(frozen=True)
 class Flow:
-    """Holds the key of a flow in a flow table, without the list."""
+    """Holds the key of a flow in a flow table, except for the list."""
 
     src_addr: str
     dst_addr: str
@@ -74,7 +78,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Holds the verdict of the first matching rule."""
+    """Holds a verdict: that of the first matching rule, and this rule's id."""
 
     verdict: str
     rule: int
@@ -94,19 +98,23 @@ class Sa:
 
 
 def hit(policy_list: PolicyList, rule: int) -> dict[str, int]:
-    """Returns the expected count of one cached verdict of the rule."""
+    """Returns the expected rule counters after one packet that got the rule's verdict from the flow
+    cache.
+    """
     return {f"{policy_list.direction} hit {rule}": 1}
 
 
 def claim(policy_list: PolicyList, rule: int) -> dict[str, int]:
-    """Returns the expected count of one verdict of the rule that a packet-out claims."""
+    """Returns the expected rule counters after one packet-out that claimed the rule's verdict."""
     return {f"{policy_list.direction} claim {rule}": 1}
 
 
 def reinjection(
     punt: PacketIn, answer: Verdict | None = None, **changes: Value
 ) -> dict[str, Value]:
-    """Returns the header that re-injects a punt: the fields of the punt, and the CPU's verdict."""
+    """Returns the packet-out header that re-injects a punted packet: the fields of the punt, and
+    the CPU's verdict.
+    """
     header: dict[str, Value] = {
         name: value
         for name, value in punt.metadata.items()
@@ -146,7 +154,7 @@ class Policy:
         self.router.modify(*(self.state(one) for one in lists))
 
     def bind(self, interface: Interface, *lists: PolicyList) -> None:
-        """Binds lists to an interface. Replaces earlier bindings of the same direction."""
+        """Binds lists to an interface. Each replaces the earlier binding of its direction."""
         for one in lists:
             self.router.modify(
                 self.router.entry(
@@ -158,7 +166,7 @@ class Policy:
             )
 
     def guard(self, interface: Interface, *lists: PolicyList) -> None:
-        """Makes lists ready, then binds them to an interface."""
+        """Writes the lists' epochs, then binds the lists to an interface."""
         self.ready(*lists)
         self.bind(interface, *lists)
 
@@ -237,7 +245,7 @@ class Policy:
             self.router.insert(self.router.entry(f"esp_source_{family}", key, "from_bundle"))
 
     def carries(self, bundle: int, guarded_by: PolicyList, vrf: int = 0) -> None:
-        """Sets the list that checks the packets that a bundle has decrypted."""
+        """Sets the inbound list for packets that a bundle has decrypted."""
         self.router.insert(
             self.router.entry(
                 "bundle_binding",
@@ -250,8 +258,8 @@ class Policy:
     # --- expected results -----------------------------------------------------
 
     def encrypts(self, source: Interface, packet: Frame, sa: Sa, rules: Rules = NO_RULES) -> None:
-        """Expects the packet at the engine's port, with its hop count decremented, and nothing
-        else.
+        """Sends a packet. Expects it at the engine's port, with its hop count decremented, and
+        nothing else.
         """
         frame = arriving(source, packet)
         shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=sa.vrf)

@@ -2,9 +2,9 @@
 """Sends packets and collects all resulting packets, without a sleep.
 
 After the packets under test, the probe sends sentinels on the same paths: one to each port and one
-to the CPU. A switch keeps the order of packets on one path. So once the sentinels have arrived, all
-earlier packets have arrived, too. So the absence of further packets is observed and not guessed.
-Sentinels use a VLAN, a VRF and a range of ids that no test uses.
+to the CPU. A switch keeps the order of packets on one path. So once the sentinels have arrived, no
+further packet can come, and no time-out is needed to find this out. Sentinels use a VLAN, a VRF and
+a range of ids that no test uses.
 
 Packets are sent in windows, because BMv2's egress queues hold 64 packets and drop the rest.
 
@@ -67,7 +67,7 @@ Send = FromPort | FromCpu
 
 @dataclass
 class ProbeOutcome:
-    """Holds all results of the packets sent. Counters are increments, by reason."""
+    """Holds all results of the packets that were sent. Counters hold the increments, by reason."""
 
     out: list[tuple[int, bytes]] = field(default_factory=list)
     punts: list[PacketIn] = field(default_factory=list)
@@ -238,7 +238,7 @@ def _address(target: int) -> str:
 
 
 def _templates(ports: Sequence[int]) -> dict[tuple[int, int], bytes]:
-    """Returns the sentinels without their token, by (ingress, egress)."""
+    """Returns the frames of the sentinels without their token, by (ingress port, egress port)."""
     made = {}
     for source in (*ports, CPU):
         for target in (*ports, CPU):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets up the standard router with an engine, for tests of protected traffic.
 
-The engine is at port 4, untagged. One bundle has an SA in each direction. `protected` binds OUT to
-B and adds flows that protect `udp_to(V4)` and `udp_to(V6)` by that bundle.
+The engine is at port 4, untagged. One bundle has an SA in each direction. `protected` also binds
+the list OUT to interface B, and adds flows by which this bundle protects `udp_to(V4)` and
+`udp_to(V6)`.
 """
 
 from __future__ import annotations

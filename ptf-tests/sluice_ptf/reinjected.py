@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets up tests of re-injection: punts packets, then re-injects them.
 
-`guarded` configures the standard router with IN on A, OUT on B, an engine and an SA. `first` and
-`again` return a punt. `policy.reinjection` makes a packet-out header from the punt. `comes_to`
-checks the result of the packet-out.
+`guarded` configures the standard router with the list IN on interface A, OUT on B, an engine and an
+SA. `first` and `again` send a packet and return its punt. `policy.reinjection` makes a packet-out
+header from the punt. `comes_to` sends the packet-out and checks the result.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
 
 
 def flow_to(dst: str, *, is_local: int = 0, bundle: int = 0) -> Flow:
-    """Returns the flow of the packets of `udp_to`."""
+    """Returns the flow to which the packets of `udp_to(dst)` belong."""
     return Flow(HOST6 if ":" in dst else HOST4, dst, is_local=is_local, bundle=bundle)
 
 
 def guarded(router: Router) -> Policy:
-    """Binds IN to A and OUT to B. Configures an engine and an SA."""
+    """Binds the list IN to interface A and OUT to B. Configures an engine and an SA."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -88,5 +88,5 @@ def dropped(reason: str, rules: dict[str, int] | None = None) -> ProbeOutcome:
 
 
 def asked(of: PolicyList) -> dict[str, Value]:
-    """Returns the punt's metadata that names the list to search."""
+    """Returns the metadata by which a punt names the list that the CPU must search."""
     return {"list_id": of.id, "generation": of.generation}

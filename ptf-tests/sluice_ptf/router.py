@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pipeline's tables, and checks the router's behaviour.
+"""Writes the pipeline's tables, and checks what the switch does with packets.
 
-A `Router` deletes all that it has written, the last entry first. So every test starts from an empty
-router, and deletion is tested as often as insertion. Its assertions cover all effects: all ports,
-all punts, all drop and punt counters.
+At the end of a test, a `Router` deletes all entries that it has written, in reverse order. So every
+test starts with empty tables, and deletion is tested as often as insertion. Each assertion covers
+all effects of a packet: frames at all ports, all punts, and all drop and punt counters.
 
 Depends on probe and runtime. standard.py configures the router that most tests start from.
 """
@@ -56,7 +56,7 @@ class Router:
         self.client.write(update("MODIFY", entity) for entity in entities)
 
     def delete(self, *entities: Any) -> None:
-        """Deletes inserted entities, the last inserted first."""
+        """Deletes inserted entities, in reverse order."""
         gone = [update("DELETE", entity) for entity in reversed(entities)]
         self.client.write(gone)
         identities = [_identity(one) for one in gone]
@@ -77,11 +77,13 @@ class Router:
         self._defaults.discard(table)
 
     def forget(self) -> None:
-        """Empties the list of entities to delete, for a switch that has lost all entries."""
+        """Empties the list of entities to delete. For a switch that has lost all entries."""
         self._undo, self._defaults, self._limited = [], set(), set()
 
     def undo(self) -> None:
-        """Deletes all remaining inserted entities. Restores default actions and meters."""
+        """Deletes all inserted entities that the test has not deleted. Restores default actions and
+        meters.
+        """
         for table in sorted(self._defaults):
             self.undo_default(table)
         for reason in sorted(self._limited):
@@ -91,7 +93,7 @@ class Router:
         self.client.write(reversed(undo))
 
     def interface(self, interface: Interface, role: str = "ROUTER") -> None:
-        """Adds an interface that admits packets to its MAC address and sends packets."""
+        """Adds an interface that receives packets to its MAC address, and that can send."""
         self.insert(
             self.entry(
                 "l3_interface",
@@ -167,7 +169,7 @@ class Router:
         self.insert(*(self.local_entry(prefix, vrf) for prefix in prefixes))
 
     def own_source(self, *addresses: str, vrf: int = 0) -> None:
-        """Adds addresses of this router, which are refused as a source of received packets."""
+        """Adds addresses of this router that received packets must not have as their source."""
         for address in addresses:
             table = "own_source_ipv6" if ":" in address else "own_source_ipv4"
             key: dict[str, Match] = {"vrf": vrf, "src_addr": address}
@@ -256,14 +258,18 @@ class Router:
         sent: bytes | None = None,
         rules: Rules = NO_RULES,
     ) -> None:
-        """Expects that the packet is routed to the next hop, and that nothing else happens."""
+        """Sends a packet. Expects that it is routed to the next hop, and that nothing else
+        happens.
+        """
         frame = arriving(source, packet)
         expected = routed(frame, via) if sent is None else sent
         outcome = self.exchange(FromPort(source.port, frame))
         same(outcome, ProbeOutcome(out=[(via.interface.port, expected)], rules=dict(rules)), frame)
 
     def drops(self, source: Interface, packet: Frame, reason: str, rules: Rules = NO_RULES) -> None:
-        """Expects that the packet is dropped for this reason, and that nothing else happens."""
+        """Sends a packet. Expects that it is dropped for this reason, and that nothing else
+        happens.
+        """
         frame = arriving(source, packet)
         outcome = self.exchange(FromPort(source.port, frame))
         same(outcome, ProbeOutcome(drops={reason: 1}, rules=dict(rules)), frame)
@@ -277,7 +283,7 @@ class Router:
         rules: Any = NO_RULES,  # of type Rules; mypy would otherwise compare it with **metadata
         **metadata: Value,
     ) -> None:
-        """Expects the packet at the CPU, unchanged, and that nothing else happens."""
+        """Sends a packet. Expects it at the CPU, unchanged, and that nothing else happens."""
         frame = arriving(source, packet)
         came: dict[str, Value] = {
             "ingress_port": source.port,
@@ -291,7 +297,7 @@ class Router:
         same(self.exchange(FromPort(source.port, frame)), wanted, frame)
 
     def packet_in(self, frame: bytes, **metadata: Value) -> PacketIn:
-        """Returns a packet-in. Metadata fields that are not given are 0."""
+        """Returns an expected packet-in. Metadata fields that are not given are 0."""
         schema = self.client.schema
         values = {field.name: 0 for field in schema.packet_fields("packet_in")}
         unknown = metadata.keys() - values.keys()
@@ -310,9 +316,8 @@ class Router:
 
 
 def arriving(source: Interface, packet: Frame) -> bytes:
-    """Returns the frame that carries a packet to the router.
-
-    A whole frame is returned unchanged.
+    """Returns the frame that carries a packet to the router's interface. If `packet` is a whole
+    frame, returns it unchanged.
     """
     if isinstance(packet, bytes):
         return packet

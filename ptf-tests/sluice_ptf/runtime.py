@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provides a P4Runtime client for tests: one device, one primary, all calls synchronous.
 
-Depends on schema for names. Promises:
+Depends on schema for names. Guarantees:
 
 - A constructed client is primary.
 - A Write that fails raises WriteError with one line for each failed update.
@@ -257,7 +257,9 @@ class RuntimeClient:
 
 
 def update(kind: str, entity: Any) -> p4runtime_pb2.Update:
-    """Returns an INSERT, MODIFY or DELETE of a table entry, member, group or meter."""
+    """Returns an update of the given kind (INSERT, MODIFY or DELETE) of a table entry, member,
+    group or meter.
+    """
     made = p4runtime_pb2.Update(type=p4runtime_pb2.Update.Type.Value(kind))
     for field in made.entity.DESCRIPTOR.fields:
         if field.message_type is entity.DESCRIPTOR:

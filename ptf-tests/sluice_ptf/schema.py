@@ -8,8 +8,8 @@ Names are P4Info aliases. A value is one of these:
 - the name of a member of one of the program's enums
 - for a prefix, text ("10.0.0.0/8"); for a ternary field, (value, mask)
 
-p4c's P4Info lists the enums, but not the fields that use them. ENUM_OF lists these fields. An
-unknown name or value raises SchemaError, which lists the known ones.
+p4c's P4Info lists the enums, but not which fields use them. ENUM_OF lists the enum of each such
+field. An unknown name or value raises SchemaError, whose message lists the known ones.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ class Schema:
     def entry(
         self, table: str, match: Mapping[str, Match], action: str = "", **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """Returns a table entry; without an action, only its key.
+        """Returns a table entry. Without an action, the entry has only its key.
 
-        Omitted match fields match anything.
+        Match fields that are not given match anything.
         """
         info = self._lookup("table", self.tables, table)
         fields = {field.name: field for field in info.match_fields}

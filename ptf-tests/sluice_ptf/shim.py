@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the engine's shim as bytes, and ESP packets as a peer or an engine would send them.
 
-The module follows the contract with the engine (p4src/headers.p4) but is not generated from it: an
-engine may rely on everything here. Depends on frames and raw.
+The module is written by hand after the contract with the engine (p4src/headers.p4). So the tests
+detect a change of the program's header, on which an engine relies. Depends on frames and raw.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets up the router that most tests start from.
+"""Sets up the standard router, with which most tests start.
 
         port 1 ---- A  10.1.0.1, 2001:db8:1::1     vrf 0
         port 2 ---- B  10.2.0.1, 2001:db8:2::1     vrf 0   neighbour TO_B

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the test's ends of the switch's ports: raw AF_PACKET sockets, all read at once.
+"""Opens the far ends of the switch's ports: raw AF_PACKET sockets, all read at once.
 
-Promises: a frame is received as it was on the wire, with the VLAN tag that the kernel had removed.
-Frames that the test sends are not received. Frames of one port keep their order. Linux sends no
-frame shorter than an Ethernet header.
+Guarantees: a frame is received as it was on the wire, so the VLAN tag that the kernel removes is
+put back. Frames that the test sends are not received. Frames of one port keep their order.
+
+Linux sends no frame that is shorter than an Ethernet header.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Ports(Protocol):
 
 
 class PacketSocket:
-    """Holds one port of the test: an interface of this process's network namespace."""
+    """Holds the far end of one port: a network interface in this process's namespace."""
 
     def __init__(self, interface: str):
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -91,7 +92,7 @@ class PacketSocket:
 
 
 class PacketPorts:
-    """Holds all ports of the test, each on its interface."""
+    """Holds the far ends of all ports."""
 
     def __init__(self, interfaces: Mapping[int, str]):
         self._sockets = {port: PacketSocket(name) for port, name in sorted(interfaces.items())}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which frames the control l3_admit admits."""
+"""Tests which received frames the control l3_admit of the pipeline admits."""
 
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
@@ -16,7 +16,9 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 
 @bare_ptf_test
 def nothing_comes_in_without_an_interface(router: Router) -> None:
-    """An empty router drops everything as NO_INTERFACE, also frames that it would punt."""
+    """A switch with empty tables drops everything as NO_INTERFACE, also frames that an interface
+    would punt.
+    """
     for packet in (udp_to(V4), udp_to(V6)):
         router.drops(A, packet, "NO_INTERFACE")
     router.drops(A, Ether(src=HOST_MAC, dst=BROADCAST) / arp("10.1.0.1"), "NO_INTERFACE")
@@ -82,7 +84,9 @@ def vlans_of_a_port_are_interfaces_of_their_own(router: Router) -> None:
 
 @ptf_test
 def another_stations_mac_is_not_ours(router: Router) -> None:
-    """A frame to the MAC address of another station or of another interface is dropped."""
+    """A frame is dropped if its destination is the MAC address of another station or of another
+    interface of the router.
+    """
     for mac in ("02:de:ad:00:00:01", B.mac):
         for packet in (udp_to(V4), udp_to(V6), udp_to("10.1.0.1")):
             router.drops(A, Ether(src=HOST_MAC, dst=mac) / packet, "NOT_FOR_ROUTER")
@@ -144,7 +148,7 @@ def ipv4_martian_destinations(router: Router) -> None:
 
 @ptf_test
 def ipv4_addresses_next_to_martians_pass(router: Router) -> None:
-    """Forwards packets from and to the addresses next to each martian range."""
+    """Forwards packets from and to the addresses just before and after each martian range."""
     router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     for address in ("1.0.0.0", "126.255.255.255", "128.0.0.0", "223.255.255.255"):
         router.forwards(A, udp_to(address), TO_C)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests audited drops: they count as before, and the CPU gets metered copies."""
+"""Tests drops that are audited: they are counted as without an audit, and the CPU gets a
+rate-limited copy of each packet.
+"""
 
 from scapy.packet import Raw
 
@@ -35,9 +37,10 @@ def is_audited(
 
 @ptf_test
 def a_copy_of_what_is_dropped(router: Router) -> None:
-    """The audit copy of a dropped packet is the unchanged frame. Its metadata has the drop reason.
+    """The audit copy of a dropped packet is the unchanged frame, and its metadata names the drop
+    reason.
 
-    Drops for other reasons are not copied.
+    Packets that are dropped for a reason that is not audited are not copied.
     """
     with_engine(router)
     unknown = arriving(A, ip4(OURS4, Raw(esp(7)), proto=ESP))
@@ -49,7 +52,9 @@ def a_copy_of_what_is_dropped(router: Router) -> None:
 
 @ptf_test
 def cleartext_names_the_rule(router: Router) -> None:
-    """The copy names the protect rule that the cleartext packet matched, and the rule's list."""
+    """The copy of a cleartext packet that should have been protected names the protect rule that it
+    matched, and the rule's list.
+    """
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, Flow(HOST4, V4), Verdict("PROTECT", 3, BUNDLE))

@@ -16,15 +16,15 @@ BURST = 5
 
 
 def frames(*packets: bytes) -> list[FromPort]:
-    """Returns frames to send into A's port."""
+    """Returns the frames as packets to send into the port of interface A."""
     return [FromPort(A.port, packet) for packet in packets]
 
 
 @ptf_test
 def punts_are_limited(router: Router) -> None:
-    """The meter passes a burst, and later at most one punt per second.
+    """With a meter, the switch punts a burst, and then at most one packet per second.
 
-    The switch counts all other packets as metered.
+    It drops all other packets as PUNT_METERED.
     """
     router.punt_meter("NO_ROUTE", rate=1, burst=BURST)
     outcome = router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 30))
@@ -57,7 +57,7 @@ def without_a_meter_all_punts_pass(router: Router) -> None:
 
 @ptf_test
 def punts_from_the_cpu_are_limited_too(router: Router) -> None:
-    """The meters of punts also limit packets of local origin."""
+    """The meters of punts also limit packets that this router itself sends."""
     router.punt_meter("NO_ROUTE", rate=1, burst=1)
     router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 5))
     frame = arriving(A, udp_to(NO_ROUTE))
@@ -95,7 +95,7 @@ def an_interface_counts_what_comes_in(router: Router) -> None:
 
 @ptf_test
 def a_next_hop_counts_what_it_is_chosen_for(router: Router) -> None:
-    """A next hop counts every packet that selects it, also one that cannot leave."""
+    """A next hop counts every packet that is routed to it, also one that then cannot leave."""
     entries = [
         router.client.schema.entry("nexthop", {"nexthop_id": nexthop.id})
         for nexthop in (TO_B, TO_D)

@@ -73,9 +73,10 @@ def encrypted_is_routed(router: Router) -> None:
 
 @ptf_test
 def encrypted_is_esp_of_its_bundle(router: Router) -> None:
-    """The SPD lists do not apply to encrypted packets.
+    """Of the packets that the engine marks as encrypted, only ESP from an address of the bundle
+    passes.
 
-    So only ESP from the bundle's address passes.
+    The check is needed because no SPD list applies to such packets.
     """
     policy = with_engine(router)
     invalid = ProbeOutcome(drops={"SHIM_INVALID": 1})
@@ -107,9 +108,8 @@ def encrypted_is_esp_of_its_bundle(router: Router) -> None:
 
 @ptf_test
 def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
-    """The SPD binding of a bundle holds in one VRF.
-
-    Packets that the bundle decrypts in another VRF are dropped.
+    """A bundle's binding to an SPD list holds in one VRF. Packets that the bundle has decrypted in
+    another VRF are dropped.
     """
     policy = with_engine(router)
     policy.ready(IN)
@@ -134,7 +134,8 @@ def encrypted_needs_no_binding(router: Router) -> None:
 
 @ptf_test
 def encrypted_and_held_up(router: Router) -> None:
-    """An encrypted packet can be punted for its neighbour, the MTU or a missing route.
+    """An encrypted packet is punted if its neighbour is unresolved, if it exceeds the MTU, or if it
+    has no route.
 
     Its punt has origin ENCRYPTED. When the packet is re-injected, no SPD list applies.
     """
@@ -267,8 +268,8 @@ def decrypted_with_a_last_hop(router: Router) -> None:
 
 @ptf_test
 def a_forged_shim(router: Router) -> None:
-    """Drops a frame with a shim from a front-panel port, for all contents, tags and MAC
-    addresses.
+    """Drops a frame with a shim that is received at a front-panel port, whatever its contents, tag
+    and MAC addresses.
     """
     policy = with_engine(router)
     policy.ready(IN)
@@ -297,7 +298,9 @@ def a_port_of_no_interface_has_no_shim(router: Router) -> None:
 
 @ptf_test
 def an_engine_speaks_in_shims_only(router: Router) -> None:
-    """Drops frames of an engine without a shim, with a request's kind, or decrypted by bundle 0."""
+    """Drops frames from an engine if they have no shim, if the shim's kind is a request or unknown,
+    or if it names bundle 0.
+    """
     policy = with_engine(router)
     for packet in (udp_to(V4), udp_to(V6), udp_to(OURS4), arp(OURS4)):
         router.drops(ENGINE, packet, "SHIM_INVALID")

@@ -43,7 +43,9 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, A, B, C, D, E
 
 
 def goes_to(router: Router, source: Interface, packet: Packet, shim: Shim) -> None:
-    """Expects the packet, unchanged and with the shim, at the engine's port, and nothing else."""
+    """Sends a packet. Expects it at the engine's port, unchanged but with the shim, and nothing
+    else.
+    """
     frame = arriving(source, packet)
     expected = ProbeOutcome(out=[(ENGINE.port, shim.on(frame))])
     same(router.exchange(FromPort(source.port, frame)), expected, frame)
@@ -71,7 +73,8 @@ def esp_to_us(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_by_vlan_and_vrf(router: Router) -> None:
-    """The shim of ESP to this router has ingress interface and VRF, and the frame loses its tag.
+    """The shim of ESP to this router names ingress interface and VRF. The frame to the engine has
+    no VLAN tag.
 
     An SPI is valid in one VRF only.
     """
@@ -214,7 +217,7 @@ def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
 
 @ptf_test
 def fragments_of_ike(router: Router) -> None:
-    """Fragments of IKE go to the CPU like whole IKE messages, and are not taken for ESP."""
+    """Fragments of IKE messages go to the CPU like whole ones, and are not taken for ESP."""
     with_engine(router)
     ike = udp(dport=4500, sport=4500, size=0) / Raw(bytes(32))
     router.punts(A, ip4(OURS4, ike, flags="MF"), "IKE", stage="LOCAL_DELIVERY")
@@ -236,9 +239,9 @@ def an_unknown_spi(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_asks_no_list(router: Router) -> None:
-    """The interface's SPD list does not apply to ESP to this router.
+    """The SPD list of the ingress interface does not apply to ESP to this router.
 
-    The bundle's list applies to the decrypted packet.
+    Instead, the bundle's list applies to the decrypted packet.
     """
     policy = with_engine(router)
     policy.guard(A, IN)
@@ -281,8 +284,8 @@ def esp_to_us_without_its_engine(router: Router) -> None:
 
 @ptf_test
 def protect(router: Router) -> None:
-    """The engine gets a protected packet with its hop count decremented; the shim has the ingress
-    interface.
+    """A protected packet reaches the engine with its hop count decremented. The shim names the
+    ingress interface.
     """
     policy = protected(router)
     for dst in FLOWS:
@@ -292,9 +295,10 @@ def protect(router: Router) -> None:
 
 @ptf_test
 def protect_between_vlans_and_vrfs(router: Router) -> None:
-    """The engine gets a packet of a VLAN untagged, also if the egress interface has a tag.
+    """A protected packet reaches the engine without VLAN tag, whether the ingress or the egress
+    interface has one.
 
-    The shim has the VRF of the packet.
+    The shim names the VRF of the packet.
     """
     policy = protected(router)
     for dst in FLOWS:
@@ -322,7 +326,9 @@ def protect_fragments(router: Router) -> None:
 
 @ptf_test
 def protect_what_passed_inbound(router: Router) -> None:
-    """A packet that both lists admit is counted by the inbound and by the outbound rule."""
+    """A packet that both lists permit is counted once by a rule of the inbound list and once by a
+    rule of the outbound list.
+    """
     policy = protected(router)
     policy.guard(A, IN)
     for dst, flow in FLOWS.items():
@@ -414,8 +420,8 @@ def ttl_before_the_engine(router: Router) -> None:
 
 @ptf_test
 def mtu_before_the_engine(router: Router) -> None:
-    """The largest inner packet is the egress MTU or the path MTU, whichever is smaller, less the
-    overhead.
+    """The size limit of a packet before protection is the smaller of egress MTU and path MTU, minus
+    the overhead.
     """
     policy = protected(router)
     for mtu, path_mtu, overhead, fits in (

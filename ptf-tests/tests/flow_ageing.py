@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests idle timeouts: the switch sends a notification if a flow had no packets during its timeout.
+"""Tests idle timeouts: the switch sends a notification about a flow that had no packet for the
+flow's timeout.
 
-Both targets sweep their tables. So a notification may be late, but never early.
+Both targets look for idle flows by walks over their tables at intervals. So a notification may be
+late, but never early.
 """
 
 import time
@@ -38,12 +40,14 @@ def ageing(policy: Policy, of: PolicyList, flow: Flow, answer: Verdict) -> p4run
 
 
 def flow_to(dst: str) -> Flow:
-    """Returns the flow of the packets of `udp_to`."""
+    """Returns the flow to which the packets of `udp_to(dst)` belong."""
     return Flow(HOST6 if ":" in dst else HOST4, dst)
 
 
 def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[Key]:
-    """Reads notifications until they have named all wanted entries. Returns all named keys."""
+    """Reads notifications until they have named all wanted entries. Returns the keys of all entries
+    named.
+    """
     found: set[Key] = set()
     missing = {key(entry) for entry in wanted}
     deadline = time.monotonic() + DEADLINE_SECONDS

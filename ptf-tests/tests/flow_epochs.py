@@ -26,12 +26,14 @@ FULL = ("RESOURCE_EXHAUSTED", "UNKNOWN")  # BMv2 answers UNKNOWN
 
 
 def flow_to(dst: str) -> Flow:
-    """Returns the flow of the packets of `udp_to`."""
+    """Returns the flow to which the packets of `udp_to(dst)` belong."""
     return Flow(HOST6 if ":" in dst else HOST4, dst)
 
 
 def installed(router: Router, of: PolicyList) -> int:
-    """Returns the number of flows in a direction's tables, of all lists and epochs."""
+    """Returns the number of flows in the tables of the list's direction, counting all lists and
+    epochs.
+    """
     ids = [router.client.schema.tables[f"{of.direction}.ipv{n}_flow"].preamble.id for n in (4, 6)]
     return sum(len(router.client.table_entries(table)) for table in ids)
 
@@ -64,7 +66,9 @@ def each(router: Router) -> list[tuple[Policy, PolicyList]]:
 
 @ptf_test
 def added(router: Router) -> None:
-    """An added flow has one entry; rule and entry count each packet."""
+    """Adding a flow adds one table entry. The counters of the rule and of the entry count each
+    packet.
+    """
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for number, dst in enumerate(DESTINATIONS, start=1):
@@ -79,9 +83,9 @@ def added(router: Router) -> None:
 
 @ptf_test
 def removed_and_added_again(router: Router) -> None:
-    """A deleted flow misses.
+    """Packets of a deleted flow miss.
 
-    After the flow is added again, its counter starts at zero. The rule counter continues.
+    If the flow is added again, its own counter starts at zero, and the rule's counter goes on.
     """
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
@@ -219,7 +223,9 @@ def epochs_up_to_the_last(router: Router) -> None:
 
 @ptf_test
 def a_generation_alone_retires_no_flow(router: Router) -> None:
-    """A new generation alone leaves flows valid. Misses carry the new generation."""
+    """A new generation without a new epoch leaves flows valid. Punts of misses carry the new
+    generation.
+    """
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         policy.flow(of, flow_to("10.2.0.9"), BYPASS)
@@ -246,9 +252,9 @@ def a_list_that_loses_its_epoch(router: Router) -> None:
 
 @ptf_test
 def a_change_of_routes_retires_nothing(router: Router) -> None:
-    """A flow holds no next hop.
+    """Packets of a cached flow follow a changed route, because a flow holds no next hop.
 
-    So its packets follow a new route, unless another list guards that route.
+    If the new egress interface has another SPD list, the packets miss in that list.
     """
     policy = Policy(router)
     policy.guard(B, OUT)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the key of a flow: it has every field that a rule may match on, and no other field.
+"""Tests the key of a flow: it has every field on which a rule may match, and no other field.
 
-RFC 4301, 4.4.1 sets a condition for caching the verdict of an ordered search by exact match. The
-key must hold all fields that any rule matches on.
+This is the condition in RFC 4301, 4.4.1 for caching the verdicts of an ordered search: the key of
+an exact-match cache must hold all fields on which any rule matches.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,9 @@ FRAGMENTS = ("WHOLE", "FIRST", "LATER")
 
 
 def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None:
-    """Runs a check for an inbound list, then for an outbound list, each bound alone."""
+    """Runs a check for an inbound list, then for an outbound list. Only one of them is bound at a
+    time.
+    """
     for of, interface, _stage in LISTS:
         policy = Policy(router)
         policy.guard(interface, of)
@@ -61,7 +63,9 @@ def is_fragment(packet: Packet) -> bool:
 
 
 def is_of(policy: Policy, of: PolicyList, packet: Packet, flow: Flow) -> None:
-    """Expects that the packet belongs to the flow: it misses without the flow and hits with it."""
+    """Expects that the packet belongs to the flow: it misses while the flow is not installed, and
+    hits when it is.
+    """
     misses(policy.router, of, packet)
     entry = policy.flow(of, flow, BYPASS)
     policy.router.forwards(A, packet, TO_B, rules=hit(of, 2))
@@ -88,7 +92,7 @@ def variants(flow: Flow) -> list[Flow]:
 
 @ptf_test
 def every_field_tells_flows_apart(router: Router) -> None:
-    """A packet misses every flow that differs from it in one field or in the list."""
+    """A packet does not match flows that differ from its own flow in one field or in the list."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         for flow in (Flow(HOST4, V4), Flow(HOST6, V6)):
@@ -103,7 +107,7 @@ def every_field_tells_flows_apart(router: Router) -> None:
 
 @ptf_test
 def packets_of_other_flows_miss(router: Router) -> None:
-    """Packets that differ from an installed flow in one field miss."""
+    """Packets that differ in one field from the packets of an installed flow miss."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         policy.flow(of, Flow(HOST4, V4), BYPASS)
@@ -151,7 +155,7 @@ def nothing_else_tells_flows_apart(router: Router) -> None:
 
 @ptf_test
 def ports(router: Router) -> None:
-    """TCP, UDP and SCTP ports are in the key. Here, ESP in UDP counts as UDP."""
+    """TCP, UDP and SCTP ports are in the key. For the key, ESP in UDP counts as UDP."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         sctp = SCTP(sport=SPORT, dport=DPORT) / Raw(bytes(20))
@@ -215,7 +219,7 @@ def icmp_type_and_code(router: Router) -> None:
 
 @ptf_test
 def first_fragments_have_ports(router: Router) -> None:
-    """A first fragment has ports, but matches no flow of whole packets."""
+    """A first fragment is looked up with its ports, but does not match a flow of whole packets."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         whole = [policy.flow(of, Flow(HOST4, V4), BYPASS), policy.flow(of, Flow(HOST6, V6), BYPASS)]
@@ -230,7 +234,9 @@ def first_fragments_have_ports(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_none(router: Router) -> None:
-    """A later fragment has no ports: all of one protocol between two hosts belong to one flow."""
+    """A later fragment has no ports. So all later fragments of one protocol between two hosts
+    belong to one flow.
+    """
 
     def check(policy: Policy, of: PolicyList) -> None:
         later4 = Flow(HOST4, V4, 17, 0, 0, fragment="LATER")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests fragments that no host sends: overlapping or incomplete headers, and nested fragments."""
+"""Tests fragments that no correct host sends: overlapping or incomplete headers, and fragments in
+fragments.
+"""
 
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment
 from scapy.packet import Raw

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests exceptions: packets that cannot leave as they are, and the order of the checks."""
+"""Tests packets that cannot leave as they are (TTL, size, neighbour), and the order of these
+checks.
+"""
 
 from collections.abc import Mapping
 
@@ -21,7 +23,9 @@ BY_D: Mapping[str, Value] = {"stage": "REWRITE", "egress_l3_if": D.id, "nexthop_
 def punted(
     router: Router, packet: Packet, reason: str, way: Mapping[str, Value] = BY_B, by: Interface = A
 ) -> None:
-    """Expects that a packet is punted at the rewrite stage, with its next hop."""
+    """Sends a packet. Expects that it is punted at the rewrite stage, with its next hop in the
+    metadata.
+    """
     values = dict(way)
     router.punts(by, packet, reason, stage=str(values.pop("stage")), **values)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests ipsec_inbound, which checks received packets against SPD-I before anything else.
+"""Tests the control ipsec_inbound. It applies the inbound SPD list to packets before they are
+routed or delivered.
 
-Packets are received in clear, or decrypted.
+The packets are received in clear, or come back decrypted from an engine.
 """
 
 from collections.abc import Mapping
@@ -37,14 +38,14 @@ BUNDLE = 0x4001
 
 
 def guarded(router: Router) -> Policy:
-    """Makes IN ready and binds it to A."""
+    """Writes the epoch of the list IN, and binds the list to interface A."""
     policy = Policy(router)
     policy.guard(A, IN)
     return policy
 
 
 def carried(flow: Flow, bundle: int = BUNDLE) -> Flow:
-    """Returns the flow of the same packets, carried by an SA of a bundle."""
+    """Returns the flow for the same packets when they were decrypted by an SA of the bundle."""
     return Flow(**vars(flow) | {"bundle": bundle})
 
 
@@ -86,7 +87,7 @@ def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
 
 @ptf_test
 def interfaces_are_guarded_one_by_one(router: Router) -> None:
-    """A list guards only the interfaces that are bound to it, and only its own direction."""
+    """A list applies only to the interfaces that are bound to it, and only in its own direction."""
     guarded(router)
     router.forwards(D, udp_to(V4), TO_B)
     frame = arriving(A, udp_to(V4))
@@ -100,7 +101,7 @@ def interfaces_are_guarded_one_by_one(router: Router) -> None:
 def a_first_packet_is_punted(router: Router) -> None:
     """A packet that misses is punted before routing.
 
-    The punt has the list and the generation that the controller must search.
+    The punt names the list that the controller must search, and the list's generation.
     """
     guarded(router)
     for dst in (V4, V6, "192.0.2.1", "2001:db9::1"):
@@ -189,7 +190,9 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_name_the_verdict_applied(router: Router) -> None:
-    """A packet punted after the inbound list names the list and generation that admitted it."""
+    """The punt of a packet at a later stage names the inbound list, and its generation, that
+    permitted the packet.
+    """
     policy = guarded(router)
     router.route("203.0.113.0/24", "punt_route", reason="PROHIBITED")
     way: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
@@ -236,7 +239,7 @@ def with_bundle(router: Router) -> Policy:
 def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
     """A decrypted packet is looked up in its bundle's list, not in the list of the interface.
 
-    Its punt has the bundle and origin DECRYPTED.
+    Its punt names the bundle and has origin DECRYPTED.
     """
     policy = with_bundle(router)
     for dst, local in ((V4, 0), (V6, 0), (OURS4, 1), (OURS6, 1)):

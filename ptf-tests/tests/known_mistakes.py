@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests mistakes of other RFC 4301 implementations that no other module tests.
+"""Tests that the pipeline does not repeat known mistakes of other RFC 4301 implementations.
 
-README.md lists all such mistakes, with the cases that cover them.
+README.md lists all such mistakes, with the tests that cover them. The mistakes here are those that
+no other module tests.
 """
 
 from collections.abc import Mapping
@@ -54,10 +55,7 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
 
 @ptf_test
 def ports_of_another_protocol_limit_nothing(router: Router) -> None:
-    """A flow with ports matches only packets of its protocol.
-
-    Such a flow matches no packets of a protocol without ports.
-    """
+    """A flow of UDP with ports matches no packets of other protocols, with or without ports."""
     policy = Policy(router)
     policy.guard(B, OUT)
     without = (1, 47, ESP, 51, 89, 253)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests verdicts that are late: the list has changed, or another list applies in the meantime."""
+"""Tests verdicts that come too late: when the packet is re-injected, the list has changed, or
+another list applies.
+
+A claim is the verdict that the controller states in the packet-out of a re-injected packet.
+"""
 
 from sluice_ptf.case import ptf_test
 from sluice_ptf.packets import udp_to
@@ -35,7 +39,9 @@ from sluice_ptf.standard import TO_B, TO_C, TO_D, A, B, C, D
 
 @ptf_test
 def a_stale_answer_is_dropped(router: Router) -> None:
-    """A claim is dropped if its list has a new epoch, or only a new generation."""
+    """A packet is dropped if the list of its claim has a new epoch and generation, or only a new
+    generation.
+    """
     policy = guarded(router)
     for dst in (V4, V6):
         inbound = first(router, udp_to(dst), "INBOUND_MISS")
@@ -56,7 +62,7 @@ def a_stale_answer_is_dropped(router: Router) -> None:
 
 @ptf_test
 def a_stale_answer_does_not_fall_back_to_the_cache(router: Router) -> None:
-    """A stale claim is dropped even if a flow would match.
+    """A packet with a stale claim is dropped even if a cached flow would match.
 
     That flow may be newer than the packet.
     """
@@ -70,7 +76,9 @@ def a_stale_answer_does_not_fall_back_to_the_cache(router: Router) -> None:
 
 @ptf_test
 def a_stale_inbound_verdict(router: Router) -> None:
-    """The inbound verdict must still be current when a packet is re-injected at a later stage."""
+    """A packet that is re-injected at a later stage is dropped if its inbound verdict is no longer
+    current.
+    """
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)
     outbound = first(router, udp_to(V4), "OUTBOUND_MISS")
@@ -101,7 +109,7 @@ def a_list_without_an_epoch_takes_no_answer(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_by_now(router: Router) -> None:
-    """If another inbound list guards the interface now, the claim is ignored and the new list
+    """If the interface has another inbound list now, the claim is ignored and the new list
     applies.
     """
     policy = guarded(router)
@@ -170,9 +178,10 @@ def another_way_under_the_same_list(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_on_the_way_out(router: Router) -> None:
-    """An inbound claim is ignored if another list guards the interface.
+    """A packet is re-injected at the outbound stage, but its interface has another inbound list
+    now.
 
-    The packet then misses in that list.
+    Its inbound claim is ignored, and the packet misses in the new list.
     """
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests local_delivery: packets for this router go to the CPU under the right reason."""
+"""Tests the control local_delivery: packets for this router are punted to the CPU with the right
+reason.
+"""
 
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import (
@@ -145,8 +147,8 @@ def neighbor_discovery(router: Router) -> None:
 
 @ptf_test
 def duplicate_address_detection(router: Router) -> None:
-    """A neighbour solicitation may have the unspecified address as source; other ND may not (RFC
-    4862).
+    """A neighbour solicitation may have the unspecified address as source. Other ND messages may
+    not (RFC 4862).
     """
     packet = ip6(SOLICITED_NODE, ICMPv6ND_NS(tgt=OURS6), src="::", hlim=255)
     delivered(router, A, group_frame(packet), "NEIGHBOR_DISCOVERY")
@@ -300,7 +302,7 @@ def link_local_packets_stay_on_their_link(router: Router) -> None:
 
 @ptf_test
 def link_local_destinations_are_ours(router: Router) -> None:
-    """Packets to fe80::/10 go to the host, which knows its own addresses."""
+    """All packets to fe80::/10 go to the host. It knows which of these addresses are its own."""
     delivered(router, A, udp_to("fe80::1", src=LINK_LOCAL6), "LOCAL")
     delivered(router, A, udp_to(OURS6, src=LINK_LOCAL6), "LOCAL")
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests next-hop groups, from which the flow selects one of several next hops.
+"""Tests next-hop groups: by a hash over a packet's flow, the target selects one of several next
+hops (members).
 
-The target chooses the member of a flow. The tests check that a flow keeps its member, that the
-shares follow the weights and that every chosen member is in the group.
+The tests do not check which member a flow gets. They check that a flow keeps its member, that the
+shares of flows follow the weights, and that every selected member is in the group.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ GROUP = 5
 V4 = "192.0.2.1"
 V6 = "2001:db9::1"
 
-# The same three neighbours under other ids, as members of a group.
+# Next hops to the same three neighbours, with other ids, as members of groups.
 VIA_B = Nexthop(id=102, interface=B, mac="02:bc:00:00:00:02")
 VIA_C = Nexthop(id=103, interface=C, mac="02:bc:00:00:00:03")
 VIA_D = Nexthop(id=104, interface=D, mac="02:bc:00:00:00:04")
@@ -37,9 +38,10 @@ def group(router: Router, *members: Member) -> None:
 
 
 def paths(router: Router, packets: Iterable[Packet], *legal: Nexthop) -> list[Nexthop]:
-    """Sends packets and returns their next hops.
+    """Sends packets, and returns the next hop of each.
 
-    Checks that each packet came out once, with the rewrite of its next hop.
+    Checks that each packet leaves once, by one of the `legal` next hops, with the right MAC
+    addresses.
     """
     frames = [arriving(A, packet) for packet in packets]
     outcome = router.exchange(*(FromPort(A.port, frame) for frame in frames))
@@ -105,8 +107,8 @@ def a_flow_keeps_its_path(router: Router) -> None:
 
 @ptf_test
 def every_part_of_the_flow_counts(router: Router) -> None:
-    """Flows that differ only in source, destination, protocol, a port or the flow label are
-    spread.
+    """Flows are spread even if they differ only in source, destination, protocol, a port or the
+    flow label.
     """
     group(router, Member(VIA_B), Member(VIA_C))
     spread = {
@@ -237,9 +239,10 @@ def a_member_leaves_with_its_port(router: Router) -> None:
 
 @ptf_test
 def seeds_make_choices_independent(router: Router) -> None:
-    """With another hash seed, the flows of one path are spread over all paths again.
+    """With another hash seed, flows that took the same next hop are spread over all next hops.
 
-    So a second router does not send all these flows to one next hop.
+    Otherwise the next router, which gets only these flows, would send all of them to one of its
+    next hops.
     """
     group(router, Member(VIA_B), Member(VIA_C))
     before = paths(router, flows(V4, 200), VIA_B, VIA_C)

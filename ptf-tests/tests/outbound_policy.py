@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests flow_cache: SPD-O applies to all packets that are about to leave, of any origin."""
+"""Tests the control flow_cache: the outbound SPD list applies to all packets that are about to
+leave, whatever their origin.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,7 +40,7 @@ WAY: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
 
 
 def guarded(router: Router) -> Policy:
-    """Makes OUT ready and binds it to B."""
+    """Writes the epoch of the list OUT, and binds the list to interface B."""
     policy = Policy(router)
     policy.guard(B, OUT)
     return policy
@@ -217,9 +219,9 @@ def what_this_router_says_asks_too(router: Router) -> None:
 
 @ptf_test
 def what_this_router_says_by_routing_asks_too(router: Router) -> None:
-    """A packet that the controller sends by routing and that misses is punted.
+    """A packet that the controller sends to routing is punted if it misses.
 
-    The punt has the interface and the next hop.
+    The punt names the egress interface and the next hop.
     """
     guarded(router)
     for dst in (V4, V6):
@@ -279,7 +281,9 @@ def local_protect(router: Router) -> None:
 
 @ptf_test
 def errors_about_what_a_bundle_carried(router: Router) -> None:
-    """An error that quotes a protected packet leaves by that packet's bundle, or is dropped."""
+    """A packet-out may name a bundle, as for an ICMP error that quotes a protected packet. It
+    leaves by this bundle, or is dropped.
+    """
     policy = guarded(router)
     policy.engine()
     sa = Sa(bundle=0x4001)
@@ -350,7 +354,8 @@ def routed_on(left: int, kind: int = 4) -> Packet:
 
 @ptf_test
 def segments_left_under_an_outbound_list(router: Router) -> None:
-    """Drops packets with segments left: the rules would be applied to a transit destination.
+    """Drops packets whose routing header has segments left, because the rules would be applied to
+    an intermediate destination.
 
     A routing header without segments left has no effect.
     """
@@ -377,7 +382,9 @@ def segments_left_under_an_inbound_list(router: Router) -> None:
 
 @ptf_test
 def chains_that_are_walked(router: Router) -> None:
-    """Options and extension headers that the parser walks do not change a packet's flow."""
+    """Options and extension headers do not change a packet's flow, if the parser can walk them
+    all.
+    """
     policy = guarded(router)
     policy.guard(A, IN)
     for of in (IN, OUT):

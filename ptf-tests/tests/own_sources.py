@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that packets from outside with this router's own address as source are martians."""
+"""Tests that received packets are dropped as martians if their source is an address of this
+router.
+"""
 
 from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NA, ICMPv6ND_NS
 from scapy.layers.l2 import Ether
@@ -49,8 +51,8 @@ def it_comes_before_policy(router: Router) -> None:
 
 @ptf_test
 def duplicate_address_detection_hears_its_answer(router: Router) -> None:
-    """Only a neighbour advertisement in answer to DAD may have our address as source (RFC 4862,
-    5.4.4).
+    """Of packets with our address as source, only a neighbour advertisement that answers our
+    duplicate address detection is delivered (RFC 4862, 5.4.4).
     """
     group = Ether(src=HOST_MAC, dst="33:33:00:00:00:01")
     answer = ip6(ALL_NODES, ICMPv6ND_NA(tgt=OURS6), src=OURS6, hlim=255)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packet_io: the three kinds of packet-out, their permitted contents, and the stages at which
-they enter.
+"""Tests the control packet_io: the three kinds of packet-out, which contents they may have, and at
+which stages they enter the pipeline.
 """
 
 from collections.abc import Mapping
@@ -199,7 +199,7 @@ def local_origin_must_be_ip(router: Router) -> None:
 
 @ptf_test
 def local_origin_skips_admission(router: Router) -> None:
-    """LOCAL_ORIGIN passes a source address that would be refused from a port."""
+    """LOCAL_ORIGIN permits a source address with which a packet from a port would be dropped."""
     frame = made_here(udp_to(V4, src="127.0.0.1"))
     router.packet_out(frame, leaves(B.port, leaving(frame, TO_B)), kind="LOCAL_ORIGIN")
 
@@ -316,7 +316,9 @@ def local_packets_come_back_with_their_ttl(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_no_stage_of_punts(router: Router) -> None:
-    """REINJECT refuses stages where packets cannot be re-injected, and unknown stages."""
+    """REINJECT is refused for stages at which packets cannot be re-injected, and for unknown
+    stages.
+    """
     frame = arriving(A, udp_to(V4))
     for stage in ("NONE", "ADMIT", "LOCAL_DELIVERY", 77):
         router.packet_out(frame, dropped("PACKET_OUT_INVALID"), kind="REINJECT", stage=stage)
@@ -326,7 +328,7 @@ def reinjected_at_no_stage_of_punts(router: Router) -> None:
 def this_router_makes_no_source_routes(router: Router) -> None:
     """LOCAL_ORIGIN refuses source routes: IPv4 loose and strict, IPv6 type 0.
 
-    SPD rules would be applied to a transit destination instead of the final one.
+    Otherwise SPD rules would be applied to an intermediate destination instead of the final one.
     """
     refused = ProbeOutcome(drops={"SOURCE_ROUTE": 1})
     for option in (b"\x83\x07\x04", b"\x89\x07\x04"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests policy counters other than rule counters: the limits of misses, packets to the engine, and
-bytes.
+"""Tests counters of the policy other than the rules' packet counters: limited misses, packets to
+the engine, and bytes.
 """
 
 from scapy.packet import Packet

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packets re-injected at the stage of their punt, with the punt's metadata and a verdict.
+"""Tests packets that are re-injected at the stage of their punt, with the punt's metadata and a
+verdict.
 
-`reinjection` copies all metadata of a punt, so the metadata must be correct at every stage. A claim
-is counted once for its rule, at the stage that it answers.
+The verdict in a packet-out is called a claim. A claim is counted once for its rule, at the stage
+for which the controller was asked. `policy.reinjection` copies all metadata of a punt, so the
+metadata must be correct at every stage.
 """
 
 from collections.abc import Mapping
@@ -58,7 +60,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, TO_D, TO_E, A, B, D, E
 
 @ptf_test
 def inbound_verdicts(router: Router) -> None:
-    """An inbound claim is applied without a cached flow, and its rule counts a claim."""
+    """An inbound claim takes effect without a cached flow, and is counted for its rule."""
     policy = guarded(router)
     policy.unbind(B)
     for dst in (V4, V6):
@@ -75,8 +77,8 @@ def inbound_verdicts(router: Router) -> None:
 
 @ptf_test
 def inbound_verdicts_for_this_router(router: Router) -> None:
-    """A packet for this router is delivered after its claim, as it would be after a cached
-    verdict.
+    """A packet for this router that is re-injected with a claim is delivered, as it would be with a
+    cached verdict.
     """
     guarded(router)
     for dst in (OURS4, OURS6):
@@ -98,7 +100,9 @@ def inbound_verdicts_for_this_router(router: Router) -> None:
 
 @ptf_test
 def inbound_verdicts_by_vlan_and_vrf(router: Router) -> None:
-    """A re-injected frame keeps its tag. Interface and VRF come from the header."""
+    """A re-injected frame keeps its VLAN tag, but its interface and VRF are those of the packet-out
+    header.
+    """
     policy = Policy(router)
     policy.guard(E, IN)
     punt = first(router, udp_to(V4), "INBOUND_MISS", by=E)
@@ -129,8 +133,8 @@ def decrypted_verdicts(router: Router) -> None:
 
 @ptf_test
 def a_group_frame_stays_one(router: Router) -> None:
-    """A broadcast frame with a unicast packet is not forwarded after its claim (RFC 1812,
-    5.3.4).
+    """A broadcast frame with a unicast packet is not forwarded, even if a claim permits the packet
+    (RFC 1812, 5.3.4).
     """
     guarded(router)
     for mac in ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05"):
@@ -145,7 +149,7 @@ def a_group_frame_stays_one(router: Router) -> None:
 
 @ptf_test
 def outbound_verdicts(router: Router) -> None:
-    """An outbound claim is applied. The inbound verdict is not counted a second time."""
+    """An outbound claim takes effect. The packet's inbound verdict is not counted a second time."""
     policy = guarded(router)
     for dst in (V4, V6):
         policy.flow(IN, flow_to(dst), Verdict("BYPASS", rule=1))
@@ -176,7 +180,9 @@ def outbound_verdicts_between_vlans(router: Router) -> None:
 
 @ptf_test
 def nothing_is_punted_twice(router: Router) -> None:
-    """A first packet is punted once for each list, then forwarded. It needs no cached flow."""
+    """The first packet of a flow is punted once for each list, then forwarded. This needs no cached
+    flow.
+    """
     guarded(router)
     whole, fragment = ("INBOUND_MISS", "OUTBOUND_MISS"), ("FRAGMENT", "FRAGMENT")
     for packet, (missed_first, missed_then) in (
@@ -194,8 +200,8 @@ def nothing_is_punted_twice(router: Router) -> None:
 
 @ptf_test
 def the_whole_walk_to_a_neighbor(router: Router) -> None:
-    """A packet that waits at three stages (inbound, outbound, neighbour) counts one claim per
-    list.
+    """For a packet that is punted at three stages (inbound, outbound, neighbour), one claim is
+    counted for each list.
     """
     guarded(router)
     unresolved = router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id)
@@ -294,9 +300,9 @@ def at_routing(router: Router) -> None:
 
 @ptf_test
 def at_rewrite(router: Router) -> None:
-    """Fragments re-injected at rewrite carry both verdicts.
+    """Fragments that are re-injected at rewrite carry both verdicts.
 
-    A stale verdict drops them here, too.
+    At this stage too, they are dropped if a verdict is stale.
     """
     policy = guarded(router)
     for dst in (V4, V6):
@@ -324,7 +330,9 @@ def at_rewrite(router: Router) -> None:
 
 @ptf_test
 def a_verdict_of_none_is_no_claim(router: Router) -> None:
-    """A re-injected packet without verdicts is looked up in the lists that now guard its path."""
+    """A packet that was punted without verdicts is looked up, after re-injection, in the lists that
+    apply to its path now.
+    """
     policy = Policy(router)
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
     held = first(router, udp_to(V4), "NEIGHBOR_UNRESOLVED")
@@ -340,7 +348,9 @@ def a_verdict_of_none_is_no_claim(router: Router) -> None:
 
 @ptf_test
 def deep_chains_come_back(router: Router) -> None:
-    """A packet with too many headers is punted once at each stage, and forwarded by its claims."""
+    """A packet with too many headers is punted once at each stage with a list, and then forwarded
+    because of its claims.
+    """
     guarded(router)
     for dst in (V4, V6):
         inbound = first(router, too_deep(dst), "EXTENSION_HEADERS")
@@ -385,7 +395,9 @@ def no_stage_is_skipped(router: Router) -> None:
 
 @ptf_test
 def own_packets_have_no_inbound_stage(router: Router) -> None:
-    """Packets of this router or encrypted by its engine cannot be re-injected at inbound."""
+    """Packets that this router has made or that its engine has encrypted cannot be re-injected at
+    the inbound stage.
+    """
     guarded(router)
     frame = arriving(A, udp_to(V4, **hops(V4, 9)))
     for origin in ("LOCAL", "ENCRYPTED"):
@@ -395,7 +407,9 @@ def own_packets_have_no_inbound_stage(router: Router) -> None:
 
 @ptf_test
 def no_other_origins(router: Router) -> None:
-    """Drops re-injected packets of any other origin, which would bypass TTL and policy."""
+    """Drops re-injected packets with an unknown origin. Otherwise they would bypass the TTL check
+    and the policy.
+    """
     guarded(router)
     frame = arriving(A, udp_to(V4, **hops(V4, 1)))
     header: Mapping[str, Value] = {
@@ -413,7 +427,7 @@ def no_other_origins(router: Router) -> None:
 
 @ptf_test
 def an_unguarded_way_needs_no_claim(router: Router) -> None:
-    """Claims for lists without a binding are ignored."""
+    """A claim for a list is ignored if the interface is not bound to any list."""
     Policy(router)
     frame = arriving(A, udp_to(V4))
     claims: Mapping[str, Value] = {

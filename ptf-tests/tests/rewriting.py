@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests rewrite: it changes only MAC addresses, tag, TTL and checksum."""
+"""Tests the control rewrite, which must change only MAC addresses, VLAN tag, TTL and checksum."""
 
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
@@ -25,12 +25,14 @@ def every_ttl(router: Router) -> None:
 
 @ptf_test
 def every_kind_of_checksum(router: Router) -> None:
-    """The incremental update of a checksum gives the right one of the two zeros (RFC 1624)."""
+    """The incremental update of a checksum yields the right one of the two representations of zero
+    (RFC 1624).
+    """
     wanted = {0x0000, 0x0001, 0x00FF, 0x0100, 0xFDFF, 0xFE00, 0xFEFE, 0xFEFF, 0xFF00, 0xFFFE}
     base = bytes(ip4(V4, udp(), id=0))[:20]
     without = internet_checksum(base[:10] + b"\0\0" + base[12:])
     for checksum in sorted(wanted):
-        # This identification moves the ones' complement sum of the header to the wanted value.
+        # With this identification, the header has the wanted checksum.
         identification = (without - checksum) % 0xFFFF
         packet = ip4(V4, udp(), id=identification)
         assert IP(bytes(packet)).chksum == checksum, hex(checksum)

@@ -15,7 +15,7 @@ V6 = "2001:db8:2::9"
 
 @ptf_test
 def a_route_to_each_neighbor(router: Router) -> None:
-    """Routes of both families lead out of every interface."""
+    """IPv4 and IPv6 packets are routed to the neighbour on each interface."""
     for nexthop, network in ((TO_B, 2), (TO_C, 3), (TO_D, 4)):
         router.forwards(A, udp_to(f"10.{network}.200.1"), nexthop)
         router.forwards(A, udp_to(f"2001:db8:{network}:ffff::1"), nexthop)
@@ -173,7 +173,9 @@ def a_next_hop_can_discard(router: Router) -> None:
 
 @ptf_test
 def a_neighbor_can_move(router: Router) -> None:
-    """One write to a next hop redirects all its routes: to a new MAC, then to a new interface."""
+    """One write to a next hop redirects all its routes: first to a new MAC address, then to a new
+    interface.
+    """
     moved = Nexthop(TO_B.id, B, "02:bb:00:00:00:ff")
     router.modify(router.neighbor(moved))
     router.forwards(A, udp_to(V4), moved)

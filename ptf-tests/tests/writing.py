@@ -16,7 +16,7 @@ PREFIX = "192.0.2.0/24"
 
 
 def written(router: Router, table: str) -> list[p4runtime_pb2.TableEntry]:
-    """Returns the entries of a table, without those of the probe."""
+    """Returns the entries of a table, except those of the probe's sentinels."""
     info = router.client.schema.tables[table]
     probes = {(SENTINEL_ID + port).to_bytes(2, "big") for port in range(1, 16)}
     probes |= {SENTINEL_VRF.to_bytes(2, "big"), (4094).to_bytes(2, "big")}
@@ -73,7 +73,9 @@ def twice_is_an_error(router: Router) -> None:
 
 @ptf_test
 def one_bad_update_spoils_no_other(router: Router) -> None:
-    """The answer has one error for each update, in order; correct updates take effect."""
+    """If one update of a Write fails, the answer has a status for each update, in order. The
+    correct updates take effect.
+    """
     good = [router.route_entry(f"192.0.2.{host}/32", nexthop_id=TO_B.id) for host in (1, 2)]
     bad = router.route_entry("10.2.0.0/16", nexthop_id=TO_B.id)
     changes = [update("INSERT", entry) for entry in (good[0], bad, good[1])]

@@ -4,8 +4,8 @@
     fabric_tna.py FABRIC_TNA PROFILE DIRECTORY
 
 Compiles the profile, starts simple_switch_grpc on veth0, veth2, ... and runs ptf_runner.py as
-ptf/run/bmv2 does. Some modules are only in the containers, and only other targets use them (test
-vectors, TRex). Empty modules replace them.
+ptf/run/bmv2 does. Some Python modules (test vectors, TRex) exist only in the containers and are
+used only for other targets. Empty modules replace them.
 """
 
 from __future__ import annotations

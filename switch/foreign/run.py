@@ -25,11 +25,13 @@ from tutorial import CHECKS
 
 HERE = Path(__file__).resolve().parent
 
-# A simple_switch_grpc for isolated laboratories. Scripts serve P4Runtime on all addresses.
+# Replacement for simple_switch_grpc, for isolated namespaces only: scripts start the switch with
+# P4Runtime on all addresses, and these options permit this.
 STAND_IN = """#!/bin/sh
 exec '{switch}' "$@" --grpc-insecure-any-address --writes-from-any-connection
 """
-# Replacements for sudo and p4c, which scripts call: the run has root, and only p4c-bm2-ss.
+# Replacements for two programs that scripts call. `sudo`: the run is root already. `p4c`: only
+# p4c-bm2-ss is installed.
 SUDO = """#!/bin/sh
 while case "$1" in -*|*=*) true ;; *) false ;; esac; do
     case "$1" in *=*) export "$1" ;; esac
@@ -58,7 +60,8 @@ exec p4c-bm2-ss "$@"
 
 
 LOOPBACK = 'ip link set lo up; mount -t tmpfs none /run; exec "$@"'
-# The links that p4-guide's bin/veth_setup.sh creates: even numbers are for the switch, odd for ptf.
+# The veth pairs that p4-guide's bin/veth_setup.sh creates. Ends with even numbers are for the
+# switch, those with odd numbers for ptf.
 LINKS = (
     """for n in 0 2 4 6 8 10 12 14; do
     ip link add veth$n mtu 9500 type veth peer name veth$((n + 1)) mtu 9500
@@ -98,7 +101,7 @@ def tutorials(tree: Path, scratch: Path) -> list[Item]:
 
 
 def scripts(tree: Path, suite: str, scratch: Path) -> list[Item]:
-    """Returns PTF suites with a script runptf.sh, which starts a switch and runs ptf."""
+    """Returns the PTF suites that have a script runptf.sh. It starts a switch and runs ptf."""
     all_scripts = sorted((tree / suite).glob("**/runptf.sh"))
     found = [script for script in all_scripts if "simple_switch_grpc" in script.read_text()]
     items = []
@@ -126,7 +129,9 @@ def fabric(tree: Path, scratch: Path) -> list[Item]:
 
 
 def place(item: Item, tree: Path) -> Path:
-    """Creates the folder in which an item runs. A script runs in a copy of its repository."""
+    """Creates and returns the folder in which an item runs. A script runs in a copy of its
+    repository.
+    """
     item.folder.mkdir(parents=True)
     if not item.needs:
         return item.folder
@@ -141,7 +146,9 @@ def place(item: Item, tree: Path) -> Path:
 
 
 def passed(item: Item, status: int, output: str) -> tuple[bool, str]:
-    """Returns whether an item passed: by its exit status, or by the output of ptf for scripts."""
+    """Returns whether an item passed, and a detail for the table. For tutorials, the exit status
+    decides; for scripts, the output of ptf.
+    """
     if item.suite == "tutorials":
         last = [line for line in output.splitlines() if line.startswith(f"{item.name}: ")]
         return status == 0, last[-1].partition(": ")[2] if last else ""
@@ -190,7 +197,7 @@ def run(item: Item, tree: Path, path: str, timeout: float) -> tuple[bool, str]:
 
 
 def shims(scratch: Path, target: str) -> str:
-    """Creates the programs that scripts call. Returns a PATH that includes them."""
+    """Creates replacements for programs that scripts call. Returns a PATH that includes them."""
     folder = scratch / "bin"
     folder.mkdir()
     programs = {}

@@ -3,9 +3,10 @@
 
     tutorial.py TUTORIALS EXERCISE DIRECTORY
 
-Uses the tutorials' own runner (utils/run_exercise.py) in a copy of the exercise that has its
-solution. Runs the check instead of mininet's command line. Exits with 0 if the check passes.
-Needs root, mininet, p4c-bm2-ss and simple_switch_grpc on PATH, and a separate network namespace.
+Uses the tutorials' own runner (utils/run_exercise.py), in a copy of the exercise with the solution
+filled in. Where the runner would start mininet's command line, the check runs instead. Exits with 0
+if the check passes. Needs root, mininet, p4c-bm2-ss and simple_switch_grpc on PATH, and a separate
+network namespace.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def pings(network: Network) -> None:
 def sent_until(
     network: Network, host: str, command: str, what: str, seen: Callable[[], object]
 ) -> None:
-    """Sends repeatedly until the packet is received, because a receiver takes time to start."""
+    """Sends the packet again and again until it is received, because a receiver takes time to
+    start.
+    """
 
     def attempt() -> object:
         network.run(host, command)
@@ -99,7 +102,7 @@ def basic_tunnel(network: Network) -> None:
     until("no receiver", lambda: "sniffing" in received())
     plain = f"./send.py {network.ip('h2')} plainly"
     sent_until(network, "h1", plain, "no plain packet", lambda: "plainly" in received())
-    # The tunnel's id selects the path, not the address.
+    # The address is that of h3. The packet must reach h2, because the tunnel's id selects the path.
     tunnel = f"./send.py {network.ip('h3')} tunneled --dst_id 2"
     sent_until(network, "h1", tunnel, "no tunneled packet", lambda: "tunneled" in received())
 
@@ -119,7 +122,9 @@ def calc(network: Network) -> None:
 
 
 def marks(pattern: str) -> Callable[[Network], None]:
-    """Returns a check that packets from h1 to h2 show the full queue of a shaped link."""
+    """Returns a check that packets from h1 to h2 report the full queue of a rate-limited link.
+    `pattern` matches the report.
+    """
 
     def check(network: Network) -> None:
         received = network.start("h2", "./receive.py")
@@ -134,7 +139,7 @@ def marks(pattern: str) -> Callable[[Network], None]:
 
 
 def firewall(network: Network) -> None:
-    """Checks that connections are opened from inside only."""
+    """Checks that a connection can be opened from inside, but not from outside."""
     pings(network)
     network.start("h3", "iperf -s")
     network.start("h1", "iperf -s")
@@ -184,7 +189,7 @@ def source_routing(network: Network) -> None:
     received = network.start("h2", "./receive.py")
     until("no receiver", lambda: "sniffing" in received())
     command = f"printf '2 3 2 2 1\\nq\\n' | ./send.py {network.ip('h2')}"
-    # Each of five hops decrements the TTL of 64.
+    # The path has five hops, and each decrements the TTL, which starts at 64.
     arrived = lambda: re.search(r"ttl\s*= 59", received())  # noqa: E731
     sent_until(network, "h1", command, "nothing arrives", arrived)
 
@@ -218,7 +223,8 @@ def prepare(tutorials: Path, exercise: str, directory: Path) -> tuple[Path, Path
             shutil.copy(work / "solution" / file.name, file)
     os.chdir(work)
     (work / "build").mkdir(exist_ok=True)
-    # As utils/Makefile does; firewall's folder has a second program.
+    # Prefers the program with the exercise's name, as utils/Makefile does: the folder of `firewall`
+    # has a second program.
     named = [work / f"{exercise}.p4", *sorted(work.glob("*.p4"))]
     programs = sorted(work.glob("*.p4"))
     for program in programs:

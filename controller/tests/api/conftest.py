@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides fixtures that run a controller with and without policy."""
+"""Provides fixtures that run a scenario on a controller, without and with IPsec policy."""
 
 from policy_world import run_scenario as run_policy_scenario
 from test_controller import run_scenario

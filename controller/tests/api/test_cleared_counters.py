@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that views count from the last `sluice clear counters`."""
+"""Tests that views show counters as differences since the last `sluice clear counters`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests requests that change rules: single rules, rollbacks, and the log of both."""
+"""Tests requests that change rules: edits of single rules, rollbacks, and the log of these
+changes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ OUT = {"spd": "corp", "direction": "outbound"}
 
 
 async def began(world: PolicyWorld) -> None:
-    """Starts the controller and waits until the history has the rules of the start."""
+    """Starts the controller and waits until the commit history holds the rules of the start."""
     await world.began()
     while not world.policy.history.entries:
         await asyncio.sleep(0.001)

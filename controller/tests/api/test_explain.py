@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `explain`: the model's account, the switch's account, and the comparison of the two."""
+"""Tests `explain`: the path that the controller expects, the path in the switch, and their
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ STAGES = {INBOUND: "ipsec_inbound.inbound", OUTBOUND: "flow_cache.outbound"}
 
 
 async def began(world: PolicyWorld) -> None:
-    """Starts the router with a route by eth1, which the SPD corp guards."""
+    """Starts the router with a route via eth1. The SPD corp applies to eth1."""
     await world.began()
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
@@ -31,7 +33,9 @@ async def began(world: PolicyWorld) -> None:
 
 
 def searches(world: PolicyWorld, direction: Direction, **flow: int) -> Steps:
-    """Returns the steps of a lookup in a list of corp. `flow` has the data of a hit."""
+    """Returns the trace steps of a lookup in a flow table of corp. `flow` holds the fields of a
+    hit; without it, the lookup is a miss.
+    """
     state = world.state("corp", direction)
     version = {"epoch": hex(state.version.epoch), "generation": hex(state.version.generation)}
     hit = {name: hex(value) for name, value in flow.items()}
@@ -45,7 +49,7 @@ def searches(world: PolicyWorld, direction: Direction, **flow: int) -> Steps:
 
 
 def routes(world: PolicyWorld, prefix: str = "0x0,0x14000000/8") -> Steps:
-    """Returns the steps of routing by the next hop of the test's route."""
+    """Returns the trace steps of a routing lookup that finds the next hop of the test's route."""
     (number,) = world.switch.of(EntityKind.NEXTHOP).keys() & _nexthops(world)
     fib = {"result": "hit", "entry": prefix}
     nexthop = {"key.nexthop_id": hex(number), "l3_if": "0x1"}
@@ -74,7 +78,9 @@ def sent(port: int) -> Steps:
 
 
 async def explained(world: PolicyWorld, text: str = TO_WEB, *runs: Steps) -> dict[str, Any]:
-    """Asks for an explanation. The switch answers its dry runs by `runs`, in order."""
+    """Asks for an explanation of a packet. `runs` are the traces that the switch returns for its
+    dry runs, in order.
+    """
     world.client.runs = [*runs]
     answer = await world.ask("explain", text=text)
     assert isinstance(answer, dict)

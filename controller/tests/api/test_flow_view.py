@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the view of flows: filters, the largest flows, sums, and turns for the event loop."""
+"""Tests the view of flows: its filters, the flows with most packets, the sums, and that the event
+loop runs meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ async def flows(world: PolicyWorld, **more: Any) -> Any:
 
 
 def fill(world: PolicyWorld, known: Iterable[Flow], rule: str = "web") -> list[FlowSlot]:
-    """Puts flows into the switch and the record of the list `corp outbound`."""
+    """Adds flows to the switch, and to the controller's record of the list `corp outbound`."""
     state = world.state("corp", OUTBOUND)
     rules = dict(zip((one.name for one in state.rules), state.rule_ids, strict=True))
     now = asyncio.get_running_loop().time()
@@ -61,7 +63,7 @@ def echo(source: str) -> bytes:
 
 
 async def with_six_flows(world: PolicyWorld) -> None:
-    """Starts the router with the flows that `name_of` names."""
+    """Starts the router with six cached flows. `name_of` has their names."""
     await world.began()
     frames = [tcp(80), tcp(443), tcp(22, "10.9.1.1"), udp(53, 4000), echo("10.0.3.9")]
     for number, frame in enumerate(frames, 1):
@@ -178,7 +180,9 @@ def test_wrong_values_are_refused_with_their_key(
 
 
 def test_filters_apply_to_the_rules_in_force(run_policy_scenario: RunScenario) -> None:
-    """Checks that a search follows a commit that happens meanwhile."""
+    """Checks that a search for the flows of a rule uses the new rules after a commit in the middle
+    of the search.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -196,7 +200,7 @@ def test_filters_apply_to_the_rules_in_force(run_policy_scenario: RunScenario) -
 def test_the_event_loop_gets_turns(
     run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that the loop runs between any two slices of a search through 20,000 flows."""
+    """Checks that the event loop runs between any two slices of a search through 20,000 flows."""
     searched: list[tuple[int, int]] = []  # flows of each slice, and the loop's iterations before
     ticks = itertools.count()
     ranked = FlowCache.ranked
@@ -231,7 +235,7 @@ def test_the_event_loop_gets_turns(
 
 
 def count(world: PolicyWorld, slots: list[FlowSlot], packets: list[int]) -> None:
-    """Sets the switch's packet counters of flows."""
+    """Sets the switch's packet counters for these flows."""
     world.switch.flow_packets = Counter(dict(zip(slots, packets, strict=True)))
 
 
@@ -308,7 +312,10 @@ def test_sums(run_policy_scenario: RunScenario) -> None:
 def test_rates(
     run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    """Checks rates of flows of which one disappears and one starts anew between the reads."""
+    """Checks the packet rates of flows, which are computed from two reads of their counters.
+
+    Between the two reads, one flow disappears and the counter of another starts again.
+    """
     gains = {195: 10**3, 196: 10**6, 197: 10**9, 198: -1}
     monkeypatch.setattr(flow_survey, "COMPARED", held)
     monkeypatch.setattr(flow_survey, "BREATH", 0.02)

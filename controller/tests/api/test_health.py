@@ -110,7 +110,7 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
         await router.until(lambda: interface.addresses)
         assert await problems(router) == []
 
-        # As if zebra had kept the route of a removed link.
+        # Simulates that zebra has kept the connected route of a removed link.
         router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
         await router.until(lambda: router.controller.fib.has_no_path(0, NETWORK))
         (found,) = await problems(router)

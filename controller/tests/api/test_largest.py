@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the bounded heap: against sorting, and in slices."""
+"""Tests the bounded heap: it must return the same as sorting, in slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from sluice.api.rows import SLICE
 
 
 async def taken(best: Largest[int]) -> tuple[list[list[int]], int]:
-    """Returns the slices, and the number of turns between slices of work."""
+    """Returns the slices of the result, and how often the heap called `turn` to let other work
+    run.
+    """
     turns = 0
 
     async def turn() -> None:

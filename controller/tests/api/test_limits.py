@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the API's limits.
 
-Client and server have the same limit for a request. A request can hold as many rules as a pipeline
-can number.
+Client and server have the same limit for the size of a request. The limit admits a commit with as
+many rules as the pipeline has rule numbers.
 """
 
 from __future__ import annotations

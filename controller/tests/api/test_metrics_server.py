@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the HTTP server for metrics: it serves one path and bounds requests and connections."""
+"""Tests that the HTTP server for metrics serves one path, and limits the size of requests and the
+number of connections.
+"""
 
 from __future__ import annotations
 

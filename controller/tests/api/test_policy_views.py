@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the views of SPDs (rules with their hits) and of flows (in the order of eviction)."""
+"""Tests two views: SPDs (rules with their hit counts), and flows (in the order in which they would
+be evicted).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the dispatch of requests, and the requests that check, compare, commit and export rules."""
+"""Tests how requests find their handlers, and the requests that check, compare, commit and export
+rules.
+"""
 
 from __future__ import annotations
 

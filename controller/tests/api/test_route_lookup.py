@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the lookup of an address, which must find the same route as the switch.
+"""Tests the route lookup for an address, which must find the same route as the switch.
 
-A lookup also returns the reason why a longer prefix does not match.
+The lookup also says why a route with a longer prefix, which covers the address, is not used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the view of a full table while the table changes. Slices of the view are bounded, and the
-view comes page by page.
+"""Tests the view of a full routing table while the table changes. The view comes page by page, and
+the event loop spends only a bounded time on each slice of it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ async def prefixes(world: World, **request: Any) -> list[str]:
 
 
 def test_a_full_table_stalls_nobody(run_scenario: Callable[..., None], tmp_path: Path) -> None:
-    """Checks the longest stall, in processor time of the event loop with all its tasks."""
+    """Checks that the view of a full table never stalls the event loop for long. The stall is
+    measured in processor time of the thread.
+    """
     stalls = Stalls(time.thread_time)
     path = tmp_path / "r1.sock"
 
@@ -148,8 +150,8 @@ def test_what_changes_between_two_slices_does_no_harm(run_scenario: Callable[...
         assert met == sorted(met, key=Prefix.parse)
         stays = {str(one.prefix) for block in world.controller.fib.order.walk() for one in block}
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
-        # The even routes still in the table were never removed, since a removed even route never
-        # returns.
+        # An even route that was removed never returns. So the even routes that are still in the
+        # table were in it all the time, and the view must contain them.
         assert (evens & stays) <= set(met)
 
     run_scenario(scenario)
@@ -170,7 +172,8 @@ def test_pages_are_the_whole(run_scenario: Callable[..., None]) -> None:
         assert "ended" in request  # no empty page at the end
         assert paged == whole
         assert whole[-1][0] == 7
-        # The last prefix of a page may be removed before the next page.
+        # The next page begins after the last prefix of this page, even if that prefix has been
+        # removed.
         take(world, [slot(249)])
         assert (await prefixes(world, after=str(slot(249).prefix), limit=1)) == [
             str(slot(250).prefix)

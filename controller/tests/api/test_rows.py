@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the generation of JSON in pieces. Each piece is short. Together the pieces are the whole
-text.
+"""Tests the generation of JSON in pieces. Each piece is short. Concatenated, the pieces are the
+complete JSON text.
 """
 
 from __future__ import annotations

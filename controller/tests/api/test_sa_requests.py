@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests requests about SAs.
 
-Views show SAs without keys. Requests add, rekey and delete an SA by its name.
+Views must show SAs without their keys. Other requests add, rekey and delete an SA by its name.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Scenario = Callable[[PolicyWorld], Awaitable[None]]
 def run_sa_scenario(
     run_policy_scenario: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Scenario], None]:
-    """Returns a function that runs a scenario on a router with an SA.
+    """Returns a function that runs a scenario on a router with one SA.
 
-    The configured SA has the name "out". Engine 1 holds it.
+    The configuration names the SA "out". Engine 1 holds the SA.
     """
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(associations, name, 0.02)

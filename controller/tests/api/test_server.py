@@ -106,7 +106,8 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
     with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
         ask(path, request)
 
-    # A server with another limit reports its limit, although the client gets a broken pipe.
+    # The server has a lower limit than the client. Although the client's write fails with a broken
+    # pipe, the error must state the server's limit.
     async def scenario() -> None:
         with pytest.raises(RequestError, match="the request is longer than 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
@@ -130,7 +131,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def who(request: dict[str, Any]) -> Any:
-        # The handler runs in a task, as a commit does. The task goes on when the client
+        # Like a commit, the handler runs in a task of its own, which continues when the client
         # disconnects.
         return await asyncio.create_task(asked_by())
 
@@ -202,7 +203,8 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
 
 
 def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None:
-    """Checks that the server answers small requests while a large request stalls.
+    """Checks that the server still answers small requests while the client of a large request
+    stalls.
 
     The next large request waits until the stalled one has timed out.
     """
@@ -241,8 +243,8 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
 def rows_of(
     slices: Iterable[list[Any]], more: dict[str, Any] | None = None, ran: list[int] | None = None
 ) -> Handler:
-    """Returns a handler that answers with these slices; `ran` records each slice when it is
-    made.
+    """Returns a handler whose answer consists of these slices. Each slice is appended to `ran` when
+    it is computed.
     """
 
     async def made() -> AsyncGenerator[list[Any], None]:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the views of `sluice show`: the state of a running controller, with the switch's counts."""
+"""Tests the views of `sluice show`: the state of a running controller, with the counters of the
+switch.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ FAILED, USAGE, NO_DAEMON = 1, 2, 3
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Path]:
-    """Yields a socket that answers from ANSWERS, and records the requests in a file next to it."""
+    """Runs a daemon that answers from ANSWERS. Yields its socket. The requests are recorded in a
+    file next to the socket.
+    """
     path = tmp_path / "r1.sock"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -171,7 +173,7 @@ def test_no_routes(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whoever_stops_reading_is_told_nothing(daemon: Path) -> None:
-    """Checks that the command prints no error if the reader of its pipe ends.
+    """Checks that the command prints no error if the program that reads its output exits.
 
     An example is `sluice show routes | head`.
     """
@@ -586,7 +588,7 @@ MANY = 123_456_789_012
 
 
 def _stretched(data: Any, key: str = "") -> Any:
-    """Returns the data with long names, addresses and counts in place of its own."""
+    """Returns the data with long names, addresses and counts instead of the original ones."""
     if isinstance(data, dict):
         return {name: _stretched(value, name) for name, value in data.items()}
     if isinstance(data, list):
@@ -679,9 +681,9 @@ def test_without_a_controller_nothing_is_completed(tmp_path: Path) -> None:
 
 
 def test_generated_rules_are_shown_on_request(daemon: Path) -> None:
-    """Checks that `--generated` shows the generated rules without numbers.
+    """Checks that `--generated` also shows the generated rules, without rule numbers.
 
-    The operator's rules keep the numbers of their file.
+    The operator's rules are numbered by their position in the file, as without `--generated`.
     """
     folded = sluice("show", "spd", "--socket", str(daemon)).stdout
     assert "nd-out-v6" not in folded

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends packets to test that the failure or recovery of a next hop moves only its own flows.
+"""Sends packets to test that flows change their next hop only if that next hop fails or comes back.
 
 The controller's state and reconciler write a group with weights 7:15:46:30 to sluice-switch. The
-group omits the legs (next hops) that cannot carry packets. Frames show which leg each flow takes.
-BMv2 does not guarantee that other flows stay.
+group leaves out the legs (next hops) that cannot carry packets. The received frames show which leg
+each flow takes. BMv2 does not guarantee that other flows keep their next hop.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Flows:
             sent = 0
             with self._hosts.socket(17, 3) as port:  # AF_PACKET, SOCK_RAW
                 port.bind(("h1", 0))
-                # Small batches prevent an overflow of the queues.
+                # Small batches, so that no queue overflows.
                 while left:
                     batch, left = left[-100:], left[:-100]
                     for frame in reversed(batch):
@@ -135,7 +135,7 @@ async def _start(router: Router) -> None:
 
 
 async def _said(router: Router, source: str, destination: str) -> list[str | None]:
-    """Returns, for each of the first flows, the gateway that the switch names."""
+    """Returns, for each of the first flows, the gateway that the switch's trace names."""
     packets = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
     ends = parse_address(source), parse_address(destination)
     said: list[str | None] = []
@@ -177,7 +177,7 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
             only_one = flows.taken()
             _assert_only_moved(one_less, only_one, {"10.0.3.9", "10.0.2.9", "10.0.2.10"})
 
-            # The legs come back in the order in which they failed.
+            # Now the legs recover, in the order in which they failed.
             router.feed(neighbor(3, "10.0.3.9", 6))
             await router.settle()
             two = flows.taken()
@@ -216,8 +216,8 @@ def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Names
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == {"10.0.3.10"}
             router.feed(device(3, carrier=False))
             await router.settle()
-            # No leg can carry packets: the flows are spread over all legs, until one leg can carry
-            # packets again.
+            # Now no leg can carry packets. Then the group contains all legs, until one of them can
+            # carry packets again.
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
     run_scenario(scenario)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the role of a stand-in on a real switch: it permits only the host's packets.
+"""Tests the P4Runtime role of a stand-in on a real switch: it permits only packets of the host.
 
-BMv2 (TARGET=bmv2) has no roles. There, a stand-in's first session carries the packets, and any
+A stand-in is the process that forwards the host's packets while no controller runs. BMv2
+(TARGET=bmv2) has no roles. On BMv2, a stand-in's first session carries the packets, and any
 controller displaces the stand-in.
 """
 

@@ -220,7 +220,8 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
     async def scenario() -> None:
         first = session_of(target)
         await first.become_primary()
-        # Half of the sessions request an id with a larger low half.
+        # The low half of an election id is random. For about half of these sessions it is larger
+        # than that of the primary.
         seconds = [session_of(target) for _ in range(4)]
         await until(lambda: all("another controller" in one.arbitration for one in seconds))
         assert first.is_primary
@@ -249,8 +250,8 @@ def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Targ
         waiting = session_of(target)
         await until(lambda: "largest election id; stop it" in waiting.arbitration)
         stranger.close()
-        # Some switches remember the highest id of all time and refuse every lower one until they
-        # restart.
+        # Some switches remember the highest election id ever used, and refuse every lower one until
+        # they restart.
         assert "restart the switch" in (told := await outcome()) or told == "primary"
         target.stop()
         target.start()

@@ -29,7 +29,7 @@ def readable(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 class Drain(Generic[Event]):
-    """Polls a source of events. Keeps events that were polled but not yet requested, in order."""
+    """Polls a source of events. Keeps the polled events, in order, until a test asks for them."""
 
     def __init__(self, source: Pollable[Event], slice_size: int = 256) -> None:
         self.source = source

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates the switch and the neighbour for test_fast_path.py, in a separate process.
 
-The process listens at the given address and prints a line when it is ready. The process reads one
-command per line. A command makes the neighbour send a packet to the router, as a packet-in. When
-the router's answer has arrived as a packet-out, the process prints a line.
+The process listens at the given address and prints a line when it is ready. It reads one command
+per line. A command makes the neighbour send a packet to the router; the switch delivers it as a
+packet-in. When the router's answer has arrived as a packet-out, the process prints a line.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class FarEnd:
         )
 
     def packet_out(self, wanted: Callable[[bytes], bool]) -> None:
-        """Waits for the first packet-out whose payload `wanted` accepts."""
+        """Waits until a packet-out arrives whose payload `wanted` accepts."""
         while True:
             request = self.switch.requests.get(timeout=SECONDS)
             if request.HasField("packet") and wanted(request.packet.payload):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that BFD, pings and ARP pass between switch and host while this process cannot run Python.
+"""Tests that BFD, pings and ARP still pass between switch and host while no Python code can run.
 
 The switch and the neighbour run in another process (`far_end.py`). This process waits in a system
 call with the GIL held, as during a garbage collection or a long computation. The call returns when
@@ -48,7 +48,9 @@ def wait_with_the_gil(descriptor: int) -> bool:
 
 
 class Router:
-    """Has interface eth1 in this namespace, and a session with the switch in the other process."""
+    """Runs a router with interface eth1 in this namespace, and a session with the switch in the
+    other process.
+    """
 
     def __init__(self, stack: ExitStack, folder: Path, *, remembers: bool) -> None:
         self.fast_path = FastPath(SCHEMA, remembers=remembers)
@@ -68,7 +70,7 @@ class Router:
         wait_until(lambda: not ip_shows("-6 addr show dev eth1 tentative"), DEADLINE)
         for address in ("10.0.1.9", "2001:db8:1::9"):
             ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud permanent")
-        # A Unix socket is reachable from every network namespace.
+        # A Unix socket, because it is reachable from every network namespace.
         command = [sys.executable, "-m", "native.far_end", f"unix:{folder}/switch.sock"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         self.far_end = subprocess.Popen(
@@ -89,7 +91,9 @@ class Router:
         self.far_end.stdin.flush()
 
     def answer(self) -> Any:
-        """Waits for the far end's line, without running Python here, and returns it."""
+        """Waits for a line of the far end with the GIL held, so that no Python code runs here.
+        Returns the line.
+        """
         assert self.far_end.stdout is not None
         assert wait_with_the_gil(self.far_end.stdout.fileno()), "no packet passed"
         return json.loads(self.far_end.stdout.readline())
@@ -97,7 +101,7 @@ class Router:
 
 @contextmanager
 def router(folder: Path, *, remembers: bool = False) -> Iterator[Router]:
-    # The native module's only thread starts here, in the namespace that other tests use.
+    # The native module has one thread. This call starts it in the namespace that other tests use.
     P4RuntimeClient(f"unix:{folder}/nobody.sock", 1, (0, 1)).close()
     with network_namespace(), ExitStack() as stack:
         yield Router(stack, folder, remembers=remembers)
@@ -114,7 +118,7 @@ def test_it_passes_both_ways_while_no_python_runs(plain: Router, what: str) -> N
     plain.ask(what)
     assert plain.answer() == {"passed": what}
 
-    # The counter may be incremented after the other process has seen the packet.
+    # The other process may see the packet before the counter is incremented.
     def counted() -> bool:
         stats = plain.fast_path.native.stats()
         return stats["from_host"] >= 1 and stats["to_host"] == 1

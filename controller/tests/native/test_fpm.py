@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests FpmServer over loopback: it yields whole frames in order, names framing errors, and slows a
-fast sender down (backpressure).
+"""Tests FpmServer over loopback: it yields whole frames in order, reports framing errors, and slows
+a fast sender down (backpressure).
 """
 
 from __future__ import annotations

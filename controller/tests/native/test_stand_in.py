@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a keeper forwards BFD, pings, ND and ARP after its controller's death.
+"""Tests that a keeper forwards BFD, pings, ND and ARP after its controller has died.
 
-The keeper is a separate process. The scripted switch (`far_end.py`) has no roles, so there is only
-one session. The test closes the controller's descriptors to simulate its death. Needs root.
+The keeper is a separate process that holds the TAPs. The simulated switch (`far_end.py`) has no
+roles, so there is only one session. The test closes the controller's descriptors to simulate its
+death. Needs root.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ELECTION_ID = (3, 99)
 
 
 class Controller:
-    """Has the interface eth1, its keeper, and the far end of the switch."""
+    """Runs a controller's interface eth1 and its keeper, and the simulated switch."""
 
     def __init__(self, stack: ExitStack, folder: Path, grace: float = 60) -> None:
         self.handover = Handover()
@@ -95,9 +96,9 @@ class Controller:
         return self.answer()
 
     def make_primary(self) -> None:
-        """Makes the session primary.
+        """Makes the session primary, and sends probes until one of them passes.
 
-        Sends probes until a packet passes, because earlier packets are lost.
+        Packets are lost until the session is primary.
         """
         self.ask("primary")
         assert self.far_end.stdin is not None

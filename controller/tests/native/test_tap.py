@@ -75,7 +75,9 @@ def exists(name: str) -> bool:
 
 
 def host_socket(name: str) -> socket.socket:
-    """Opens a packet socket on the host's end of a TAP, for frames of the test's EtherType."""
+    """Opens a packet socket on a TAP's network interface in the host, for frames of the test's
+    EtherType.
+    """
     side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
     side.bind((name, ETHERTYPE))
     side.settimeout(DEADLINE)
@@ -128,7 +130,10 @@ def read_until(taps: TapSet, last: bytes) -> list[tuple[int, bytes]]:
 
 
 def test_an_interface_of_each_namespace_is_another(taps: TapSet, up: Callable[[str], int]) -> None:
-    """Checks that `base` makes interface indexes unique. Each namespace has its own numbering."""
+    """Checks that `base` makes interface indexes unique.
+
+    Two namespaces may use the same index for different interfaces.
+    """
     here = up("tap-a")
     with host_socket("tap-a") as at_home, network_namespace():
         there = taps.add("tap-a", 1500, MAC, base=1 << 24)
@@ -263,7 +268,9 @@ def test_a_tap_outlives_a_set_while_another_holds_it(taps: TapSet) -> None:
 
 
 class Resting:
-    """Has a TapSet whose queues start detached (`rests`), and a session of its fast path."""
+    """Holds a TapSet whose queues start detached (`rests`), and a P4Runtime session of its fast
+    path.
+    """
 
     def __init__(self, stack: ExitStack) -> None:
         self.fast_path = FastPath(SCHEMA, remembers=False)
@@ -309,9 +316,10 @@ def test_a_set_that_rests_sets_the_carrier_and_rests_on(resting: Resting) -> Non
 
 
 def test_a_set_that_rests_leaves_the_carrier_that_is_there_alone(resting: Resting) -> None:
-    """Checks that setting an unchanged carrier causes no notification.
+    """Checks that no notification follows when the carrier is set to the state that it already has.
 
-    For each attached or detached queue, the kernel notifies its listeners and walks its IPv6 FIB.
+    The test matters because the kernel notifies its listeners and walks its whole IPv6 FIB whenever
+    a queue is attached or detached.
     """
     index = resting.taps.add("tap-a", 1500, MAC)
     resting.taps.set_up(index, True)
@@ -380,8 +388,8 @@ def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
 ) -> None:
     """Checks that the set stops reading the queue of a TAP that it has removed.
 
-    Another process may have the queue open. Frames in the queue would wake the reading thread again
-    and again.
+    The queue still exists if another process has it open. Then frames in the queue would wake the
+    reading thread again and again.
     """
     index = up("tap-a")
     kept = os.dup(taps.queue(index))

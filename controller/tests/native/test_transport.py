@@ -53,7 +53,7 @@ def identity(authority: Authority, trusted: Authority | None = None) -> tuple[by
 
 
 def check_session(client: P4RuntimeClient, switch: FakeSwitch) -> None:
-    """Checks that the stream and a Write work."""
+    """Checks that the session's stream works, and a Write too."""
     events: Drain[Any] = Drain(client)
     events.until(named("connected"))
     request = p4r.WriteRequest(device_id=1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that decoding inverts encoding for each kind of entity.
+"""Tests for each kind of entity that decoding the encoded bytes returns the original entity.
 
-The hand-written encoding must equal protobuf's.
+The bytes of the hand-written encoder must equal those of the protobuf library.
 """
 
 from __future__ import annotations
@@ -148,9 +148,10 @@ def test_entities_survive(kind: EntityKind, key: EntityKey, value: EntityValue) 
 
 
 def test_a_group_of_another_size_is_not_understood() -> None:
-    """Checks that the codec decodes a group of another maximum size as UNKNOWN.
+    """Checks that a group is decoded as UNKNOWN if its maximum size differs from the controller's.
 
-    The maximum size of a group cannot be modified, so the controller must not adopt the group.
+    The maximum size of an existing group cannot be changed, so the controller must not adopt the
+    group.
     """
     value = NexthopGroup(((1, 1), (2, 3)))
     (insert,) = updates_of(CODEC.update(UpdateType.INSERT, EntityKind.GROUP, 4, value))
@@ -163,9 +164,9 @@ def test_a_group_of_another_size_is_not_understood() -> None:
     [(65536, 0, MAX_GROUP_WEIGHT), (16384, 64, 64), (0, 0, MAX_GROUP_WEIGHT), (500, 0, 500)],
 )
 def test_a_group_is_as_large_as_p4info_lets_it_be(size: int, most: int, expected: int) -> None:
-    """Checks that the group size comes from P4Info.
+    """Checks that P4Info determines the maximum size of groups.
 
-    For example, TNA's selector has groups of 64.
+    For example, TNA's selector has groups of at most 64 members.
     """
     p4info = p4i.P4Info()
     p4info.CopyFrom(load_pipeline(PIPELINE).p4info)

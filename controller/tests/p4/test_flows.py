@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that decoding inverts encoding for flows of all four tables.
+"""Tests for flows of all four tables that decoding the encoded bytes returns the original flow.
 
-Also tests the requests for their counters, and the decoding of these counters.
+Also tests the requests that read the flows' counters, and the decoding of these counters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that the order of writes agrees with the references in the P4 program.
 
-The program declares references by `@refers_to(TABLE, FIELD)` at an action parameter: the value
-names an entry of this table by this match field. In the controller, `entities.references` and the
-order of `EntityKind` must express the same references.
+The program declares references with `@refers_to(TABLE, FIELD)` at an action parameter: the
+parameter's value must be the match field FIELD of an entry of TABLE. In the controller,
+`entities.references` and the order of `EntityKind` must express the same references.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def referred(action: p4r.Action) -> set[tuple[EntityKind, int]]:
 
 
 def number(key: EntityKey) -> int:
-    """Returns the number of the entity in an action parameter, from the entity's key."""
+    """Returns the value by which an action parameter refers to the entity with this key."""
     if isinstance(key, BundleInVrf):
         return key.bundle
     assert isinstance(key, int)
@@ -112,7 +112,8 @@ def test_the_controller_refers_to_what_the_program_declares(
     action = member.action if member else entity.table_entry.action.action
     expected = {(of, number(name)) for of, name in references(kind, key, value)}
     assert referred(action) == expected
-    # Entities are installed in the order of their kinds.
+    # A referred entity must be installed first, and entities are installed in the order of their
+    # kinds.
     assert all(of < kind for of, _ in expected)
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the fast path and the slow path of the route reader agree for any bytes."""
+"""Tests that the fast path and the slow path of the route reader yield the same result for any
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -168,9 +170,10 @@ def test_an_action_of_somebody_else_is_unknown_each_time() -> None:
 
 
 def test_an_action_without_its_parameter_is_unknown() -> None:
-    """Checks that the reader returns UNKNOWN for an action without parameter.
+    """Checks that the reader returns UNKNOWN for an entry whose action lacks its parameter.
 
-    The controller cannot have written such an entry, so it must correct the entry of this key.
+    The controller cannot have written such an entry. So it must overwrite the entry with the
+    correct one.
     """
     whole = p4r.ReadResponse.FromString(SAMPLES[0])
     del whole.entities[0].table_entry.action.action.params[:]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests election ids: each id is above the highest known id if possible, and cannot be guessed."""
+"""Tests that each new election id is above the highest known id if possible, and cannot be
+guessed.
+"""
 
 from __future__ import annotations
 

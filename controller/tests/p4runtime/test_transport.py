@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that each connection reads its keys from files.
+"""Tests that every connection reads the TLS files again.
 
-A socket of another user is refused.
+Also tests that a key file that every user can read is refused, and a Unix socket of another user.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the policy fixtures to every test in this folder."""
+"""Provides the fixtures for routers with SPDs to every test in this folder."""
 
 from policy_world import run_scenario
 

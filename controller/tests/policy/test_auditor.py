@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the auditor finds, repairs and reports writes of other clients.
+"""Tests that the auditor finds, repairs and reports what other clients have written to the switch.
 
 The auditor must never report the controller's own writes.
 """
@@ -176,10 +176,10 @@ def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: RunScenario) 
 
 
 def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> None:
-    """Checks that a restarted controller deletes a flow that another client added meanwhile.
+    """Checks that a controller deletes a flow that another client added while no controller ran.
 
-    When a session begins, the controller searches the rules for each flow and keeps only flows that
-    agree with them.
+    When a session begins, the controller searches the rules for each flow in the switch. It keeps
+    only the flows whose verdict agrees with the rules.
     """
     switch = FakeSwitch(CODEC)
 
@@ -203,9 +203,9 @@ def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> Non
 
 
 def test_a_list_that_was_changed_gets_new_numbers(quick: RunScenario) -> None:
-    """Checks that the list gets a new epoch when another client sets back its epoch.
+    """Checks that a list gets a new epoch when another client sets the list's epoch back.
 
-    An old epoch makes retired flows valid again, so the list must not keep it.
+    An old epoch makes retired flows valid again, so the list must not keep that epoch.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -261,9 +261,11 @@ def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: RunS
 
 @pytest.mark.parametrize("written", ["before", "meanwhile"])
 def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, written: str) -> None:
-    """Checks that a read overtaken by the controller's own write causes no repair.
+    """Checks that the auditor repairs nothing if the controller writes a value while the auditor
+    reads it.
 
-    The answer has the value from before the write. A later read would have the controller's value.
+    The answer holds the value from before the write, but a later read would return the controller's
+    value.
     """
     reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
     auditor = audit_of(reconciler, tmp_path)
@@ -290,9 +292,10 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
 
 
 def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:
-    """Checks that the auditor walks in slices over desired routes that the switch does not hold.
+    """Checks that the auditor skips desired routes that the switch does not hold, and does this in
+    slices.
 
-    A switch lacks such routes after a reconnect, for example.
+    For example, a switch may lack many routes after a reconnect.
     """
 
     async def scenario(world: PolicyWorld) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the commands `flow-cache off`, `on` and `clear`, and the views of policy."""
+"""Tests the commands `flow-cache off`, `on` and `clear`, and what the views of SPDs show
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -82,8 +84,8 @@ def test_clear_retires_every_flow(run_scenario: RunScenario) -> None:
         await world.until(world.switch.live)
         before = world.state("corp", OUTBOUND).version
         (_, outbound) = await world.ask("flow-cache clear", spd="corp")
-        # The rules are unchanged. So the generation stays, and packets that carry a verdict are not
-        # dropped.
+        # The rules are unchanged, so the generation stays. A new generation would drop the packets
+        # that the controller is re-injecting with a verdict.
         assert world.state("corp", OUTBOUND).version == (before.epoch + 1, before.generation)
         assert (outbound["flows"], outbound["stale_flows"]) == (1, 1)
         assert world.switch.live() == {}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests commits of rules.
 
-Commits are in force when they return, are applied whole or not at all, and survive a restart.
+A commit is in force when its request is answered. It is applied whole or not at all, and survives a
+restart.
 """
 
 from __future__ import annotations
@@ -230,8 +231,8 @@ def test_a_full_disk_says_what_a_restart_would_do(
 ) -> None:
     """Checks the error of a refused commit whose record cannot be removed from disk.
 
-    The switch refuses the commit after the disk has its record. The full disk prevents the removal.
-    The error says what a restart would do.
+    The commit is on disk before the switch refuses it. Because the disk is full, the record cannot
+    be removed. So the error must say that a restart would put the commit into force.
     """
     monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
     fsync, full = os.fsync, False

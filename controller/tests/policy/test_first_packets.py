@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the handling of a flow's first packets.
 
-The controller searches the rules, caches the verdict, and sends the packet on or drops it. On
-failure the packet is dropped.
+The controller searches the rules for the packet, caches the verdict in the switch, and re-injects
+or drops the packet. If anything fails, the packet is dropped.
 """
 
 from __future__ import annotations
@@ -154,9 +154,9 @@ BAD_OPTIONS = [
 def test_source_routes_are_refused_whatever_the_rules_say(
     run_scenario: RunScenario, options: bytes, name: str, direction: Direction
 ) -> None:
-    """Checks that the controller refuses packets with a source route, even if a rule admits them.
+    """Checks that the controller drops packets with a source route, even if a rule permits them.
 
-    After re-injection, no stage would check the options again (RFC 1812, 5.3.13.4).
+    After re-injection, no stage of the switch would check the options again (RFC 1812, 5.3.13.4).
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -211,10 +211,10 @@ def test_packets_of_one_flow_make_one_write_and_each_goes_on(run_scenario: RunSc
 
 
 def test_a_write_of_a_flow_without_an_answer_ends_the_session(run_scenario: RunScenario) -> None:
-    """Checks that the session ends if the switch does not answer a write of a flow.
+    """Checks that the controller ends the session if the switch does not answer a write of a flow.
 
-    The controller then does not know which flows the switch has. So the next session reads the
-    flows back.
+    Without an answer, the controller does not know which flows the switch holds. A new session
+    reads them back.
     """
 
     async def scenario(world: PolicyWorld) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests commits that keep cached flows.
+"""Tests commits that keep those cached flows whose verdict does not change.
 
-Flows whose verdict changes are deleted before the new rules apply.
+All other flows are deleted before the new rules apply.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(run_scenario: RunScen
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
         caches = world.policy.flows.counters
         if not caches["flow not installed: a commit is under way"]:
-            # The commit was over, so the controller searched the new rules.
+            # The packet came after the commit, so the controller searched the new rules for it.
             await world.counted("dropped: policy discards outbound")
         for slot, verdict in world.switch.live().items():
             expected = DISCARD if slot.key.destination_port == 8003 else 1
@@ -273,7 +273,9 @@ def test_a_restart_between_disk_and_switch_retires_them_all(run_scenario: RunSce
 
 
 async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
-    """Installs flows of two epochs, one of them the highest epoch. Returns the list."""
+    """Installs flows of two epochs. One is the last epoch before the number wraps around. Returns
+    the list.
+    """
     state = await with_flows(world)
     world.policy.table.observe(state.list_id, ListVersion(MAXIMUM_COUNT - 1, 7))
     await world.ask("flow-cache clear", spd="corp")
@@ -371,7 +373,9 @@ def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> 
 
 
 class VerdictObserver:
-    """Checks every state of the switch: flows that serve packets have the verdict of the rules."""
+    """Checks in every state of the switch that each valid flow has the verdict of the current
+    rules.
+    """
 
     def __init__(self, world: PolicyWorld) -> None:
         self._switch = world.switch

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that each fragment gets its datagram's verdict (RFC 4301, section 7) or is dropped."""
+"""Tests that each fragment gets the verdict of its whole datagram (RFC 4301, section 7) or is
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -237,10 +239,11 @@ def test_neighbour_discovery_in_fragments_is_refused(
 
 
 def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunScenario) -> None:
-    """Checks that neighbour discovery behind a chain of headers that is too deep is dropped.
+    """Checks that the controller drops neighbour discovery behind more extension headers than the
+    pipeline can parse.
 
-    The pipeline cannot parse such a chain. So it could check neither the ICMP type nor that the hop
-    limit is 255.
+    After re-injection, the pipeline could check neither the ICMP type of such a packet nor its hop
+    limit, which must be 255.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -253,7 +256,7 @@ def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunSce
     run_scenario(scenario)
 
 
-# -- bundles that carry no later fragments
+# -- bundles that must not carry later fragments
 
 WHOLE_ONLY = CONFIG.replace(
     "    spd: corp\n    outb", "    spd: corp\n    later_fragments: no\n    outb"

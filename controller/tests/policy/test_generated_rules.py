@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the generated rules let ND and IKE pass, and no other packet."""
+"""Tests that the generated rules permit the router's own ND and IKE packets, and no others."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_where_two_bundles_could_have_carried_it_nothing_leaves(errors: HostErro
 
 def test_a_quoted_fragment_that_could_have_come_protected_stays_here(errors: HostErrors) -> None:
     assert errors.carrier_for(about("10.0.3.7", fragment_offset=80)) is None
-    # The first rule that could match names this bundle.
+    # Of the rules that could match the fragment, the first names this bundle.
     assert bundle_for(errors, about(PEER, fragment_offset=80)) == BRANCH
 
 
@@ -128,10 +128,10 @@ def test_how_the_packet_came_is_remembered(errors: HostErrors) -> None:
 
 
 def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> None:
-    """Checks that no error leaves about a packet that came in clear and by a bundle.
+    """Checks that no error leaves about a packet that came both in clear and protected by a bundle.
 
-    Otherwise an attacker could repeat a protected packet in clear, and get its plaintext quoted
-    back.
+    Otherwise an attacker could repeat a protected packet in clear. The error would then leave in
+    clear, and would quote the packet's plaintext.
     """
     delivered(errors, PEER, BRANCH)
     delivered(errors, PEER, IN_CLEAR)
@@ -139,10 +139,12 @@ def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> 
 
 
 def test_the_memory_is_bounded_and_what_it_lost_has_no_errors(errors: HostErrors) -> None:
-    """Checks the bound on remembered packets.
+    """Checks that the number of remembered packets is bounded, and that errors about forgotten
+    packets are dropped.
 
-    While the host may still send errors about forgotten packets, an error about an unknown packet
-    is dropped. Afterwards the lists decide.
+    The controller cannot tell how a forgotten packet came. So for as long as the host may send
+    errors about such packets, errors about unknown packets are dropped. Afterwards the SPD lists
+    decide.
     """
     delivered(errors, "10.0.3.7", BRANCH)  # the rules that protected it have changed since
     for port in range(10, 10 + REMEMBERED):
@@ -164,9 +166,9 @@ def test_an_error_goes_to_the_vrf_of_the_bundle_whatever_interface_the_host_chos
 
 
 def test_after_a_start_nothing_is_said_about_packets_from_before_it(errors: HostErrors) -> None:
-    """Checks that after a start, errors about unknown packets are dropped for a while.
+    """Checks that for a while after a start, errors about unknown packets are dropped.
 
-    Such packets may have come under other rules, from before the restart.
+    Such a packet may have come before the restart, when other rules were in force.
     """
     config, lists = CONFIGURED[0], errors._list_of
     for had_bundles in (True, False):

@@ -44,8 +44,8 @@ REFUSED = {
 
 
 def datagram(source: str, destination: str, port: int, **header: object) -> bytes:
-    """Returns a UDP datagram to `port`. An ICMP error about the datagram counts as an answer from
-    `port`.
+    """Returns a UDP datagram to `port`. For the SPD, an ICMP error about the datagram is traffic
+    from `port`, in the reverse direction.
     """
     payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
     return ipv4(source, destination, payload, 17, **header)  # type: ignore[arg-type]
@@ -222,7 +222,11 @@ def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: in
 def test_a_rule_admits_errors_in_clear_by_type_and_code(
     run_scenario: RunScenario, icmp: str, kind: int, passes: bool
 ) -> None:
-    """An error has code 1. A rule decides by the error's own header, whatever the error quotes."""
+    """Checks that a rule with ICMP types decides by the error's own type and code, whatever the
+    error quotes.
+
+    The error has code 1.
+    """
     rule = f'inbound:\n  - {{name: errors, action: bypass, protocol: icmp, icmp: "{icmp}"}}\n'
 
     async def scenario(world: PolicyWorld) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests ICMP errors in an SPD that mirrors the kernel (RFC 4301, section 6).
 
-The kernel's defaults stand at the end of each list as rules. They match every ICMP error. An error
-that only a default matches is judged by the packet that it quotes.
+The kernel's defaults are rules at the end of each list, and match every ICMP error. If only a
+default matches an error, the packet that the error quotes decides.
 """
 
 from __future__ import annotations
@@ -130,7 +130,12 @@ def test_outbound_an_error_about_a_discarded_flow_is_dropped(
 
 
 def test_an_error_to_where_nothing_is_protected_gets_the_default(mirror: Any) -> None:
-    """Its quote is not read: an error goes to the sender of the quoted packet."""
+    """Checks that the quote of an error is not read if no policy protects traffic of the error's
+    destination.
+
+    An error goes to the sender of the quoted packet. So no policy can protect the quoted packet
+    either.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         world.miss(error(b"", ELSEWHERE))
@@ -160,7 +165,11 @@ def test_an_error_whose_quote_cannot_be_judged_is_dropped(
 
 @pytest.mark.parametrize("kind", [4, 5])
 def test_a_redirect_to_a_protected_host_is_dropped(mirror: Any, kind: int) -> None:
-    """Linux sends redirects to sources on other links, too, and quotes their packets."""
+    """Checks that source quenches and redirects are dropped if a policy protects traffic of their
+    destination.
+
+    They may quote protected packets: Linux sends redirects to sources on other links, too.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         world.miss(error(datagram(PEER, SITE), PEER, kind))
@@ -279,7 +288,11 @@ def test_where_the_default_discards_the_quote_decides_as_in_any_spd(
 def test_an_error_in_fragments_to_a_protected_host_is_dropped(
     mirror: Any, direction: Any, is_first_in_front: bool
 ) -> None:
-    """Later fragments have no quote, so the default must not let them pass."""
+    """Checks that all fragments of an error are dropped if a policy protects traffic of its
+    destination.
+
+    Later fragments contain no quote, so the default must not let them pass.
+    """
     to, other = (PEER, SITE) if direction is OUTBOUND else (SITE, PEER)
     first = error(datagram(to, other) + bytes(20), to, more_fragments=True)
     frames = [first, later_fragment(to)]
@@ -296,7 +309,7 @@ def test_an_error_in_fragments_to_a_protected_host_is_dropped(
 def test_an_error_in_fragments_of_ipv6_to_a_protected_host_is_dropped(
     mirror: Any, kernel: FakeKernel
 ) -> None:
-    """The protocol of a later IPv6 fragment is not trusted."""
+    """Checks the same for IPv6, where the protocol of a later fragment is not trusted."""
     kernel.policies = {protect().key: protect()._replace(selector=SITES6)}
     quoted = ipv6_chain([], 17, bytes(16), "2001:db8:9::1", "2001:db8::2")
 
@@ -349,7 +362,10 @@ def test_a_later_fragment_is_cached_if_it_cannot_be_of_such_an_error(
 
 
 def test_the_first_fragment_of_an_error_is_never_cached(mirror: Any) -> None:
-    """A later policy may protect what it quotes, although it does not match the error."""
+    """Checks that no flow is cached for the first fragment of an error.
+
+    A policy that comes later may protect the quoted packet, although it does not match the error.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         about = datagram(ELSEWHERE, SITE) + bytes(20)
@@ -364,7 +380,11 @@ def test_the_first_fragment_of_an_error_is_never_cached(mirror: Any) -> None:
 
 
 def test_a_cached_error_is_not_believed(mirror: Any) -> None:
-    """The auditor deletes it: its key does not determine its verdict."""
+    """Checks that the auditor has no verdict for a cached flow of ICMP errors, and so deletes such
+    a flow.
+
+    The key of such a flow does not determine the verdict, because the quote is not in the key.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         source, destination = parse_address(BETWEEN), parse_address(PEER)
@@ -390,7 +410,11 @@ def test_a_fragmented_ping_to_a_protected_host_gets_the_default(mirror: Any) -> 
 def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_protect(
     mirror: Any, kernel: FakeKernel
 ) -> None:
-    """The policy does not match the error itself: its source is not of the site."""
+    """Checks that a new policy deletes cached fragments to a host whose traffic it protects.
+
+    The fragments may belong to an error. The policy does not match the error itself, whose source
+    is not in the site.
+    """
     kernel.policies = {}
 
     async def scenario(world: KernelWorld) -> None:
@@ -409,7 +433,11 @@ def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_protect(
 
 
 def test_an_error_of_the_host_leaves_by_the_bundle_that_carried_its_packet(mirror: Any) -> None:
-    """Its interface may have another SPD or none, so the lists alone cannot decide."""
+    """Checks that an error of the host leaves by the bundle through which the quoted packet came.
+
+    The lists alone cannot decide this: the interface by which the error leaves may have another
+    SPD, or none.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         about = datagram(PEER, "10.0.1.1")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests an SPD that mirrors the kernel's SPD.
 
-The mirrored rules are in force from the start and follow the kernel's changes. Where the kernel's
-rules are unknown, the SPD drops packets.
+The mirrored rules are in force from the start, and follow the changes in the kernel. While the
+kernel's rules are unknown, the SPD drops packets.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ spds:
 
 
 class FakeKernel:
-    """Simulates the kernel's IPsec databases, which a test writes."""
+    """Simulates the kernel's IPsec databases (SPD and SAD). The test sets their contents."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
@@ -139,7 +139,7 @@ BLOCK = protect()._replace(action=PolicyAction.BLOCK, templates=())
 
 
 class KernelWorld(PolicyWorld):
-    """Runs a router whose SPD mirrors a kernel's."""
+    """Runs a router whose SPD mirrors the SPD of a `FakeKernel`."""
 
     @property
     def kernel_policies(self) -> FakeKernel:
@@ -332,9 +332,9 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
 def test_a_dead_host_of_a_trap_delays_no_other(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    """Checks that acquires for one host do not delay acquires for another.
+    """Checks that the rate limit of acquires for one host does not hold back acquires for another.
 
-    Each pair of hosts needs an SA of its own, and so causes acquires of its own.
+    Each pair of hosts needs an SA of its own, and so acquires of its own.
     """
     anyone = (
         protect()
@@ -436,9 +436,10 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
 def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    """Checks that an SA that the kernel has used is not mirrored, since its nonces would repeat.
+    """Checks that an SA with which the kernel has sent packets is not mirrored, because nonces
+    would repeat.
 
-    The controller asks the IKE daemon once to rekey the SA.
+    Also checks that the controller asks the IKE daemon once to rekey the SA.
     """
     kernel.policies = {PolicyKey(9): protect()}
     used = OUTBOUND_STATE._replace(sequence=3)
@@ -456,7 +457,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
 
 
 def naming(spi: int) -> KernelPolicy:
-    """Returns the policy as strongSwan writes it, with the SPI in its template."""
+    """Returns the policy in strongSwan's form: the template names the SPI."""
     (template,) = protect().templates
     return protect()._replace(templates=(template._replace(spi=spi),))
 
@@ -540,7 +541,7 @@ ENGINE = "engines: [{{id: 1, port: 9, admin: /run/engine.sock}}]\n"
 
 
 class SlowEngine(PlayedEngine):
-    """Simulates an engine that adds SAs only when the test permits it."""
+    """Simulates an engine that delays the addition of SAs until the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -668,9 +669,10 @@ def next_outbound(spi: int) -> KernelState:
 def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_has_that(
     with_engine: Any, kernel: FakeKernel
 ) -> None:
-    """Checks a rekey as strongSwan does it as initiator.
+    """Checks that the old SA stays in use during a rekey until an engine holds the new one.
 
-    strongSwan adds the new SA, writes the policy, then deletes the old SA.
+    The steps are those of strongSwan as initiator: it adds the new SA, writes the policy, then
+    deletes the old SA.
     """
     kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
@@ -701,9 +703,10 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
 def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
     with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
 ) -> None:
-    """Checks a rekey as Libreswan does it as responder.
+    """Checks when a new outbound SA is used: as soon as the old SA is deleted, or after a time.
 
-    The new SA takes over when the old SA is deleted, or after a time.
+    As responder, Libreswan adds the new SA before the peer may have it. So the new SA must not be
+    used at once.
     """
     monkeypatch.setattr(kernel_mirror, "TAKEOVER", 1000.0 if is_deleted else 1.0)
     kernel.policies = {one.key: one for one in (protect(OUT, 1), protect(FWD, 2))}

@@ -53,7 +53,7 @@ def read(*written: str) -> tuple[Rule, ...]:
         ("source: 10.0.0.0/8", "source: 10.1.0.0/16, destination: 10.2.0.0/16", True),
         ("source: 10.1.0.0/16", "source: 10.0.0.0/8", False),
         ("source: 10.0.0.0/8", "source: [10.0.0.1, 11.0.0.1]", False),
-        # The two /9 prefixes together are the /8 prefix.
+        # The two /9 prefixes together cover the /8 prefix.
         ("source: [10.0.0.0/9, 10.128.0.0/9]", "source: 10.0.0.0/8", True),
         ("source: 10.0.0.0/8", "destination: 10.0.0.0/8", False),
         # An IPv4 destination implies an IPv4 source.
@@ -104,9 +104,9 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 
 
 def as_parsed(rule: Rule) -> Rule:
-    """Returns the rule as the parser would.
+    """Returns the rule in a form that the parser can yield.
 
-    The rule is not generated. The rule has ports, or ICMP types and codes, only if all of its
+    Such a rule is not generated. It has ports, or ICMP types and codes, only if all of its
     protocols have them.
     """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
@@ -124,7 +124,7 @@ def as_parsed(rule: Rule) -> Rule:
 
 
 def as_seen(packet: Selectors) -> Selectors:
-    """Returns the packet without the port or ICMP numbers that its protocol lacks."""
+    """Returns the packet without ports, or without ICMP type and code, if its protocol has none."""
     has_ports, has_icmp = packet.protocol in PORT_PROTOCOLS, packet.protocol in ICMP_PROTOCOLS
     return packet._replace(
         source_port=packet.source_port if has_ports else None,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which source gives fragments their verdicts, by comparison with the definition.
+"""Tests the report that says, for each rule, where fragments get their verdict: from the flow
+cache, from the controller, or from either.
 
-The definition is evaluated for all addresses and protocols.
+The report is compared with the definition, which is evaluated here for all addresses and protocols.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def could_match(rule: Rule, source: Address, destination: Address, protocol: int
 
 
 def matches_for_certain(rule: Rule, protocol: int | None) -> bool:
-    """Returns whether a rule matches a fragment for every possible first fragment.
+    """Returns whether a rule matches a later fragment, whatever the first fragment contains.
 
-    The rule is one for which `could_match` is true.
+    The rule must be one for which `could_match` is true.
     """
     shown = (rule.source_port, rule.destination_port, rule.icmp)
     return not any(isinstance(one, tuple) for one in shown) and (
@@ -69,9 +70,10 @@ def _lists(rule: Rule, protocol: int) -> bool:
 
 
 def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, set[str]]]:
-    """Returns how fragments of each rule are served, and which earlier rules have other verdicts.
+    """Returns, by name of a rule, where its fragments get their verdict.
 
-    The keys, and the earlier rules, are names of rules.
+    Also returns the names of the earlier rules that could match the same fragments with another
+    verdict.
     """
     ways: dict[str, set[bool]] = {}
     because: dict[str, set[str]] = {}
@@ -82,7 +84,7 @@ def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, se
         certain = next((one for one in could if matches_for_certain(one, protocol)), FINAL)
         before = could[: could.index(certain)] if certain in could else could
         differing = {one.name for one in before if one[1:3] != certain[1:3]}
-        # The search used for packets requires the first fragment in the same cases.
+        # The search that handles packets must need the first fragment in exactly the same cases.
         later = Selectors(source, destination, protocol, None, None, None)
         found = first_match_of_fragment(listed, later, None)
         assert (found is None) == bool(differing)

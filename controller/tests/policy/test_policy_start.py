@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how the controller writes the policy to the switch when it starts, also after failed
-writes.
-"""
+"""Tests how a starting controller writes the policy to the switch, also if writes fail."""
 
 from __future__ import annotations
 
@@ -168,9 +166,11 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(
 def test_interfaces_that_change_places_are_never_without_their_policy(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Checks that no interface loses its policy when interfaces swap their numbers.
+    """Checks that at no time an interface has the policy of another when the two swap their
+    numbers.
 
-    Bindings name an interface by its number, which is its position in the file.
+    Bindings name an interface by its number. Here the number is the position in the file, and a
+    restart reverses the order.
     """
     switch = FakeSwitch(CODEC)
     lines = CONFIG.splitlines(keepends=True)
@@ -242,10 +242,10 @@ def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
 def test_a_number_that_another_bundle_takes_over_never_means_both(
     run_scenario: RunScenario, tmp_path: Path, known: bool
 ) -> None:
-    """Checks that a bundle number given to another bundle never stands for both bundles.
+    """Checks that a bundle number never stands for two bundles when it is given to another bundle.
 
-    Flows say "protect by bundle 7". As long as such a flow of the old bundle 7 is live, bundle 7
-    must have no SA.
+    Flows hold the verdict "protect by bundle 7". While such a flow of the old bundle 7 is valid,
+    the new bundle 7 must have no SA.
     """
     switch = FakeSwitch(CODEC)
     branch = CONFIG[CONFIG.index("  - name: branch") : CONFIG.index("spds:")]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the warnings of a check.
+"""Tests the warnings of `spd check`.
 
-The subjects are this router's own sessions, path MTU discovery, and lists that discard everything.
+A warning says that the rules would block this router's own sessions or path MTU discovery, or that
+a list discards everything.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def with_frr(text: str) -> RuleContext:
         ([ALL], [ALL], True),
         ([ACTIVE_OUT], [ACTIVE_IN], True),
         ([ACTIVE_IN], [ACTIVE_OUT], True),  # the same ports, if this router accepts the connection
-        # Packets of either kind of session pass in one direction only.
+        # Whichever side opens the session, its packets pass in one direction only.
         ([ACTIVE_OUT], [ACTIVE_OUT], False),
         ([REST, ACTIVE_OUT], [ALL], False),  # the second rule is never reached
         ([ACTIVE_OUT._replace(protocol=(UDP,))], [ALL], False),
@@ -146,7 +147,7 @@ def test_a_peer_several_hops_away() -> None:
     assert "the BGP session 10.0.0.1 - 192.0.2.1 (frr.conf:2) cannot come up" in found
     from_loopback = with_frr(text + " neighbor 192.0.2.1 update-source 10.255.0.1\n")
     assert warned([by_loopback], [ACTIVE_IN], from_loopback) == []
-    # This SPD does not apply to the session if another SPD guards the link.
+    # If another SPD applies to the link, this SPD does not apply to the session.
     elsewhere = with_frr(text)._replace(elsewhere=(Prefix.parse("192.0.2.0/24"),))
     assert warned([by_loopback], [ACTIVE_IN], elsewhere) == []
 
@@ -193,7 +194,7 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(UNREACHABLE,))], ["ICMPv6"]),
         ([WEB._replace(protocol=OPAQUE, destination_port=None)], []),
         ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
-        # A rule for some addresses does not decide on errors to other addresses.
+        # A rule for some destinations says nothing about errors to other destinations.
         ([Rule("one", Action.DISCARD, protocol=(ICMP, ICMPV6), destination=HOST), WEB],
          ["ICMP f", "ICMPv6"]),
         ([Rule("site", Action.PROTECT, "b", source=HOST), WEB], ["ICMP f", "ICMPv6"]),
@@ -202,7 +203,8 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
         ([Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(PTB,)), REST], ["ICMP f"]),
         ([Rule("no-icmp", Action.DISCARD, protocol=(ICMP, ICMPV6))], ["ICMP f", "ICMPv6"]),
         ([Rule("ping", Action.DISCARD, protocol=(ICMP,), icmp=(NumberRange(0x800, 0x8FF),))], []),
-        # Errors from the protected site pass. Errors from routers on the path to the site do not.
+        # Errors from the protected site are permitted. Errors from routers on the path to the site
+        # are not.
         ([ALL._replace(source=(prefix_range(Prefix.parse("10.0.0.0/8")),)), REST],
          ["ICMP f", "ICMPv6"]),
     ],
@@ -238,7 +240,7 @@ TIME_EXCEEDED = NumberRange(11 << 8, (11 << 8) + 255)
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(TIME_EXCEEDED,))], [ALL],
          "ICMPv6 time exceeded (3)"),
         ([ALL], [ALL], None),
-        # No inbound rule lets a traceroute probe pass.
+        # No warning, because no inbound rule lets a traceroute probe pass.
         ([WEB], [Rule("secret", Action.PROTECT, "b")], None),
     ],
 )  # fmt: skip

@@ -25,12 +25,12 @@ outbound:
 QUIET = RULES.replace("reject: true, ", "")
 DROPPED = "dropped: policy discards outbound"
 OPEN_SIDE, GUARDED_SIDE = 2, 1
-"""Interfaces of CONFIG without an SPD, and with the SPD corp."""
+"""Numbers of two interfaces of CONFIG: one without an SPD, one with the SPD corp."""
 HOST = "10.0.3.7"
 
 
 class RejectWorld(PolicyWorld):
-    """Has addresses to send errors from."""
+    """Runs a router that also has IPv6 addresses, from which it can send errors."""
 
     async def began(self) -> None:
         self.kernel.put(*(address(n, f"2001:db8:{n}::1/64") for n in (1, 2, 3)))
@@ -38,7 +38,9 @@ class RejectWorld(PolicyWorld):
 
     @property
     def copies(self) -> bool:
-        """Whether the switch copies packets that an outbound list discards."""
+        """Whether the switch copies to the controller the packets that an outbound list
+        discards.
+        """
         audited = self.switch.of(EntityKind.AUDITED_DROP)
         return audited.get("OUTBOUND_DISCARD") == AUDITED
 
@@ -71,7 +73,9 @@ def run(run_scenario: RunScenario, tmp_path: Path) -> Any:
 
 
 async def told(world: RejectWorld, number: int = 1) -> tuple[bytes, dict[str, int]]:
-    """Waits for the router's answers. Returns the last one as an IP packet, and its metadata."""
+    """Waits until the router has sent `number` ICMP errors. Returns the last one as an IP packet,
+    and its metadata.
+    """
     sent = await world.sent(number)
     assert len(sent) == number
     return world.client.sent[-1][0][14:], sent[-1]
@@ -223,7 +227,7 @@ def test_answers_have_a_rate_of_their_own(run: Any) -> None:
     run(scenario, text)
 
 
-# -- later packets: copies of what the flow cache discards
+# -- later packets: the switch sends copies of packets that the flow cache discards
 
 
 def test_the_switch_copies_discards_only_while_a_rule_asks(run: Any) -> None:

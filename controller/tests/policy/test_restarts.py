@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests where packets could go after each single update of a restart with another configuration.
+"""Tests where packets could go at any time during a restart with another configuration.
 
-After each update that the switch applies, the test follows all paths through the pipeline. If
-writes are atomic, the test does so after each whole write. A path begins at an attachment and
-passes its inbound list, the route, the next hop's interface and the outbound list, to the port.
+After each update that the switch applies (each write, if writes are atomic), the test follows all
+paths through the pipeline. A path begins at an attachment (a port and VLAN). It passes the inbound
+list, the route, the next hop's interface and the outbound list, and ends at a port.
 
 Each path must belong to the old configuration as a whole, or to the new one as a whole. A path must
 not combine lists of the two configurations. It must not combine a route of one configuration with
@@ -134,7 +134,7 @@ def draw(dice: random.Random, before: PolicySetting | None) -> PolicySetting:
 
 
 class Observer:
-    """Records all paths through the switch at each change of the switch."""
+    """Records all paths through the switch after each of its changes."""
 
     def __init__(self, switch: FakeSwitch) -> None:
         self._switch = switch
@@ -189,7 +189,7 @@ class Observer:
         return self._switch.of(kind).get(key)
 
     def learn(self, world: PolicyWorld) -> None:
-        """Learns the rules of each list's current epoch."""
+        """Records which rule each list has in its current epoch."""
         for state in world.policy.table.lists.values():
             names = [rule.name for rule in state.rules if not rule.generated]
             self.names[state.direction.value, (state.list_id, state.version.epoch)] = names[0]
@@ -230,10 +230,10 @@ class Router:
         self._before: PolicySetting | None = None
 
     def run(self, setting: PolicySetting) -> None:
-        """Starts a controller with this configuration.
+        """Starts a controller with this configuration, and checks the paths through the switch.
 
-        Checks that the switch ends with the paths of this configuration. All paths seen meanwhile
-        must belong to this configuration or the previous one.
+        At the end, the paths must be those of this configuration. Before that, each path must
+        belong to this configuration or to the previous one.
         """
         observer = self._observer
 
@@ -302,7 +302,9 @@ PLAIN = PolicySetting(
 def test_with_other_rules_at_the_same_time(
     run_scenario: RunScenario, tmp_path: Path, change: dict[str, Any], target: str
 ) -> None:
-    """Checks a change, its reversal, and the same change without the file of interface numbers."""
+    """Checks the paths during a change of interfaces and rules, during its reversal, and during the
+    same change when the file of interface numbers is missing.
+    """
     router = Router(run_scenario, tmp_path, target)
     changed = replace(PLAIN, rules={"corp": ("i2", "o2"), "edge": ("i1", "o1")}, **change)
     for setting in (PLAIN, changed, PLAIN):
@@ -314,10 +316,11 @@ def test_with_other_rules_at_the_same_time(
 def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Checks that a new list gives verdicts before the write of the list is acknowledged.
+    """Checks that the controller handles a packet of a new list whose write is not acknowledged
+    yet.
 
-    An interface gets another SPD. The switch uses the new list for a packet before the controller
-    knows that the switch has this list.
+    An interface gets another SPD. The switch already uses the new list for a packet and punts it,
+    before the controller has read the acknowledgement. The packet must get its verdict.
     """
     switch = FakeSwitch(CODEC)
     settings = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that rules are unchanged after they were written as text and parsed."""
+"""Tests that rules that are written as text and parsed again are unchanged."""
 
 from __future__ import annotations
 

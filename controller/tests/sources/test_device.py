@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests claims on interfaces and TAPs: other local users can neither take nor open them."""
+"""Tests that other local users can neither take the names of the controller's TAPs nor open their
+queues.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ def test_a_directory_that_is_open_is_closed(claims: Path) -> None:
 
 @pytest.mark.usefixtures("namespace")
 def test_no_other_user_can_open_a_tap(claims: Path) -> None:
-    # On Debian, every user may open the device (mode 0666)
+    # On Debian, every user may open /dev/net/tun (mode 0666).
     queue = os.open(device.CLONE_DEVICE, os.O_RDWR)
     flags = device.IFF_TAP | device.IFF_NO_PI | device.IFF_MULTI_QUEUE
     request = IFREQ.pack(b"eth1", flags)
@@ -189,7 +191,9 @@ def leads_somewhere(queue: int) -> bool:
 
 
 class Racer:
-    """Opens a queue between the creation of the TAP and TUNSETOWNER, as often as `wins` says."""
+    """Simulates a user who wins a race: opens a queue after the TAP is created and before
+    TUNSETOWNER. Does this `wins` times.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wins: int) -> None:
         self.queues: list[int] = []
@@ -243,10 +247,11 @@ def test_of_a_tap_that_is_there_nobody_may_have_an_attached_queue(
 def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
     namespace: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Checks that a stand-in may keep an attached queue of an existing TAP.
+    """Checks that a stand-in may keep its attached queue of an existing TAP, and other processes
+    may not.
 
-    The stand-in forwards until the controller is primary. The controller identifies the stand-in by
-    its lock.
+    A stand-in forwards packets until the new controller is primary. The controller recognizes a
+    stand-in by its lock.
     """
     monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
     keepers = tap_keeper_queue()
@@ -279,10 +284,10 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
 def test_the_owner_is_set_where_it_is_another(
     namespace: None, monkeypatch: pytest.MonkeyPatch, user: str, before: int | None, is_set: bool
 ) -> None:
-    """Checks that the owner of a TAP is set only if the TAP has another owner.
+    """Checks that the owner of a TAP is set only if the TAP has another owner or none.
 
-    After a restart the owner must not be set again, since the kernel walks its whole IPv6 FIB each
-    time.
+    After a restart the owner is right already. To set it again would cost time, because the kernel
+    then walks its whole IPv6 FIB.
     """
     requests: list[int] = []
     ioctl = fcntl.ioctl
@@ -306,9 +311,10 @@ def tap_keeper_queue() -> int:
 
 
 def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
-    """Checks that a TAP held by two keepers stays.
+    """Checks that the controller uses an existing TAP that two keepers hold, and does not create it
+    anew.
 
-    Each of several controllers in quick succession leaves a keeper.
+    If controllers restart in quick succession, each leaves a keeper.
     """
     keepers = tap_keeper_queue()
     other_keepers = tap_keeper_queue()
@@ -321,9 +327,9 @@ def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
 
 
 def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
-    """Checks that a device that is not a TAP is never removed.
+    """Checks that the controller never removes a device that is not a TAP.
 
-    For example, a configuration may use the port's own device as the TAP's name.
+    For example, a configuration may by mistake give the TAP the name of the port's own device.
     """
     ip("link add eth1 type veth peer name far")
     ifindex = socket.if_nametoindex("eth1")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests FPM sessions: there is one session at a time, malformed bytes end it, and reads come in
-bounded slices.
+"""Tests FPM sessions: only one session exists at a time, malformed bytes end it, and frames are
+read in bounded slices.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_a_stranger_displaces_nobody_and_says_nothing(caplog: pytest.LogCaptureF
 
 
 class Flood(FakeServer):
-    """Simulates a user who connects again at each poll."""
+    """Simulates a client that connects again before each poll."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,9 +195,10 @@ def step_payloads(step: str) -> list[bytes]:
 
 
 def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
-    """Returns a server, and a source that has read a replay while e2 was in the given state.
+    """Returns a server, and a source that has read zebra's replay while interface e2 was in the
+    given state.
 
-    Afterwards e2 is up, and the server has later frames that the source has not read yet.
+    On return e2 is up, and the server holds later frames that the source has not read yet.
     """
     server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
     source = source_of(server)
@@ -269,7 +270,7 @@ def closed(events: list[RouteEvent | RouteRun]) -> bool:
 
 
 def sent_by(sender: int, *frames: bytes) -> list[bytes]:
-    """Returns the frames' payloads with this port as the sender (nlmsg_pid)."""
+    """Returns the frames with this netlink port as the sender (nlmsg_pid)."""
     return [frame[:12] + sender.to_bytes(4, sys.byteorder) + frame[16:] for frame in frames]
 
 
@@ -279,7 +280,8 @@ HOME, RED = 4030153402, 3503969248
 def test_routes_of_another_network_namespace_are_left_out_and_named() -> None:
     """Checks that routes of another network namespace are dropped and reported.
 
-    zebra has such routes with option -n. The sender ports were recorded from zebra 8.4.4.
+    zebra sends such routes if it runs with option -n. The sender ports are recorded from zebra
+    8.4.4.
     """
     frames = sent_by(HOME, *ROUTES[:2]) + sent_by(RED, *ROUTES[2:4]) + sent_by(HOME, ROUTES[4])
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a controller's handover memory, and the locks that find and end a stand-in."""
+"""Tests the memory in which a controller leaves tables for its stand-in. Also tests the locks by
+which a controller finds a stand-in and ends it.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,10 @@ def test_the_last_tables_are_left_until_they_are_withdrawn(handover: Handover) -
 
 
 def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
-    """Checks that an interrupted write of the tables leaves no valid tables.
+    """Checks that interrupted writes of the tables are detected: the result does not count as valid
+    tables.
 
-    A controller that is killed during a write leaves a mix of new and old tables.
+    A controller that is killed during a write leaves a mix of new and old bytes.
     """
     handover.publish({"rules": "other" * 100})
     before = os.pread(handover.file, 10_000, 0)

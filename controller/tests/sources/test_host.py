@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests host interfaces: only the host's own packets pass between kernel and switch.
+"""Tests that host interfaces pass only the host's own packets between kernel and switch.
 
 Most tests use the real kernel, in their own network namespace.
 """
@@ -70,7 +70,7 @@ def interface(number: int, device: str | None = None, vrf: VrfConfig = VRF) -> I
 
 
 class WatchedTaps:
-    """Wraps TAPs: records each frame that the fast path would send."""
+    """Wraps the TAPs, and records each frame from the host that the fast path would send."""
 
     def __init__(self, taps: TapSet, fast_path: FastPath) -> None:
         self._taps, self._fast_path = taps, fast_path
@@ -87,9 +87,9 @@ class WatchedTaps:
 
 
 class Host:
-    """Runs the host interfaces eth1 and eth2 in a namespace, with their monitor.
+    """Runs the host interfaces eth1 and eth2 in a namespace, with the kernel monitor.
 
-    Checks that each frame that the fast path would send also passes the host interfaces.
+    Checks that the host interfaces also pass each frame that the fast path would send.
     """
 
     def __init__(
@@ -139,8 +139,8 @@ class Host:
                 return
             left = end - time.monotonic()
             assert left > 0, f"not within {DEADLINE} s; {self.interfaces.counters}"
-            # Some conditions cause no event on these descriptors, such as a sysctl or an address's
-            # state.
+            # Poll as well: some conditions, such as a sysctl or an address's state, cause no event
+            # on these descriptors.
             descriptors = [self.monitor.fileno(), self.interfaces.fileno()]
             select.select(descriptors, [], [], min(left, 0.1))
 
@@ -252,7 +252,8 @@ def test_probes_of_neighbours_do_their_work_and_never_leave(host: Host, address:
         set_sysctl(name.format("delay_first_probe_time"), "0")
     ifindex = host.interfaces.ifindex(1)
     assert ifindex is not None
-    # The kernel cannot solicit before its own address has passed duplicate address detection.
+    # The kernel sends no neighbour solicitation before its own address has passed duplicate address
+    # detection.
     host.until(lambda: "tentative" not in ip_shows("address show dev eth1"))
     ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud stale")
     host.step()
@@ -315,9 +316,9 @@ def test_the_host_believes_our_icmp_errors(
 
 
 def connected(family: int, host: Host) -> bool:
-    """Returns whether the host has a usable source address.
+    """Returns whether the host has a source address of this family that it can use.
 
-    IPv6 addresses are unusable until duplicate address detection is over.
+    An IPv6 address cannot be used until duplicate address detection is over.
     """
     if family == socket.AF_INET:
         return True
@@ -358,7 +359,9 @@ def is_transit(frame: HostFrame) -> bool:
 
 
 def marker(host: Host) -> None:
-    """Waits until the kernel has processed all frames that were delivered to it."""
+    """Waits until the kernel has processed all earlier frames: delivers a ping, and waits for the
+    answer.
+    """
     host.frames.clear()
     request = packets.ipv4("10.0.1.9", "10.0.1.1", echo_request(b"marker"), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request))])
@@ -483,7 +486,9 @@ class FakeAddresses:
 
 
 class FakeDevices(Devices):
-    """Has no devices. `refuse` makes the configuration of a device fail."""
+    """Fakes the access to devices, and changes none. `refuse` makes the configuration of a device
+    fail.
+    """
 
     def __init__(self, *, refuse: bool = False) -> None:
         super().__init__()
@@ -517,7 +522,7 @@ def fake_host(device: str | None = None) -> tuple[HostInterfaces, FakeTaps]:
 
 
 LOOSE = bytes.fromhex("8307040a090009")
-# A loose source route behind more options than the pipeline can parse.
+# A loose source route, preceded by more options than the pipeline can parse.
 FAR_LOOSE = b"\1" * 13 + LOOSE
 
 

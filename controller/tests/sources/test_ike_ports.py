@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which users may send from the ports of IKE, with the kernel's stack in a namespace."""
+"""Tests with the real kernel, in its own network namespace, which users may send from the IKE
+ports.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def send(
     size: int = 100,
     to: Mapping[socket.AddressFamily, str] = PEERS,
 ) -> None:
-    """Sends a datagram from a shared port, in a process of the user, and closes the socket."""
+    """Sends a datagram from a port in a process of user `uid`, then closes the socket. Other
+    sockets may use the same port.
+    """
     child = os.fork()
     if child == 0:
         os.setresuid(uid, uid, uid)
@@ -159,9 +163,9 @@ def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
 
 
 def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> None:
-    """Checks the rule for a packet that waits for a neighbour when the rule is created.
+    """Checks that the rule also drops packets that wait for a neighbour when the rule is created.
 
-    The packet passed the host's stack before the rule existed.
+    Such packets have passed the host's stack already.
     """
     away = {socket.AF_INET: "10.0.0.7"}
     send(socket.AF_INET, USER, 4500, to=away)
@@ -177,7 +181,7 @@ def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> N
 def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
     """Checks that packets in a queueing discipline are dropped when the rule is created.
 
-    These packets passed the device's egress hook before the rule existed.
+    Such packets have passed the device's egress hook already, where the rule acts.
     """
     queue = f"tc qdisc replace dev {tap.name} root tbf rate 8kbit burst 2000 limit 100000"
     subprocess.run(queue.split(), check=True)
@@ -191,9 +195,10 @@ def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
 
 
 def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
-    """Checks that the rule exists as long as the keeper of the TAPs.
+    """Checks that after its controller is killed, the rule stays for as long as the keeper of the
+    TAPs runs.
 
-    While a killed controller restarts, its host interfaces still exist.
+    The keeper keeps the host interfaces while the controller restarts, so they need the rule.
     """
     reading, writing = os.pipe()
     child = os.fork()

@@ -188,7 +188,7 @@ def test_use_confirms_a_stale_neighbour(tap: Tap, monitor: KernelMonitor) -> Non
     monitor.use_neighbor(tap.ifindex, PEER)
     tap.write(arp_reply(tap.read(is_arp_request)))
     events = poll_until(monitor, neighbor_is(NeighborState.REACHABLE))
-    # The neighbour stays usable throughout.
+    # The neighbour keeps its MAC address throughout, so packets can be sent to it.
     assert all(e.mac == PEER_MAC for e in events if isinstance(e, NeighborChanged))
 
 
@@ -204,7 +204,7 @@ KEPT_ENTRIES = pytest.mark.parametrize(
 
 
 def entry(address: str = "10.1.1.2") -> str:
-    """Returns the neighbour entry in any state, as `ip neigh` prints it."""
+    """Returns the neighbour entry as `ip neigh` prints it, whatever its state."""
     return ip_shows(f"neigh show {address} dev t1 nud all")
 
 
@@ -226,9 +226,10 @@ def test_entries_that_others_keep_are_left_alone(
 def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
     tap: Tap, monitor: KernelMonitor, form: str, shown: str
 ) -> None:
-    """Checks that the monitor's request keeps the kind of an entry that it has not seen yet.
+    """Checks that the monitor's request to resolve a neighbour leaves the flags of an existing
+    entry unchanged.
 
-    Another program creates the entry after the monitor's last read and before its request.
+    The monitor does not know the entry: another program creates it after the monitor's last read.
     """
     monitor.add_address(tap.ifindex, ADDRESS)
     synced(monitor)
@@ -244,10 +245,10 @@ def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
 def test_an_entry_made_permanent_behind_the_monitors_back_stays_so(
     tap: Tap, monitor: KernelMonitor, before: NeighborState
 ) -> None:
-    """Checks that an entry stays permanent although the monitor has not seen the change.
+    """Checks that the monitor's request to resolve a neighbour leaves a permanent entry permanent.
 
-    Another program makes the entry permanent before the monitor's request. zebra does this with
-    169.254.0.1 for BGP unnumbered.
+    The monitor does not know that the entry is permanent: another program changes it just before
+    the request. zebra does this with 169.254.0.1 for BGP unnumbered.
     """
     monitor.add_address(tap.ifindex, ADDRESS)
     synced(monitor)
@@ -291,7 +292,8 @@ def test_a_failed_neighbour_outside_of_all_prefixes_is_tried_again(
 def test_use_solicits_an_ipv6_neighbour(tap: Tap, monitor: KernelMonitor) -> None:
     ip("addr add 2001:db8:1::1/64 dev t1 nodad")
     synced(monitor)
-    # Requests fail until the link-local address has passed duplicate address detection.
+    # The requests have no effect until the link-local address has passed duplicate address
+    # detection.
     while not any(is_solicitation(frame) for frame in tap.drain()):
         monitor.use_neighbor(tap.ifindex, PEER_V6)
         poll_until(monitor, neighbor_is(NeighborState.FAILED, PEER_V6))
@@ -313,7 +315,7 @@ def test_a_mac_address_that_no_host_has_is_not_believed(
     synced(monitor)
     ip(f"neigh add 10.1.1.2 lladdr {mac} dev t1 nud stale")
     poll_until(monitor, has(NeighborChanged(tap.ifindex, PEER, None, NeighborState.FAILED)))
-    # A permanent group MAC is intended: some clusters answer at a group address.
+    # A permanent entry with a group MAC is intended: some clusters receive at a group address.
     ip(f"neigh replace 10.1.1.2 lladdr {mac} dev t1 nud permanent")
     octets = bytes.fromhex(mac.replace(":", ""))
     wanted = NeighborChanged(tap.ifindex, PEER, octets, NeighborState.PERMANENT)
@@ -354,7 +356,7 @@ def test_what_happened_in_an_overrun_is_made_up_for(tap: Tap) -> None:
     ip("link add v1 type veth peer name v2")
     events = synced(monitor)
     (link,) = [e for e in events if isinstance(e, LinkChanged) and e.name == "v1"]
-    # The monitor reads nothing meanwhile, so these messages exceed its buffer.
+    # The monitor reads nothing meanwhile, so these messages overflow its socket's buffer.
     batch = [f"addr add 10.8.{i // 250}.{i % 250}/32 dev t1" for i in range(1000)]
     ip("-batch -", lines="\n".join([*batch, "addr del 10.9.0.1/32 dev t1", "link del v1"]))
     events += poll_until(monitor, lambda _: monitor.counters["overruns"])

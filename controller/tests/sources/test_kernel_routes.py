@@ -124,9 +124,10 @@ def test_a_large_table_comes_in_slices() -> None:
 
 @pytest.mark.usefixtures("ifindex")
 def test_what_the_controller_put_into_a_vrfs_table_keeps_no_route_of_the_daemons() -> None:
-    """Checks that the dump leaves out the controller's default route in a VRF's table.
+    """Checks that the dump leaves out the default route that the controller itself puts into a
+    VRF's table.
 
-    This route has the largest metric, behind the daemon's default route.
+    This route has the largest metric, so a default route of the routing daemon comes before it.
     """
     for family, default in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
         last = f"unreachable default table 100 metric {LAST_METRIC} proto kernel"

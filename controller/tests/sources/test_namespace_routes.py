@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests routes of a daemon in a VRF's network namespace.
 
-The routes get the VRF's table and unique interface indexes.
+The controller gives these routes the table of the VRF, and interface indexes that are unique among
+all namespaces.
 """
 
 from __future__ import annotations

@@ -52,9 +52,9 @@ class SilentDevices(FakeDevices):
 
 
 class World:
-    """Has eth1 (default VRF, home namespace), eth2 (red), eth3 (blue).
+    """Holds the host interfaces eth1 (default VRF, home namespace), eth2 (red) and eth3 (blue).
 
-    All three interfaces have the same address.
+    All three have the same address.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,8 @@ def test_each_gets_and_sends_everything_with_an_address_of_three_vrfs(world: Wor
     for l3_if in TAPS:
         assert world.gets(l3_if)
         assert world.sends(l3_if)
-    # With VRF devices the kernel would answer some of these packets by the default VRF's routes.
+    # With VRF devices instead of namespaces, SCTP in red would be refused: the kernel could answer
+    # it by the routes of the default VRF.
     assert world.gets(2, SCTP)
 
 
@@ -159,7 +160,9 @@ def test_a_port_is_at_home_only(world: World) -> None:
 
 
 class Kernels:
-    """Has two namespaces, each with a TAP of the same index and name, and a monitor of each."""
+    """Holds two network namespaces, and a kernel monitor of each. Both have a TAP with the same
+    index and name.
+    """
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.namespaces = {n: NetworkNamespace(f"n{n}", directory) for n in (1, 2)}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the lookup of a connection's user in the kernel. An unknown user is refused."""
+"""Tests how the controller asks the kernel which user has opened a TCP connection. If the user is
+unknown, the connection is refused.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +73,9 @@ def test_root_by_name() -> None:
 
 @HOSTS
 def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
-    """Checks that a connection that its user has closed is refused.
+    """Checks that a connection is refused if its client has closed it.
 
-    The kernel reports the remains of the user's socket as those of uid 0.
+    The kernel reports uid 0 for the remains of a closed socket, whatever its user was.
     """
     with connection(host, USER) as (there, here, lifeline):
         os.write(lifeline, b"x")

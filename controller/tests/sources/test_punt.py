@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the punt queue is bounded, and fair between ports, reasons and flows."""
+"""Tests that the queue of punted packets is bounded, and fair between ports, punt reasons and
+flows.
+"""
 
 from __future__ import annotations
 

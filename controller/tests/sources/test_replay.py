@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the detection of the end of zebra's replay, and routes kept because the kernel has them."""
+"""Tests how the end of zebra's replay is detected, and that routes are kept because the kernel has
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests host interfaces that belong to VRF devices, by which the kernel separates the VRFs.
+"""Tests host interfaces that are enslaved to VRF devices. With VRF devices, the kernel separates
+the VRFs.
 
 The tests simulate the kernel's events. test_vrf_devices uses the kernel itself.
 """
@@ -36,9 +37,10 @@ The source of the server's answer may differ from the request's destination.
 
 
 class World:
-    """Has eth1 (default), eth2 (red), eth3 (blue) with one address.
+    """Holds the host interfaces eth1 (default VRF), eth2 (red) and eth3 (blue), all with the same
+    address.
 
-    Also has VRF devices without TAPs.
+    Also simulates the VRF devices, which are not TAPs.
     """
 
     def __init__(self) -> None:
@@ -77,7 +79,9 @@ class World:
         return self.host.deliver([(l3_if, frame)]) == 1
 
     def sends(self, l3_if: int, source: str = SHARED) -> bool:
-        """Returns whether the answer of a UDP server may leave through an interface."""
+        """Returns whether a UDP server's answer with this source address may leave through an
+        interface.
+        """
         packet = packets.ipv4(source, "10.0.1.9", b"\0\x35\x11\x11" + bytes(4), wire.UDP)
         frame = PEER_MAC + interface(l3_if).mac + b"\x08\x00" + packet
         self.taps.to_read = [(10 + l3_if, frame)]
@@ -122,8 +126,8 @@ def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
 ) -> None:
     """Checks that some protocols reach the host only in the default VRF.
 
-    For example, SCTP answers a packet without an association with an ABORT, by the default VRF's
-    routes.
+    For example, the kernel answers an SCTP packet without an association with an ABORT, and uses
+    the routes of the default VRF for it.
     """
     packet = packets.ipv4("10.0.1.9", SHARED, bytes(20), protocol)
     frame = packets.ethernet(packet, destination=interface(1).mac)
@@ -134,8 +138,8 @@ def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
 def test_an_address_of_the_vrf_device_is_of_its_vrf(separated: World) -> None:
     """Checks that packets with an address of a VRF device leave only in its VRF.
 
-    Such an address is the VRF's loopback address. The test also covers another interface in the VRF
-    (70).
+    Such an address is the VRF's loopback address. The same holds for an address of another
+    interface in the VRF (here interface 70, a dummy).
     """
     separated.own(RED_DEVICE, "192.0.2.5")
     separated.host.apply(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a host stack without VRFs answers no packet of one VRF in another VRF."""
+"""Tests a host stack without VRFs: an answer to a packet of one VRF must not leave in another
+VRF.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def ask(host: Host, l3_if: int, destination: str, payload: bytes, protocol: int)
 
 
 def settle(host: Host) -> list[HostFrame]:
-    """Returns the host's IPv4 frames after the host has processed all frames delivered before."""
+    """Waits until the host has processed all frames delivered before. Returns the IPv4 frames that
+    it has sent.
+    """
     ask(host, 1, "10.0.1.1", echo_request(b"the last"), wire.ICMP)
     host.sent(lambda frame: b"the last" in frame.frame)
     return [f for f in host.frames if ipv4_of(f) is not None and b"the last" not in f.frame]
@@ -103,9 +107,11 @@ def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Hos
 
 
 def test_an_address_of_two_vrfs_answers_on_its_link_only(host: Host) -> None:
-    """Checks that for an address of two VRFs, the host answers ARP on each link and pings on none.
+    """Checks that for an own address in two VRFs, the host answers ARP on each link and pings on
+    none.
 
-    The host cannot distinguish the two VRFs, but the switch forwards in both VRFs.
+    The host cannot tell the two VRFs apart, so it must not answer pings. ARP is needed because the
+    switch forwards in both VRFs.
     """
     ip("addr add 10.0.1.1/24 dev eth2")
     host.until(lambda: len(host.interfaces._own[parse_address("10.0.1.1")]) == 2)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests when a stand-in forwards packets, in which role, and when it ends.
-
-The switch's messages determine these three.
+"""Tests when a stand-in forwards packets, in which P4Runtime role, and when it ends. All three
+depend on the messages of the switch.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ def arbitration(code: int, highest: tuple[int, int]) -> Event:
 
 
 class FakeClient:
-    """Simulates a session with the switch, whose messages the test gives.
-
-    The last message ends the stand-in.
+    """Simulates a session with the switch. `script` holds the switch's messages, by the session's
+    role.
     """
 
     made: list[FakeClient]
@@ -117,9 +115,10 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_scenario(
     default: list[Event], own_role: list[Event] | None = None, *, has_roles: bool = True
 ) -> list[FakeClient]:
-    """Runs a stand-in with these messages of the switch.
+    """Runs a stand-in, and returns its sessions that forwarded packets.
 
-    Returns the sessions that forwarded packets.
+    The arguments are the switch's messages to the session in the default role, and to the session
+    in the stand-in's own role.
     """
     FakeClient.script = {None: default, ROLE: own_role or []}
     begin = time.monotonic()
@@ -211,9 +210,9 @@ def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
 
 
 def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
-    """Checks that a stand-in forwards nothing by tables of an earlier controller.
+    """Checks that a stand-in forwards nothing if its tables are not those of the latest controller.
 
-    The keeper of the last controller is the one that stands in.
+    Only the keeper of the latest controller may stand in.
     """
     assert run_scenario([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 

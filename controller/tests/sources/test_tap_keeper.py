@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the keeper: interfaces keep their carrier when a controller ends."""
+"""Tests the keeper, a process that holds the TAPs so that interfaces keep their carrier when a
+controller ends.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ def test_a_keeper_imports_nothing_from_where_the_controller_was_started(
 ) -> None:
     """Checks that a keeper imports no module from the controller's working directory.
 
-    Every user may be able to write to that directory.
+    Other users may be able to write to that directory.
     """
     for name in ("struct.py", "fcntl.py", "sluice/__init__.py", "signal.py"):
         planted = tmp_path / name
@@ -169,9 +171,10 @@ def test_the_queue_is_kept_before_the_keeper_has_started(monitor: KernelMonitor)
 
 
 def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMonitor) -> None:
-    """Checks that the keeper detaches the queue of a killed controller that left no tables.
+    """Checks that the keeper detaches the TAP queue of a killed controller, if the controller left
+    no tables for a stand-in.
 
-    Then the queues of the next controller receive all frames.
+    An attached queue that nobody reads would take frames from the next controller.
     """
     taps = controller_taps()
     keeper = start_keeper(queue(taps), grace=20)
@@ -189,9 +192,9 @@ def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMo
 
 
 def test_as_many_taps_as_there_may_be_are_kept() -> None:
-    """Checks that the keeper receives the maximum number of TAPs.
+    """Checks that the keeper receives all TAPs when there are as many as possible.
 
-    So many TAPs do not fit into one message.
+    So many do not fit into one message.
     """
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(ends[0]) as sender, closing(ends[1]) as receiver:

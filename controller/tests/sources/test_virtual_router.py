@@ -79,7 +79,7 @@ def test_it_does_not_answer_for_the_interface_below(host: Host) -> None:
     host.sent(lambda frame: frame.frame[20:22] == b"\0\2")
     request = packets.ipv4("10.0.1.9", VIRTUAL, echo_request(), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request, destination=VMAC))])
-    # The host would have sent an ARP answer before this ping answer.
+    # Frames are handled in order. So a second ARP answer would have come before this ping answer.
     host.sent(lambda frame: icmp_from(frame, VIRTUAL))
     answers = [frame.frame[22:28] for frame in host.frames if frame.frame[20:22] == b"\0\2"]
     assert answers == [interface(1).mac]
@@ -99,9 +99,10 @@ def test_while_it_is_held_down_nothing_leaves_with_its_address(host: Host) -> No
 
 
 def test_to_a_backup_the_master_is_a_neighbour(host: Host) -> None:
-    """Checks that a backup resolves the master's address as that of a neighbour.
+    """Checks that a VRRP backup resolves the virtual address like that of any neighbour, because
+    the master has it.
 
-    The kernel has the same address on a device that is held down.
+    The backup's kernel has the same address on a device that is held down (protodown).
     """
     ip("link set vrrp protodown on")
     host.until(lambda: not is_own(host))
@@ -146,6 +147,6 @@ def test_a_macvlan_device_on_another_interface_is_none_of_ours(host: Host) -> No
     ip("link add other type veth peer name far")
     ip("link add above link other type macvlan mode bridge")
     ip("addr add 192.0.2.1/32 dev above")
-    # The address is own even while its device is down.
+    # An address counts as the router's own even while its device is down.
     host.until(lambda: host.interfaces.is_own(parse_address("192.0.2.1")))
     assert sysctl("ipv4/conf/above/arp_ignore") == "0"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests VRF devices. The controller creates them if the kernel supports them, and closes them
-before interfaces join.
+"""Tests VRF devices. The controller creates them if the kernel supports them. Before interfaces
+join, it closes every path by which packets could leave a VRF.
 
 Some tests simulate the kernel. Other tests need a real kernel with VRF devices, such as Debian's:
 `make prove-vrfs` runs them.
@@ -146,13 +146,13 @@ def link_body(link: LinkChanged) -> bytes:
 
 
 def with_table(body: bytes) -> bytes:
-    """Returns a rule as the kernel sends it, with the table in an attribute."""
+    """Returns the rule with its table also in an attribute, as the kernel sends rules."""
     table = vrf_devices.FIB_RULE_HDR.unpack_from(body)[4]
     return body + attribute(vrf_devices.FRA_TABLE, U32.pack(table))
 
 
 def rule_body(family: int, rule: RoutingRule) -> bytes:
-    """Returns a rule as the kernel sends it, without the attribute of a priority of 0."""
+    """Returns a rule as the kernel sends it. A priority of 0 has no attribute."""
     body = vrf_devices.FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, 1, 0)
     body += attribute(vrf_devices.FRA_TABLE, U32.pack(rule.table))
     if rule.priority:
@@ -386,9 +386,10 @@ def test_another_device_of_that_name_is_left_alone(
 
 
 def test_an_interface_that_is_in_its_vrf_is_not_touched(kernel: FakeKernel, tmp_path: Path) -> None:
-    """Checks that an interface that is already in its VRF is not moved.
+    """Checks that an interface that is already in its VRF is left alone.
 
-    The kernel would set the interface down and up, which ends the sessions of routing protocols.
+    To join it again would set the interface down and up, which ends the sessions of routing
+    protocols.
     """
     for name in ("eth1", "eth3"):
         kernel.add_link(name)
@@ -465,10 +466,10 @@ def test_a_ping_is_answered_where_it_was_asked(host: Host, l3_if: int) -> None:
 
 
 def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
-    """Runs three servers on one port, one in each VRF. Each server must get only its VRF's
-    requests.
+    """Checks that each of three servers on the same port, one per VRF, gets only the requests of
+    its VRF.
 
-    The default VRF's server is bound to no device.
+    The server of the default VRF is bound to no device.
     """
     servers = {1: server(None), 3: server("red"), 5: server("blue")}
     question = b"\x11\x11" + (7000).to_bytes(2, "big") + (8 + 3).to_bytes(2, "big") + bytes(2)
@@ -487,9 +488,9 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
 
 
 def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
-    """Checks that a raw socket bound to no VRF receives packets of the default VRF only.
+    """Checks that a raw socket that is bound to no VRF receives only packets of the default VRF.
 
-    ospfd has such a socket. ospfd's answer would leave in the default VRF.
+    ospfd has such a socket. It would answer a packet of another VRF in the default VRF.
     """
     ospf = 89
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:
@@ -520,7 +521,7 @@ def test_what_has_no_route_in_its_vrf_does_not_leave_in_the_default_one(host: Ho
 
 
 def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
-    """Checks that a second controller's preparations change nothing.
+    """Checks that a second start, with the same VRFs and interfaces, changes nothing in the kernel.
 
     If a restart set a host interface down, the sessions of routing protocols would end.
     """

@@ -45,7 +45,7 @@ class Host:
         self.config = load_config(path)
 
     def starts(self, *vrfs: str, devices: bool = False, **keys: Isolation | str) -> VrfNamespaces:
-        """Starts a controller with some of the VRFs. `keys` are settings of the VRF red."""
+        """Starts a controller with these VRFs. `keys` are settings of the VRF red."""
         places = VrfNamespaces(self.state, self.names)
         self.decided = places.decide(self.having(*vrfs, **keys), lambda _: devices)
         return places

@@ -108,9 +108,9 @@ def test_a_flush_and_new_defaults(monitor: XfrmMonitor) -> None:
 
 
 def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
-    """Checks that the monitor skips policies of single sockets.
+    """Checks that the monitor skips policies that apply to a single socket (IP_XFRM_POLICY).
 
-    IKE daemons set such policies on their own sockets (IP_XFRM_POLICY).
+    IKE daemons set such policies on their own sockets.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         body = bytearray(xfrm.POLICY_SIZE)
@@ -128,9 +128,9 @@ def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
 
 
 def test_what_was_lost_is_read_anew(namespace: None) -> None:
-    """Checks that the monitor reads all policies again after lost messages.
+    """Checks that the monitor reads all policies again after messages were lost.
 
-    The additions and deletions exceed the socket's buffer.
+    Here so many policies are added and deleted that their messages overflow the socket's buffer.
     """
     ip("xfrm policy add src 10.0.0.0/16 dst 10.9.0.0/16 dir in action block")
     monitor = XfrmMonitor(receive_buffer=4096)

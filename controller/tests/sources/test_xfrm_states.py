@@ -133,7 +133,9 @@ def test_usage_that_is_reported_is_the_kernels(monitor: XfrmMonitor) -> None:
 def test_a_lifetime_that_the_engine_saw_reaches_key_managers(
     monitor: XfrmMonitor, hard: bool
 ) -> None:
-    """Checks that an IKE daemon receives the end of a lifetime. The daemon then renews the SA."""
+    """Checks that an IKE daemon is told when the engine reports the end of an SA's lifetime, so
+    that it renews the SA.
+    """
     state = add(monitor, "mode tunnel reqid 7", GCM)
     daemon = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)
     daemon.bind((0, 1 << (xfrm.XFRMNLGRP_EXPIRE - 1)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the router that most tests of the forwarding state start with."""
+"""Provides the fixture `wanted`: the forwarding state with which most of these tests start."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides gateways, next-hop objects and views of groups for the tests of the forwarding state."""
+"""Provides gateways, next-hop objects and lookups of groups for the tests of the forwarding
+state.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def group(identifier: int, *members: int) -> NexthopObjectUpdated:
 
 
 class Stages:
-    """Has the first stages of the forwarding state, from interfaces to RIB, without `Fib`."""
+    """Joins the first stages of the forwarding state, from interfaces to RIB, without `Fib`."""
 
     def __init__(self, vrfs: Mapping[int, int] | None = None) -> None:
         self.changes = EntityChanges()

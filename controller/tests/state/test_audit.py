@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the comparison of a switch's tables with the controller's record, and the report for
-operators.
+"""Tests the comparison of the switch's tables with the entries that the controller has recorded,
+and the report of differences for operators.
 """
 
 from __future__ import annotations

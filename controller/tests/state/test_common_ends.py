@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that results are reused for the equal ends of two lists."""
+"""Tests the conversion of a changed list: for the items at its beginning and end that are
+unchanged, earlier results are reused.
+"""
 
 from __future__ import annotations
 

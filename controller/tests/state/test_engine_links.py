@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the state of engines.
+"""Tests when an engine counts as down: when the network device of its port, or the port itself, is
+down or absent.
 
-An engine is down if its port's device is down or absent. An engine without a device is up.
+An engine without a device depends on its port alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def engines(changes: EntityChanges) -> dict[object, object]:
 def test_engines_are_up_until_the_kernel_has_told_of_all_links() -> None:
     """Checks that engines count as up until the kernel has reported all links.
 
-    Otherwise a restart would drop packets of engines that work.
+    Otherwise a restart of the controller would drop packets for engines that work.
     """
     links = EngineLinks([WATCHED, UNWATCHED])
     assert engines(links.start()) == {1: EnginePort(9), 2: EnginePort(8)}
@@ -51,7 +52,9 @@ def test_it_goes_and_comes_with_its_device() -> None:
 
 
 def test_it_goes_and_comes_with_the_switch_s_port() -> None:
-    """Checks that an engine follows its port in the switch, with and without a device."""
+    """Checks that an engine goes down and comes up with its port in the switch, whether it has a
+    device or not.
+    """
     links = EngineLinks([WATCHED, UNWATCHED])
     links.start()
     links.apply([link()])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the record of flows.
+"""Tests the controller's record of the flows in the switch.
 
 Covers the cases of VPP's flow-cache tests. After random events, the record must equal a simulated
-table of a switch.
+flow table of the switch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SwitchTable:
 
 
 class Scene:
-    """Has a cache and its table, which answers each write at once."""
+    """Connects a FlowCache with a simulated table, which answers each write at once."""
 
     def __init__(self, capacity: int = 3, size: int = 3) -> None:
         self.cache = FlowCache(capacity, epoch=1)
@@ -232,7 +232,7 @@ def test_a_table_smaller_than_the_cache_thinks() -> None:
     for number in (1, 2, 3):
         scene.offer(number)
     assert (scene.keys(), len(scene.cache)) == ([1, 2], 2)
-    # The flow is refused again; the other flows stay.
+    # The table refuses the flow again. The other flows stay.
     assert scene.offer(3)[1] == [FlowOperation.INSERT]
 
 
@@ -251,7 +251,7 @@ def test_a_write_that_was_overtaken_by_a_commit_stays_stale() -> None:
     cache.retire(2)
     cache.written(writes[0], FlowWriteResult.DONE, 0.0)
     assert (len(cache), cache.count_stale()) == (1, 1)
-    # The write was answered before.
+    # A second answer to the same write must change nothing.
     assert cache.written(writes[0], FlowWriteResult.EXISTS, 0.0) == []
 
 
@@ -273,9 +273,9 @@ def test_idle_flows_are_named_coldest_first() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Runs packets, commits, answers and losses in random order.
+    """Checks the record after packets, commits, writes, answers and idle flows in random order.
 
-    The switch gets the writes in the order in which the cache returned them.
+    The simulated switch gets the writes in the order in which the cache returned them.
     """
 
     CAPACITY = 4

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the table of incomplete datagrams: its fragments wait, pass or are refused, and its size is
-bounded.
+"""Tests the table of incomplete datagrams. Their fragments wait, pass or are refused, and the table
+is bounded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def packet(number: int) -> PuntedPacket:
 
 
 class Scene:
-    """Has a table. Its method `arrive` adds the next fragment of a datagram."""
+    """Holds a table with a settable clock. `arrive` passes a fragment to the table."""
 
     def __init__(self, datagrams: int = 4, waiting: int = 100, seconds: float = 5.0) -> None:
         self.table = FragmentTable(datagrams, waiting, seconds)
@@ -102,7 +102,8 @@ def test_datagrams_are_told_apart_by_everything_in_the_key(other: DatagramKey) -
         ([MIDDLE, FragmentRange(0, 1600, True)], FragmentRefusal.OVERLAP),
         ([START, FragmentRange(0, 8, True)], FragmentRefusal.OVERLAP),
         ([START, FragmentRange(0, 808, True)], FragmentRefusal.OVERLAP),
-        # A fragment behind the end, two ends that differ, an end with more fragments.
+        # A fragment behind the end of the datagram; two different ends; the last fragment again,
+        # but shorter and with the flag "more fragments"; an end before a fragment that has arrived.
         ([END, FragmentRange(1704, 1800, True)], FragmentRefusal.OVERLAP),
         ([END, FragmentRange(1600, 1708, False)], FragmentRefusal.OVERLAP),
         ([END, FragmentRange(1600, 1696, True)], FragmentRefusal.OVERLAP),
@@ -133,10 +134,9 @@ def test_two_first_fragments_with_different_ports_refuse_the_datagram() -> None:
 
 
 def test_duplicates_pass() -> None:
-    """Checks that duplicates pass.
+    """Checks that duplicates of fragments pass, although overlapping fragments are refused.
 
-    The network may duplicate fragments. RFC 5722 permits a router to distinguish them from
-    overlaps.
+    The network may duplicate packets. RFC 5722 permits a router to tell duplicates from overlaps.
     """
     scene = Scene()
     for piece in (START, START, MIDDLE, MIDDLE, MIDDLE):
@@ -234,6 +234,6 @@ def test_what_passes_of_one_datagram_never_overlaps(arriving: list[FragmentRange
             new = arriving[each - 1]
             assert all(new == old or new.end <= old.start or old.end <= new.start for old in passed)
             passed.add(new)
-        # The datagram is complete; later fragments belong to another datagram.
+        # The datagram is complete. Later fragments with the same key belong to another datagram.
         if not len(scene.table):
             passed.clear()

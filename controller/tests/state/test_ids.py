@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the ids of next hops and groups: an id gets no new meaning while the switch may hold it."""
+"""Tests the ids of next hops and groups: an id is not reused for another object while the switch
+may still hold it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the router's layer-3 interfaces: admission, own addresses, connected prefixes, MTU."""
+"""Tests the router's layer-3 interfaces: whether they admit packets, own addresses, connected
+prefixes, MTU.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which flows a commit keeps: never a flow whose verdict the new rules change."""
+"""Tests which cached flows a commit keeps. It must not keep a flow whose verdict the new rules
+change.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def rules(*names: str) -> list[Rule]:
 
 
 def committed(*lists: list[Rule]) -> list[PolicyList]:
-    """Returns one list as it was after each of several commits, all in the same epoch."""
+    """Commits these rules one after the other, all in the same epoch. Returns the list as it was
+    after each commit.
+    """
     table, states = SpdTable({}), []
     for one in lists:
         commit = table.plan_commit({NAME: one}, lambda _: True)
@@ -42,7 +46,9 @@ def keys() -> SearchStrategy[FlowKey]:
 
 
 def cached_verdict(state: PolicyList, key: FlowKey) -> FlowVerdict | None:
-    """Returns the verdict that is cached for a flow, or None if the flow is never cached."""
+    """Returns the verdict that the flow cache would hold for a flow, or None if such a flow is
+    never cached.
+    """
     packet = key.selectors()
     if packet is None:
         protocol = key.protocol if len(key.source) == 4 else None
@@ -139,7 +145,7 @@ def test_epochs_that_wrap_are_told() -> None:
     table.observe(state.list_id, ListVersion(last, 7))
     assert anew({state.list_id: last}) == set()  # the next epoch is the last one
     assert anew({state.list_id: last + 1}) == {state.list_id}  # the next epoch is 1
-    # The next epoch is 2, although the plan with epoch 1 was not carried out.
+    # The next epoch is 2: the plan before has used up epoch 1, although it was not carried out.
     assert anew({state.list_id: last + 1}) == {state.list_id}
     assert anew({}) == set()
     assert wrapped_lists(Commit(()), {state.list_id: last}) == set()

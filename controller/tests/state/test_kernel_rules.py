@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the kernel's policies as rules.
+"""Tests the translation of the kernel's policies to SPD rules.
 
-The rules have the kernel's order. A policy that cannot be mirrored becomes a discard.
+The rules must be in the kernel's order. A policy that cannot be mirrored becomes a rule that
+discards.
 """
 
 from __future__ import annotations
@@ -151,10 +152,12 @@ def test_transport_mode_may_take_its_addresses_from_the_selector() -> None:
 
 
 def test_an_open_template_for_several_hosts_is_a_trap_of_its_policy() -> None:
-    """Checks that a policy for several hosts with an open template becomes a trap of its own.
+    """Checks the mirror of a policy for several hosts whose template names no addresses: it
+    protects by a bundle of its own, without SAs.
 
-    Libreswan installs such policies until it has SAs. No SA fits them, so each policy causes its
-    own acquires.
+    Libreswan installs such a policy as a trap until it has SAs: a packet that matches it causes an
+    acquire. No SA fits such a policy. So each policy needs its own bundle, to cause its own
+    acquires.
     """
     open_ends = Template(bytes(4), bytes(4), 50, 0, 0, KernelMode.TRANSPORT, False)
     traps = [policy(OUT, number, SITES, open_ends) for number in (1, 2)]
@@ -213,10 +216,11 @@ def test_the_lowest_priority_is_first_and_among_equals_the_lowest_index() -> Non
 
 
 def test_among_equals_the_strictest_is_first_and_an_overlap_is_named() -> None:
-    """Checks that of equal priorities the strictest policy is first, and overlaps are reported.
+    """Checks that among policies with the same priority the strictest becomes the first rule, and
+    that overlaps are reported.
 
-    An update moves a policy behind its equals in the kernel, but its index stays. So their order is
-    unknown.
+    The kernel's order of such policies is not known: an update moves a policy behind the others,
+    but its index stays.
     """
     bypass = policy(OUT, 1, SITES, priority=20)
     protect = policy(OUT, 2, SITES, TUNNEL, priority=20)
@@ -279,8 +283,8 @@ def test_the_rules_decide_as_the_kernels_search_does(
 ) -> None:
     """Checks the mirrored rules against the kernel's lookup.
 
-    Of all policies of a direction that match, those of the lowest priority value decide, and of
-    these the strictest. If these policies differ, a problem must report it.
+    Of all matching policies of a direction, those with the lowest priority value decide, and among
+    these the strictest. If policies with this value differ, a problem must report it.
     """
     policies = [
         policy(direction, number, selector, priority=priority, action=int(blocks))
@@ -359,7 +363,7 @@ def test_what_cannot_be_mirrored_is_dropped_and_named(refused: KernelPolicy, why
 def test_an_outbound_policy_may_name_the_spi_of_its_bundle() -> None:
     """Checks that an outbound policy may name the SPI of its bundle.
 
-    strongSwan writes such a policy next to its trap, which names no SPI.
+    strongSwan writes such a policy beside its trap policy, which names no SPI.
     """
     trap = policy(OUT, 2, SITES, TUNNEL, priority=200)
     named = with_template(spi=0x1000)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how the kernel's states become SAs. Each state gets a bundle, the newest is in use, and no
-unsafe state is used.
+"""Tests how the kernel's states become SAs. Each state is assigned to a bundle, the newest outbound
+state is in use, and unsafe states are refused.
 """
 
 from __future__ import annotations
@@ -146,9 +146,10 @@ def test_of_a_bundles_outbound_states_the_newest_serves() -> None:
 
 
 def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
-    """Checks that a new outbound state waits while its predecessor is in use.
+    """Checks that a new outbound state is not used at once, while its predecessor exists.
 
-    As responder of a rekey, Libreswan has the next SA before it sends its answer.
+    As responder of a rekey, Libreswan adds the new state before it answers. So the peer may not
+    have the SA yet.
     """
     newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
 
@@ -175,9 +176,9 @@ def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:
 
 
 def test_the_outbound_state_serves_whose_spi_the_policies_name() -> None:
-    """Checks that the outbound state whose SPI the policies name is in use.
+    """Checks that the outbound state is in use whose SPI the policies name.
 
-    A rekey has three steps: the daemon adds the next SA, the policy names the next SA, the daemon
+    A rekey has three steps: the daemon adds the new SA, changes the policy to name the new SA, and
     deletes the old SA.
     """
     newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
@@ -224,10 +225,10 @@ HOSTS = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), 6)
 def test_a_selector_of_its_own_is_that_of_all_its_policies(
     state: KernelState, selector: KernelSelector
 ) -> None:
-    """Checks that a state's selector must equal the selectors of all of its policies.
+    """Checks that a state with a selector is refused, and reported, unless all policies of its
+    bundle have the same selector.
 
-    An SA may carry only packets that match its selector (RFC 4301, section 5.2, step 4). Any other
-    state is refused, and reported as a problem.
+    An SA may carry only packets that match its selector (RFC 4301, section 5.2, step 4).
     """
     restricted = state._replace(selector=selector)
     key = PolicyKey(9)

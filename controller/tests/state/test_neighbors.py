@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which routes concern a neighbour. Each route of a full table needs this decision."""
+"""Tests whether a route's prefix covers a neighbour. The check is made for each route of a full
+table, so it must be fast.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,10 @@ def test_a_prefix_covers_a_neighbour_or_none(
 
 
 def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a route causes no lookup of neighbours if its prefix covers none.
+    """Checks that a route whose prefix covers no neighbour causes no work per neighbour.
 
-    With hundreds of neighbours, looking at all of them took most of the time of a full table.
+    Regression: with hundreds of neighbours, a walk over all of them took most of the time of
+    loading a full table.
     """
     wanted = Desired()
     wanted.apply(link(1), address(1, "10.0.1.1/24"))

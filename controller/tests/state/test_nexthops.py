@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests next hops and groups: links, silent neighbours, ids adopted from the switch."""
+"""Tests next hops and groups when links fail, when neighbours stop answering, and when ids are
+adopted from the switch.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +109,10 @@ class TestSilentNeighbors:
 
     @pytest.mark.parametrize("state", [NeighborState.INCOMPLETE, NeighborState.NONE])
     def test_a_new_attempt_is_no_answer(self, legs: Desired, state: NeighborState) -> None:
-        """Checks that a new attempt to resolve a failed neighbour does not change the group.
+        """Checks that a new attempt to resolve a failed neighbour does not bring it back into the
+        group.
 
-        The kernel forgets failed entries when it has many. This must not make a group flap.
+        The kernel also removes failed entries when it has many. This must not make a group flap.
         """
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         changes = legs.apply(neighbor(1, GW1, None, state))
@@ -123,7 +126,7 @@ class TestSilentNeighbors:
     def test_packets_that_wait_in_vain_say_so_too(self, legs: Desired) -> None:
         path = Path(1, parse_address(GW1))
         legs.take(legs.fib.set_silent([path]))
-        # The neighbour was resolved, so held packets were sent.
+        # The neighbour is resolved, so its packets are sent and it does not count as silent.
         assert self.ways(legs) == {GW1, GW2}
         legs.apply(neighbor(1, GW1, None, NeighborState.INCOMPLETE))
         legs.take(legs.fib.set_silent([path, Path(1, parse_address("10.0.1.77"))]))
@@ -151,10 +154,11 @@ class TestSilentNeighbors:
         assert self.ways(legs) == {GW1}
 
     def test_a_route_of_one_silent_neighbor_asks_for_it(self, legs: Desired) -> None:
-        """Checks that a route with one silent neighbour keeps a next hop without MAC address.
+        """Checks that a route whose only neighbour is silent keeps its next hop, but without MAC
+        address.
 
-        The switch punts the route's packets, and the controller answers that the host is
-        unreachable.
+        Then the switch punts the route's packets. The controller tries to resolve the neighbour,
+        and answers with ICMP host unreachable.
         """
         legs.apply(route(self.PREFIX, gateway(GW1, 1)))
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
@@ -179,9 +183,10 @@ class TestAdoption:
         assert wanted.target(f"{GW1}/32") == RouteTarget(RouteTargetKind.NEXTHOP, 7)
 
     def test_a_group_that_was_left_without_a_dead_leg_is_taken_over(self) -> None:
-        """Checks that a group in the switch that lacks a dead leg is adopted.
+        """Checks that a starting controller adopts a group in the switch that lacks a member whose
+        link is down.
 
-        A new group instead would move flows of the live legs.
+        If the controller created a new group, flows of the other members would move.
         """
         wanted = Desired()
         found = {n: Nexthop(n, parse_address(f"10.0.{n}.9"), mac(n), True) for n in (1, 2, 3)}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests connected prefixes and host routes of neighbours, next to routes of the routing daemon."""
+"""Tests connected prefixes and host routes of neighbours, in a table that also has routes of the
+routing daemon.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the addresses of the host's interfaces as local prefixes and as martian sources."""
+"""Tests that addresses of the host's interfaces become local prefixes, and sources that received
+packets must not have.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REPORT_LIFETIME = 600.0
 
 
 class Links:
-    """Has interfaces and routes that a test may change."""
+    """Simulates interfaces and routes, which a test may change."""
 
     def __init__(self) -> None:
         self.mtus = {1: 1500, 2: 1400, 3: 9000}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the routing daemon's routes: next-hop objects, sessions, shared entries."""
+"""Tests the routing daemon's routes: next-hop objects, changes of the session, and the sharing of
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,10 @@ class TestNexthopObjects:
         assert wanted.nexthop("192.0.2.0/24").l3_if == 1
 
     def test_next_hops_beside_an_objects_number_count(self, wanted: Desired) -> None:
-        """Checks that a route with next hops and an object id uses its next hops.
+        """Checks that a route with both next hops and the id of a next-hop object uses its next
+        hops.
 
-        The kernel's messages have both the next hops and the id. The object is ignored.
+        The kernel's messages hold both. The object is then ignored.
         """
         legs = (gateway(GW1, 1),)
         spelled = [
@@ -87,7 +90,8 @@ class TestSessions:
             route("203.0.113.0/24", obj=1),
         )
         assert not wanted.apply(FpmSessionOpened("b"))
-        # Object 1 has a new meaning, which must not move routes of the old session.
+        # In the new session, object 1 is another next hop. Routes of the old session must not
+        # follow it.
         wanted.apply(obj(1, GW2, 2), route("192.0.2.0/24", obj=1))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 2
         assert wanted.nexthop("198.51.100.0/24").l3_if == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the RIBs of several routing daemons, read as one RIB."""
+"""Tests the class that presents the RIBs of several routing daemons as one RIB."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ STEPS = st.lists(st.tuples(st.booleans(), SLOTS), max_size=60)
 
 
 class Order(RouteOrder):
-    """Holds the order of prefixes that have an on-link target in a table."""
+    """Holds the order of the prefixes in a table. A prefix is added by giving it an on-link
+    target.
+    """
 
     def __init__(self) -> None:
         self.table = new_table()
@@ -108,7 +110,7 @@ def test_prefixes_go_and_come_before_and_behind_a_walk() -> None:
     for n in range(4_000):
         order.discard(slot(n))
     for n in range(100):
-        # The walk has passed the positions of some of these prefixes, but not of others.
+        # The walk is already past the positions of some of these prefixes.
         order.add(slot(n, 25))
     rest = [one for block in walk for one in block]
     assert [one for one in rest if one.prefix.length == 24] == [

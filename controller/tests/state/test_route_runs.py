@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a run of routes equals the single events that it replaces."""
+"""Tests that a run (many routes in one event) has the same effect as single events for these
+routes.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ ANY = Rule("any", Action.BYPASS)
         (ANY._replace(protocol=(TCP,)), LATER6, False),
         (ANY._replace(protocol=OPAQUE), LATER6, True),
         (ANY._replace(protocol=OPAQUE), PACKET, False),
-        # Generated rules are for this router's own packets.
+        # Generated rules match this router's own packets only.
         (ANY._replace(generated=True), PACKET, False),
         (ANY._replace(generated=True), PACKET._replace(is_own=True), True),
     ],
@@ -88,7 +88,10 @@ def test_the_index_agrees_with_the_search(rules: list[Rule], packets: list[Selec
 
 @pytest.mark.parametrize("written", ["8", "5-7", "3/4", "3/0-4", "0/255", "255"])
 def test_icmp_type_and_code_are_compared_as_one_number(written: str) -> None:
-    """Compares with the formula of RFC 4301, 4.4.1.1, at and around the ends of the range."""
+    """Checks the match of ICMP types and codes against the formula of RFC 4301, 4.4.1.1.
+
+    The compared values are the ends of each range and values next to them.
+    """
     types, _, codes = written.partition("/")
     first, last = int(types.split("-")[0]), int(types.split("-")[-1])
     low, high = (int(codes.split("-")[0]), int(codes.split("-")[-1])) if codes else (0, 255)
@@ -129,14 +132,15 @@ FIRST_443 = PACKET._replace(destination_port=443)
             FragmentMatch(2),
         ),
         ([TCP_80._replace(action=Action.DISCARD, bundle=None)], None, FragmentMatch(None)),
-        # The rules differ: the first fragment decides, and without it there is no match.
+        # The verdicts differ: the first fragment decides, and without it there is no result.
         ([TCP_80, ANY], None, None),
         ([TCP_80], None, None),
         ([TCP_80, ANY._replace(action=Action.PROTECT, bundle="c")], None, None),
         ([TCP_80, ANY], PACKET, FragmentMatch(0)),
         ([TCP_80, ANY], FIRST_443, FragmentMatch(1)),
         ([TCP_80], FIRST_443, FragmentMatch(None)),
-        # OPAQUE is compared with the fragment itself, in the rule's position.
+        # OPAQUE matches the later fragment itself, so such a rule decides if no rule before it
+        # could match.
         ([ANY._replace(source_port=OPAQUE), TCP_80], None, FragmentMatch(0)),
         ([TCP_80, ANY._replace(source_port=OPAQUE)], None, None),
         ([TCP_80, ANY._replace(source_port=OPAQUE), ANY], FIRST_443, FragmentMatch(1)),
@@ -175,7 +179,9 @@ def test_the_index_agrees_about_later_fragments(
 def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
     rules: list[Rule], packets: list[Selectors]
 ) -> None:
-    """Checks that a fragment matched on its own has the verdict of the whole packet."""
+    """Checks that if a later fragment can be matched without the first one, its verdict is that of
+    the whole packet.
+    """
     rules = [rule for rule in rules if OPAQUE not in (rule.source_port, rule.destination_port)]
     rules = [rule for rule in rules if OPAQUE not in (rule.icmp, rule.protocol)]
     for packet in packets:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the SAs that one ESP engine holds, and the resources that it gives to only one SA."""
+"""Tests the record of the SAs that an ESP engine holds, and of resources that only one of its SAs
+may use, such as a key.
+"""
 
 from __future__ import annotations
 

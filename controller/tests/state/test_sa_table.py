@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the plan of SAs between engines and switch.
+"""Tests the order in which SAs are written to engines and to the switch.
 
-A new SA works before the old SA is removed, each step fails closed, and no nonce repeats.
+A new SA works before the old one is removed. If a step fails, packets are dropped and do not leave
+in clear. No nonce repeats.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ OUT, IN = sa("to", 0x100), sa("from", 0x200)
 
 
 class World:
-    """Simulates engines and a switch. They follow the table's plan when a test calls for it."""
+    """Simulates engines and a switch. They carry out the table's commands when the test says so."""
 
     def __init__(self, *engines: int) -> None:
         self.uses: dict[str, KeyUse] = {}
@@ -138,7 +139,7 @@ class World:
         return {f"{one.sa.name} {one.sa.settings.spi:x}": one.state for one in self.table.reports()}
 
     def grew(self, engine: int, spi: int, **changes: Any) -> None:
-        """Changes the state of an SA that an engine reports."""
+        """Changes what an engine reports about an SA."""
         for key, held in self.held[engine].items():
             if held.settings.spi == spi:
                 self.held[engine][key] = held._replace(**changes)
@@ -256,9 +257,10 @@ def test_a_deleted_sa_leaves_the_switch_first() -> None:
 
 
 def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
-    """Checks that an unwanted SA is deleted even if the switch's contents are unknown.
+    """Checks that an SA that is no longer desired is deleted even if the contents of the switch are
+    unknown.
 
-    A deletion can only stop packets, so it need not wait for an unreachable switch.
+    The deletion need not wait for an unreachable switch, because all it can do is stop packets.
     """
     world = World()
     world.table.set_wanted([OUT])
@@ -272,8 +274,9 @@ def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
 def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
     """Checks that the entries of an unreachable engine stay in the switch.
 
-    The switch drops packets for the engine under a named reason. When the engine is back without
-    its SAs, it gets them again. Outbound SAs are resumed.
+    Meanwhile the switch drops packets for the engine, and counts them under a reason of its own.
+    When the engine is back without its SAs, it gets them again. Outbound SAs are added with
+    `resume`.
     """
     world = World()
     world.table.set_wanted([OUT, IN])
@@ -396,7 +399,9 @@ def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
 
 @pytest.mark.parametrize("wall", [0.0, 1000.0, 1e9])
 def test_within_a_boot_the_uptime_counts(wall: float) -> None:
-    """Checks that lifetimes follow the uptime within a boot, and not the wall clock."""
+    """Checks that while the machine does not reboot, lifetimes are measured by the uptime and not
+    by the wall clock.
+    """
     world = World()
     world.clocks = Clocks(1000.0, "boot", 10.0)
     timed = sa("to", 0x100, hard=Lifetime(seconds=60))
@@ -442,9 +447,9 @@ def test_changed_settings_under_one_spi_wait_until_the_old_one_has_gone() -> Non
 
 
 def test_an_engine_is_told_no_key_twice() -> None:
-    """Checks that an engine gets a key only when no other SA of the engine has the key.
+    """Checks that an engine gets an SA only if no other SA of the engine has the same key.
 
-    Here the operator has added an SA by hand. The key has to wait until this SA is deleted.
+    Here the operator has added such an SA by hand. The controller first deletes it.
     """
     world = World()
     foreign = HeldSa(replace_settings(OUT, spi=0x999), 77)
@@ -477,10 +482,9 @@ def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
 
 
 def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
-    """Checks that an inbound SA never gets the key of an outbound SA, even on another engine.
+    """Checks that an inbound and an outbound SA never have the same key, even on different engines.
 
-    Otherwise this router and the peer would encrypt with the same key and the same sequence
-    numbers.
+    Otherwise this router and its peer would both encrypt with this key, and use the same nonces.
     """
     world = World(1, 2)
     out = sa("to", 0x100, engine=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the plans of commits: which lists change, which numbers stay, and that no number is issued
-twice.
+"""Tests what a commit plans: which lists change, which rules keep their numbers, and that no number
+is given to two rules.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_every_list_has_a_number_for_its_own_final_discard() -> None:
     assert [state.final_id for state in spd.lists.values()] == [3, 5]
     assert not {3, 5} & {one for state in spd.lists.values() for one in state.rule_ids}
     commit(spd, DNS)
-    # The number stays, so the counter of the final discard goes on.
+    # The number stays, so the hit counter of the final discard is not reset.
     assert spd.lists[1].final_id == 3
 
 
@@ -117,8 +117,8 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
 def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> None:
     ports = (NumberRange(80, 80),)
     web = WEB._replace(destination_port=ports, icmp=OPAQUE)
-    # The fingerprint of the rule before rules had the key `audit`. The fingerprint must not change,
-    # because rules on disk keep their numbers by it.
+    # This fingerprint is from a version in which rules had no key `audit`. It must not change: by
+    # the fingerprint, rules on disk are found again and keep their numbers.
     assert fingerprint(web) == "a1f683ffca6b9c75ad878e26a906f33c"
     assert fingerprint(REST._replace(audit=True)) != fingerprint(REST)
     spd = table()

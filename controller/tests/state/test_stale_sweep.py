@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the comparison of an earlier session's routes with the kernel while routes change."""
+"""Tests the removal of routes of an earlier session that neither the daemon nor the kernel has any
+more. Routes change meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def test_what_is_named_again_between_two_slices_stays(wanted: Desired) -> None:
     named = [n for n in range(COUNT) if n % 7 == 0]
     found = sweep.next()
     assert found is not None
-    # These routes are announced again before the slice is applied.
+    # These routes are announced again after the slice was computed and before it is applied. So
+    # they must stay.
     wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in named))
     wanted.apply(found)
     while (gone := sweep.next()) is not None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a start withdraws only entries that differ and whose absence drops packets."""
+"""Tests which entries of an earlier controller are withdrawn at a start: only those that differ
+from the desired ones, and without which packets are dropped.
+"""
 
 from __future__ import annotations
 
@@ -128,9 +130,10 @@ def test_next_hops_of_an_interface_that_is_another_are_retired(
 
 
 def test_next_hops_of_an_interface_that_is_not_let_in_are_retired() -> None:
-    """Checks that next hops of an interface that admits no packets are retired.
+    """Checks that next hops of an interface are retired if the switch admits no packets at that
+    interface.
 
-    The VRF of such an interface is unknown.
+    Only the entry that admits packets says in which VRF the interface was.
     """
     closed = plan_closing(held((EntityKind.L3_INTERFACE, Attachment(2, 0), None)), WANTED)
     assert closed == ClosingPlan((), (6,))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests VRRP's macvlan devices.
 
-While such a device is up, the interface below has its MAC and IP addresses.
+While such a device is up, the interface below it also has the device's MAC and IP addresses.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
 
 
 def is_own(wanted: Desired, text: str) -> bool:
-    """Returns whether an address is this router's own.
+    """Returns whether the switch treats an address as this router's own.
 
-    Packets to such an address go to the host. Packets from such an address are martians.
+    Packets to such an address go to the host, and received packets must not have it as their
+    source.
     """
     length = 128 if ":" in text else 32
     local = wanted.entities.get((EntityKind.LOCAL_PREFIX, slot(f"{text}/{length}")))
@@ -183,7 +184,7 @@ def test_a_tap_made_anew_has_no_virtual_router(master: Desired) -> None:
 def test_a_device_on_no_tap_is_the_hosts_own_affair(wanted: Desired) -> None:
     wanted.apply(macvlan(on=99, held_down=True), add_addresses(VRRP4, "192.0.2.1/24"))
     assert macs(wanted) == {SPECS[0].mac}
-    # The host accepts an address on any interface, up or down (weak host model)
+    # The host accepts packets for an address of any interface, up or down (weak host model).
     assert is_own(wanted, "192.0.2.1")
     assert wanted.target("192.0.2.0/24") is None
 
@@ -207,9 +208,9 @@ def test_a_route_out_by_the_device_leads_out_by_the_interface(wanted: Desired) -
 
 
 def test_neighbours_are_the_taps_alone(master: Desired) -> None:
-    """Checks that neighbours of a macvlan device are ignored.
+    """Checks that only the TAP's neighbours count, and those of a macvlan device on it are ignored.
 
-    Two devices of the kernel may disagree about one neighbour.
+    The kernel may have different entries for the same neighbour on the two devices.
     """
     master.apply(neighbor(1, "10.0.1.9", 4))
     assert master.fib.interfaces.l3_if_of(VRRP4) is None
@@ -223,7 +224,9 @@ def test_errors_come_from_the_interfaces_own_address_first(master: Desired) -> N
 
 
 def test_a_port_without_carrier(master: Desired) -> None:
-    """Checks a port without carrier. Its TAP and the macvlan device lose the carrier too."""
+    """Checks that a port without carrier has no virtual router: neither its MAC nor its address is
+    the router's own.
+    """
     master.apply(device(1, False), macvlan(carrier=False))
     assert VMAC4 not in macs(master)
     assert not is_own(master, VIRTUAL4)

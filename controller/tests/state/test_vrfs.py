@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that routes stay in their VRF, independently of the kernel's main table."""
+"""Tests that a route affects only its own VRF, and that the kernel's main table affects the default
+VRF only.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ class Vrfs(Desired):
             self.apply(link(n), address(n, f"10.0.1.{n}/24"))
 
     def leads_to(self, vrf: int, prefix: str) -> int | str | None:
-        """Returns the layer-3 interface of a route, or the kind of a target that is no next hop.
+        """Returns the layer-3 interface of a route's next hop. If the target is no next hop,
+        returns the target's kind.
 
         Returns None if there is no route.
         """
@@ -100,7 +103,7 @@ def test_the_kernels_vrf_device_says_where_other_interfaces_addresses_count() ->
     wanted = Vrfs()
     dummy = LinkChanged(60, "dummy", True, True, 1500, bytes(6), master=50)
     wanted.apply(dummy, held(60, "192.0.2.6/32"))
-    # Until the master is known as a VRF device, it may be a bridge.
+    # The controller has not seen the master yet, so it may be a bridge and not a VRF device.
     assert local_in(wanted, "192.0.2.6/32") == [0]
     wanted.apply(vrf_device(100), held(50, "192.0.2.5/32"))
     for own in ("192.0.2.5/32", "192.0.2.6/32"):

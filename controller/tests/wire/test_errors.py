@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the error of all decoders: it has a name for counters and a text for people."""
+"""Tests the error that all decoders raise: it has a name for counters and a text for people."""
 
 from __future__ import annotations
 

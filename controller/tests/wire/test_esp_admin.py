@@ -56,7 +56,7 @@ def keys() -> KeyMaterial:
 
 
 def told(settings: SaSettings, line: bytes | bytearray) -> dict[str, Any]:
-    """Returns an engine's status of an SA that this line has added."""
+    """Returns what an engine reports about the SA that this request line has added."""
     spec = json.loads(line)["add"]
     spec = {key: value for key, value in spec.items() if key not in ("key", "integrity_key")}
     spec = {"encapsulated": False, "df": "set", "tfc_pad_to": 0} | spec
@@ -146,7 +146,8 @@ def test_an_sa_that_is_not_understood_is_refused(change: dict[str, Any]) -> None
 
 
 def test_keys_are_told_apart_as_the_engine_does_and_erased() -> None:
-    """Checks that a fingerprint equals the engine's for the same keys (`reservation.rs`).
+    """Checks that the fingerprint of a key equals the one that the engine computes
+    (`reservation.rs`).
 
     Also checks that a key is never shown, and that it can be erased.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests FPM decoding with recordings of zebra 8.4.4 and with damaged forms of them.
 
-The file NAME.events has the decoded events of a recording.
+The file NAME.events holds the expected events of the recording NAME.fpm.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def test_a_payload_cut_anywhere_but_between_messages_is_an_error() -> None:
                 events = decode(payload[:length])
             except WireError:
                 continue
-            # The frame has zebra's DELROUTE and NEWROUTE. The DELROUTE alone is complete.
+            # zebra puts a DELROUTE and a NEWROUTE into one frame. Cut between the two, the DELROUTE
+            # is a complete payload.
             assert len(whole) == 1
             assert isinstance(events[0], RouteDeleted)
 

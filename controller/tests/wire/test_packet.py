@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the fields of packet views. Also tests that any bytes raise no other error than
+"""Tests the fields of packet views. Also tests that no input bytes raise any error but
 WireError.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests descriptions of frames for people.
 
-The descriptions have all readable fields, and no bytes raise an error.
+A description must contain all fields that can be read, and no input bytes may raise an error.
 """
 
 from __future__ import annotations

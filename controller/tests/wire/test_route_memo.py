@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the cache of route messages' texts: it never changes a result."""
+"""Tests that the cache of parsed route messages never changes a result."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def outcome(payload: bytes, ignored: Counter[str], memo: RouteMemo | None) -> ob
 
 
 def test_routes_that_lead_alike_share_their_next_hops() -> None:
-    """Checks that routes with the same next hops share one list of next hops.
+    """Checks that routes with the same next hops share one tuple of next hops.
 
-    A million copies would take a quarter of the controller's memory.
+    With a million routes, separate copies would take a quarter of the controller's memory.
     """
     memo = RouteMemo()
     routes = [

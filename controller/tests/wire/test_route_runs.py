@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that runs of route messages with known texts yield the same events as single messages."""
+"""Tests that route messages that are read as a run, by the cache of parsed messages, yield the same
+events as when each is decoded.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from wire.fpm_messages import PAYLOADS, decode, new_route
 
 
 def read(runs: RouteRuns, payloads: list[bytes], limit: int = 1000) -> list[RouteEvent]:
-    """Returns all events: by runs if the cache has all messages of a payload, else by the
-    decoder.
+    """Returns all events. A payload is read as part of a run if the cache knows all of its
+    messages; otherwise the decoder reads it.
     """
     events: list[RouteEvent] = []
     start = 0
@@ -33,9 +35,10 @@ def table(*thirds: int, more: bytes = b"") -> list[bytes]:
 
 
 def at_the_end(events: list[RouteEvent]) -> dict[RouteKey, Route]:
-    """Returns the routes after these events.
+    """Returns the routes that exist after these events.
 
-    A payload that deletes and adds a route is one event of the decoder, and two in a run.
+    Tests compare these and not the events: for a payload that deletes and adds a route, the decoder
+    yields one event and a run yields two.
     """
     found: dict[RouteKey, Route] = {}
     for event in events:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the decoding of rtnetlink's routes and next-hop objects.
 
-Events have the fields that a FIB needs. Ignored messages are counted.
+The events must have the fields that a FIB needs. Messages that are ignored must be counted.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def route(
     form: int = RTN_UNICAST,
     flags: int = 0,
 ) -> tuple[RouteEvent | None, Counter[str]]:
-    """Returns the event of a route message, and the counts of what was ignored."""
+    """Returns the event of a route message, and the counters of ignored messages and attributes."""
     header = RTMSG.pack(family, length, source_length, tos, 254, 186, 0, form, flags)
     body = header + b"".join(attribute(*one) for one in attributes.items())
     ignored: Counter[str] = Counter()
@@ -88,7 +88,9 @@ def route(
 
 
 def nexthops(attributes: Attributes, **header: int) -> tuple[tuple[NexthopSpec, ...], list[str]]:
-    """Returns the next hops of a route to 192.0.2.0/24, and the names of what was ignored."""
+    """Returns the next hops of a route to 192.0.2.0/24, and the names of the counters of ignored
+    parts.
+    """
     event, ignored = route({RTA_DST: PREFIX} | attributes, **header)
     assert isinstance(event, RouteUpdated)
     return event.route.nexthops, list(ignored)
@@ -242,7 +244,7 @@ def test_a_multipath_route_of_dead_legs_is_unreachable() -> None:
 def test_objects() -> None:
     identity = {NHA_ID: U32.pack(42)}
     by_gateway = {NHA_GATEWAY: GATEWAY, NHA_OIF: I32.pack(7)}
-    # 77 is in an uninitialised field.
+    # 77 is in a field that the kernel does not initialise, so it must be ignored.
     group = NEXTHOP_GRP.pack(1, 0, 0, 0) + NEXTHOP_GRP.pack(2, 255, 77, 0)
     blackhole = NexthopSpec(None, None, 1, NexthopKind.BLACKHOLE)
     for attributes, expected in (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests selectors of packets, and the packets that ICMP errors quote.
+"""Tests the selectors that are read from packets, and from the packets that ICMP errors quote.
 
-The selectors equal those of the pipeline's parser.
+The selectors must equal those that the pipeline's parser finds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes the kernel's messages from the model: the inverse of `sluice.wire.xfrm`.
 
-The layouts are written from linux/xfrm.h with ctypes, so they do not depend on the decoder.
+The layouts are ctypes structures after linux/xfrm.h, so they do not depend on the decoder.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
     python -m sluice_ptf.differential [--seed N] [--seconds N] [--packets N] [--found DIR]
     python -m sluice_ptf.differential --corpus
 
-The seed and the case's number determine each case, so a finding can be repeated. If the results of
-a case differ, the packets are sent again one by one. The packets that differ are written to DIR
-(default: build/differential) with BMv2's outcome, as a candidate for a golden. Once it is clear
-which target is right, the golden goes to ptf-tests/goldens/. The exit code is 1 if any result
-differed.
+A case is a set of tables and packets. The seed and the case's number determine the case, so a
+difference can be reproduced. If the two targets differ in a case, its packets are sent again one by
+one. The packets whose results differ are written to DIR (default: build/differential) with BMv2's
+outcome, as a candidate for a golden. Once it is clear which target is right, the golden goes to
+ptf-tests/goldens/. The exit code is 1 if any result differed.
 
---corpus writes the base corpus of goldens, from BMv2 alone.
+--corpus writes the basic set of goldens, with BMv2's outcomes.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def search(arguments: Any, reference: SwitchUnderTest, ours: SwitchUnderTest) ->
 
 
 def write_corpus(reference: SwitchUnderTest) -> None:
-    """Writes the base corpus: one golden for each kind of packet, with the reference's outcomes."""
+    """Writes the basic set of goldens: one for each kind of packet, with the reference's
+    outcomes.
+    """
     empty = TableState()
     routing = list(Generator(Random(0), empty).kinds)
     for kind in (*routing, *PolicyPackets(Random(0), empty).kinds):
@@ -184,7 +186,8 @@ def main() -> int:
     arguments = _arguments()
     with Lab() as lab:
         namespace = lab.namespace("differential")
-        # gRPC's threads belong to the namespace of the thread that starts them. So all runs inside.
+        # gRPC's threads belong to the namespace of the thread that starts them. So everything runs
+        # in the namespace.
         return namespace.inside(lambda: run(arguments, lab, namespace))
 
 

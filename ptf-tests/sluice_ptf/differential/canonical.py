@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduces an outcome to what the program determines and the target does not choose.
+"""Reduces the outcome of packets to the part that the P4 program determines. The rest is the
+target's choice, and is not compared.
 
-A selector may choose any member of a group. So a packet sent to a member is shown as sent to the
-group, without port, MAC addresses and tag, which differ between members. This is enough, because
-the compared tables treat all members of a group alike. All members are resolved or none, all have
-the same MTU, and no other group or route uses their next hops. The program does not determine the
-order of packets either, so the lines are sorted.
+A target may choose any member of a next-hop group. So a packet that was sent to a member is shown
+as sent to the group, without port, MAC addresses and tag, which differ between members. This is
+enough, because in the compared tables all members of a group behave alike: all are resolved or
+none, all have the same MTU, and no other group or route uses their next hops.
+
+The program does not determine the order of packets either, so the lines are sorted.
 """
 
 from __future__ import annotations

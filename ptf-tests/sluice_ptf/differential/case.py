@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds a differential case: table entries and packets, as data that a file can hold.
 
-Entries use names (schema.py). So a case stays valid if ids are renumbered, and its file reads like
-a configuration. No route and no other group uses the next hops of a group's members, because
-canonical.py relies on that.
+Entries use names instead of ids (schema.py). So a case stays valid if ids are renumbered, and its
+file reads like a configuration.
+
+Invariant: no route and no other group uses the next hops of a group's members. canonical.py relies
+on this.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ class TableState:
             router.group(group.id, _members(group))
 
     def change_to(self, other: TableState, router: Router) -> None:
-        """Changes the tables from this state to the other: deletes, modifies, then inserts
-        entries.
+        """Changes the tables in the switch from this state to `other`: deletes, modifies, then
+        inserts entries.
         """
         before = {entry.key: entry for entry in self.entries}
         after = {entry.key: entry for entry in other.entries}
@@ -108,8 +110,10 @@ def _change_group(router: Router, before: SelectorGroup, after: SelectorGroup) -
 
 @dataclass(frozen=True)
 class DifferentialCase:
-    """Holds a case: tables and packets. `earlier` has the states written before `state`, in
-    order.
+    """Holds a case: tables and packets.
+
+    The tables go through the states `earlier`, in order, before they reach `state`. Then the
+    packets are sent.
     """
 
     description: str
@@ -122,7 +126,7 @@ Counts = Mapping[str, Count]
 
 
 class SwitchUnderTest:
-    """Runs cases on one target of the comparison."""
+    """Runs cases on one of the two targets that are compared."""
 
     def __init__(self, name: str, client: RuntimeClient, probe: Probe):
         self.name = name
@@ -130,9 +134,8 @@ class SwitchUnderTest:
         self._probe = probe
 
     def run(self, case: DifferentialCase) -> tuple[ProbeOutcome, Counts]:
-        """Sends all packets in one run.
-
-        Returns the outcome and the increments of entries' counters.
+        """Sends all packets in one run. Returns their outcome, and the increments of the counters
+        of table entries.
         """
         with self._installed(case) as router:
             before = self._counts(router, case.state)
@@ -160,9 +163,10 @@ class SwitchUnderTest:
             router.undo()
 
     def _counts(self, router: Router, state: TableState) -> Counts:
-        """Reads the counters of entries.
+        """Reads the counters of table entries.
 
-        Next hops and interfaces of groups are left out, because the target chooses among them.
+        The next hops of group members and their interfaces are left out, because the target chooses
+        among them.
         """
         entries = [
             entry

@@ -5,8 +5,8 @@
 
 A file of ptf-tests/goldens/ holds a case and the canonical outcome of each of its packets. The
 outcome comes from BMv2, or from the specification where BMv2 was wrong. With
-SLUICE_RENEW_GOLDENS=1, the outcomes of the target under test are written instead. Review the diff
-before you commit it.
+SLUICE_RENEW_GOLDENS=1, nothing is checked: the outcomes of the target under test replace those in
+the files. Review the diff before you commit it.
 """
 
 from __future__ import annotations

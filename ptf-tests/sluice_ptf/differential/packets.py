@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates random packets for given tables. Some of the packets are then damaged.
 
-A packet uses addresses of the interfaces and routes in the tables, so most packets get far into the
-pipeline. Then options, extension headers or fragmentation are added, lengths and checksums are
-falsified, bytes are flipped or the end is cut off. Each kind of packet has a name, so a corpus can
-be drawn from one kind.
+A packet uses addresses of the interfaces and routes in the tables, so that most packets pass many
+stages of the pipeline. It may get options, extension headers or fragmentation. It may also be
+damaged: wrong lengths and checksums, flipped bytes, a cut-off end. Each kind of packet has a name,
+so that the packets of a golden can all be of one kind.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Generator:
         return self._arrives(packet + padding)
 
     def _link(self) -> Send:
-        """Returns a frame that may have another EtherType, VLAN, port or MAC address."""
+        """Returns a frame whose EtherType, VLAN, port or MAC address may not fit the interface."""
         port, vlan, mac = self._draw.choice(self._doors)
         mac = self._draw.choice((mac, mac, *GROUP_MACS, "02:de:ad:00:00:02"))
         port, vlan = self._draw.choice((port, *PORTS)), self._draw.choice((vlan, vlan, 0, 1, 4095))
@@ -308,9 +308,9 @@ class Generator:
         return str(place + self._draw.randint(1, 255))
 
     def _arrives(self, packet: bytes, ipv6_type: bool | None = None) -> FromPort:
-        """Returns the packet in a frame to an interface.
+        """Returns a frame that carries the packet to a random interface of the router.
 
-        A multicast packet gets a group MAC address.
+        The frame of a multicast packet has a group MAC address.
         """
         port, vlan, mac = self._draw.choice(self._doors)
         is_ipv6 = packet[0] >> 4 == 6 if ipv6_type is None else ipv6_type

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random policy for given tables: bindings, lists, flows, bundles, SAs and engines.
+"""Generates random IPsec policy for given tables: bindings, lists, flows, bundles, SAs and engines.
 
-Flows belong to a few pairs of hosts. Several lists have flows of each pair, in the current epoch
-and in others. So packets of these pairs (policy_packets.py) meet valid flows, stale flows and
-misses. All members of a group have the same bindings, because the target chooses among them
-(canonical.py).
+Flows belong to a few pairs of hosts. For each pair, several lists have flows, some in the list's
+current epoch and some in others. So packets of these pairs (policy_packets.py) meet valid flows,
+stale flows and misses. The interfaces of all members of a group have the same bindings, because the
+target chooses among the members (canonical.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ LIST_TABLES = ("inbound.list_state", "outbound.list_state")
 
 
 def unguarded(state: TableState) -> TableState:
-    """Returns the state without policy: every interface routes and no SPD guards it."""
+    """Returns the state without policy: every interface has the role ROUTER and is bound to no
+    SPD.
+    """
     routers = [
         replace(entry, params={**entry.params, "role": "ROUTER"})
         if entry.table == "l3_interface"
@@ -48,7 +50,9 @@ def unguarded(state: TableState) -> TableState:
 
 
 def guarded(draw: Random, state: TableState) -> TableState:
-    """Returns the state with random policy added. Some of the lists are not ready."""
+    """Returns the state with random policy added. Some of the lists have no epoch, so they drop all
+    packets.
+    """
     lists = list(_lists(draw))
     epochs = {int(str(one.match["list_id"])): int(str(one.params["epoch"])) for one in lists}
     entries = [
@@ -66,8 +70,8 @@ def guarded(draw: Random, state: TableState) -> TableState:
 
 
 def changed(draw: Random, state: TableState) -> TableState:
-    """Returns the state after commits and refills: lists changed; flows deleted, overwritten or
-    kept.
+    """Returns the state as after commits: some lists have another epoch and generation, and flows
+    are deleted, overwritten or kept.
     """
     flows = [entry for entry in state.entries if entry.table in FLOW_TABLES]
     entries = []
@@ -161,7 +165,9 @@ def _vrfs(draw: Random) -> list[int]:
 
 
 def _sources(draw: Random, state: TableState) -> Iterator[TableEntry]:
-    """Yields own sources: this router's addresses, and sometimes the address of another host."""
+    """Yields entries of the own sources, which received packets must not have. They are this
+    router's addresses, and sometimes that of another host.
+    """
     for family in ("ipv4", "ipv6"):
         ours = [
             str(one.match["dst_addr"]).partition("/")[0]
@@ -217,7 +223,7 @@ def _flows(draw: Random, state: TableState, epochs: Mapping[int, int]) -> Iterat
 
 
 def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
-    """Returns the pairs (is_local, bundle) for which a list has flows of one pair of hosts."""
+    """Returns the pairs (is_local, bundle) for which a list gets flows of one pair of hosts."""
     if way == "outbound":
         return [one for one, share in (((0, 0), 0.8), ((1, 0), 0.3)) if draw.random() < share]
     every = [(local, bundle) for local in (0, 1) for bundle in (0, *BUNDLES)]
@@ -225,9 +231,9 @@ def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
 
 
 def _flow_sender(draw: Random, state: TableState) -> dict[str, Value]:
-    """Returns a flow key: two hosts, protocol and ports.
+    """Returns the main fields of a flow key: two hosts, protocol, ports and fragment class.
 
-    A route or local address covers `dst_addr`.
+    A route or a local prefix covers `dst_addr`.
     """
     ipv6 = draw.random() < 0.5
     family = "ipv6" if ipv6 else "ipv4"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random packets that policy applies to. These kinds exist:
+"""Generates random packets to which the policy applies. These kinds exist:
 
 policy_flows       cleartext packets of the tables' flows
 policy_esp         ESP to this router or in transit; some in UDP, some fragmented
-policy_shims       frames of an engine, and forged ones
-policy_reinjected  packet-outs with claims: current, stale, or of other lists
+policy_shims       frames with a shim, from an engine or forged
+policy_reinjected  packet-outs that claim a verdict: current, stale, or of another list
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class PolicyPackets:
         return "2001:db8::7" if ":" in dst else "10.0.0.7"
 
     def _packet_of_flow(self, flow: TableEntry) -> bytes:
-        """Returns a packet of the flow, or a packet that differs slightly from the flow."""
+        """Returns a packet of the flow, or one that differs from the flow in a field."""
         key = flow.match
         protocol = int(str(key["protocol"]))
         src_port, dst_port = int(str(key["src_port"])), int(str(key["dst_port"]))

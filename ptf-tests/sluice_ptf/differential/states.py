@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random tables of ordinary routers, of incompletely written routers, and of unusual
-routers.
+"""Generates random tables of routers: ordinary ones, unusual ones, and ones whose tables are
+written only in part.
 
-Addresses come from a few ranges, so that prefixes nest and packets match them. All randomness comes
-from the `Random` argument.
+Addresses come from a few ranges, so that prefixes are nested and packets match them. All random
+choices use the argument `Random`, so a seed reproduces them.
 """
 
 from __future__ import annotations

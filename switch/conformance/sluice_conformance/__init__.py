@@ -11,11 +11,11 @@ package explains the results.
     generate   runs p4testgen and caches its output
     stf        parses the script language
     derived    makes P4Info for programs for which p4c makes none
-    program    names of a compiled program: tables, keys and actions
+    program    resolves the names of a compiled program: tables, keys and actions
     control    converts script statements to P4Runtime entities
     client     a P4Runtime client
-    fuzz       sends random packets through both targets (a program of its own)
-    pipes      ports of a switch, as pcap streams
+    fuzz       sends random packets through both targets (separate command)
+    pipes      provides ports of a switch as pcap streams
     target     a switch under test: sluice-switch or BMv2
     runner     runs one test, from start to verdict
     verdict    results of a test, and the comparison of packets

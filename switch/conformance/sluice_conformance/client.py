@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides a P4Runtime client for any program, for one device and as its only primary.
+"""Provides a P4Runtime client for any P4 program. It controls one device and is its only client.
 
 Depends on grpc and P4Runtime's stubs. A constructed client is primary. If the switch refuses a
 call, Refused is raised with the switch's message.
@@ -35,8 +35,8 @@ class Client:
         hello.arbitration.device_id = device_id
         hello.arbitration.election_id.low = 1
         self._requests.put(hello)
-        # Keeps the stream open: when it is garbage-collected, it ends, and the session is not
-        # primary.
+        # Keeps a reference to the stream: if the object were garbage-collected, the stream would
+        # end, and the session would no longer be primary.
         self._responses = self._stub.StreamChannel(self._outgoing(), wait_for_ready=True)
         try:
             answer = next(self._responses)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs p4c and caches its output.
 
-Depends on corpus. The cache's key is a digest of p4c's version, the program's text and every file
-that it includes from its own tree. So a run over an unchanged tree compiles nothing.
+Depends on corpus. The cache's key is a digest of p4c's version, the program's text and the text of
+every file of p4c's tree that the program includes. So a second run over an unchanged tree compiles
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from sluice_conformance.corpus import Test
 
 SECONDS = 180.0
-# p4c cannot make P4Info, but can make JSON, if it has copied an action for several tables.
+# p4c's error if it has copied an action for several tables. Then it can make JSON, but no P4Info.
 _NO_P4INFO = "conflicting control plane name"
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
@@ -31,7 +32,7 @@ class CompilerMissing(Exception):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Output of p4c for one program. `error` has the reason if there is none.
+    """Output of p4c for one program. If p4c failed, `error` says why.
 
     `p4info` may be missing, as p4c cannot make P4Info for every program.
     """
@@ -63,7 +64,7 @@ def version() -> str:
 
 @cache
 def speaks_p4_14() -> bool:
-    """Returns whether this p4c supports P4_14, a build option (SUPPORT_P4_14)."""
+    """Returns whether this p4c was built with support for P4_14 (SUPPORT_P4_14)."""
     argv = [compiler(), "--std", "p4-14", "--version"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return "Illegal language version" not in done.stderr + done.stdout

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the control statements of a script to P4Runtime updates.
 
-Depends on stf and program. Keeps the objects that STF refers to by number or label: multicast
-nodes, groups and labelled entries. A statement that does not fit the program raises ValueError or
-UnknownName.
+Depends on stf and program. Remembers the objects to which later statements refer by number or
+label: multicast nodes, groups and labelled entries. A statement that does not fit the program
+raises ValueError or UnknownName.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bytestring(value: int, width: int) -> bytes:
 def masked(text: str, width: int) -> tuple[int, int]:
     """Returns value and mask of a ternary field.
 
-    A digit `*` matches anything, and so do the higher digits that are omitted. A decimal number is
+    A digit `*` matches any digit, and so do higher digits that are omitted. A decimal number is
     compared in all bits.
     """
     bits = _BITS.get(text[:2].lower())
@@ -76,7 +76,7 @@ class Control:
     labelled: dict[str, Any] = field(default_factory=dict)
 
     def update(self, statement: stf.Statement) -> Any | None:
-        """Returns the update for a statement, or None if the statement needs none."""
+        """Returns the P4Runtime update for a statement, or None if the statement needs none."""
         match statement:
             case stf.Add():
                 return _update("INSERT", table_entry=self._entry(statement))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the tests in p4c's tree, and the tests that p4c expects to fail.
 
-Depends on nothing. The selection is that of backends/bmv2/CMakeLists.txt: the P4_16 samples named
-*-bmv2.p4 that include v1model.p4, all P4_14 samples, and the programs in the directories of larger
-samples. The programs of p4testgen are a suite of their own. The scripts that p4testgen generates
-(generate.py) are the suite `generated`.
+Needs only the standard library. The selection is that of backends/bmv2/CMakeLists.txt: the P4_16
+samples named *-bmv2.p4 that include v1model.p4, all P4_14 samples, and the programs in the
+directories of larger samples. The programs in p4testgen's own tests form the suite `testgen`. The
+scripts that p4testgen generates (generate.py) form the suite `generated`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class NotACorpus(Exception):
 
 @dataclass(frozen=True)
 class Test:
-    """A program, with a script if there is one. `name` is unique; `suite` is one of SUITES.
+    """A program, and the script that tests it, if there is one. `name` is unique; `suite` is one of
+    SUITES.
 
     `expected_failure`: p4c expects this test to fail. `may_fail`: p4c expects some of the scripts
     that p4testgen generates for this program to fail.

@@ -2,9 +2,9 @@
 """Makes P4Info from BMv2 JSON, for programs for which p4c makes none.
 
 Depends on P4Info's protobuf. p4c makes no P4Info if it has copied a P4_14 action for several
-tables, because the copies have the same name. p4c's own test runner does not notice, because BMv2's
-command line needs no P4Info. The derived P4Info has only what scripts use: tables, actions by name,
-counters.
+tables, because the copies have the same name. This is no problem for p4c's own test runner, because
+BMv2's command line needs no P4Info. The derived P4Info has only what scripts use: tables, actions
+by name, counters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from p4.config.v1 import p4info_pb2
 
-# First id of each kind (P4Runtime 1.5, section 6.3).
+# First id of each kind of object (P4Runtime 1.5, section 6.3).
 _TABLE, _ACTION = 0x02_000001, 0x01_000001
 _COUNTER, _DIRECT_COUNTER = 0x12_000001, 0x13_000001
 _MATCH_KINDS = {"valid": "EXACT"}
@@ -56,9 +56,8 @@ def p4info(bmv2: dict[str, Any]) -> Any:
 
 
 def _actions(made: Any, actions: list[dict[str, Any]]) -> dict[str, int]:
-    """Adds one action for each name, since all copies of an action are alike.
-
-    Returns ids by name.
+    """Adds one action for each name, because all copies of an action are equal. Returns the ids by
+    name.
     """
     ids: dict[str, int] = {}
     for action in actions:

@@ -5,8 +5,9 @@
 
 Depends on target, client and program. The programs are those of switch/programs, without table
 entries. The first byte of a packet selects the operation. Both targets get the same packets and
-must send the same. If a packet crashes BMv2 (an index beyond a stack, an assertion), the packets
-that BMv2 sent before are compared, and the output says so. Exit status 1: a result differs.
+must send the same. Some packets crash BMv2 (an index beyond a header stack, an assertion). Then
+only the packets that BMv2 sent before the crash are compared, and the output says so. Exit status
+1: a result differs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from sluice_testkit.wait import Timeout
 PORTS = (0, 1)
 # Packets sent at once. BMv2's queues hold 64 packets and drop the rest.
 BURST = 32
-# Programs that depend on time or chance, or keep a difference on purpose (programs/README.md).
+# Programs that cannot be compared: they depend on time or chance, or differ from BMv2 on purpose
+# (programs/README.md).
 LEFT_OUT = {
     "again": "passes without end, which BMv2 does not bound",
     "digests": "random, and assertions, which BMv2 does not survive",
@@ -45,7 +47,7 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Seen:
-    """The packets that a target sent, by port. `died` has the reason if the target crashed."""
+    """The packets that a target sent, by port. If the target crashed, `died` says why."""
 
     frames: dict[int, list[bytes]]
     died: str | None
@@ -89,7 +91,9 @@ def run(target_name: str, json: Path, p4info: Path, sent: list[bytes]) -> Seen:
 
 
 def differences(mine: Seen, reference: Seen) -> list[str]:
-    """Describes where the targets differ, up to the last packet before the reference crashed."""
+    """Describes where the targets differ. If the reference crashed, only the packets before that
+    count.
+    """
     found = [f"{SUBJECT} died: {mine.died}"] if mine.died else []
     for port in PORTS:
         ours, theirs = mine.frames[port], reference.frames[port]

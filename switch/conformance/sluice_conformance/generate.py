@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs p4testgen, which generates a script for each path that it finds through a program.
 
-Depends on corpus. Scripts are cached by the program's text and the generator's settings, like
-compilations. If p4testgen fails for a program, there is no script, and the reason is cached.
+Depends on corpus. Scripts are cached like compilations, here by the program's text and the
+generator's settings. If p4testgen fails for a program, there is no script, and the reason is cached
+instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provides ports of a switch as pcap streams: the switch reads named pipes and writes files.
 
-Depends on nothing. A frame counts as taken when the pipe is empty again, because the switch has
-then read it.
+Needs only the standard library. The switch has read a frame when the pipe is empty again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ _ORDERS = {0xA1B2C3D4: "<", 0xD4C3B2A1: ">"}
 class InputPipe:
     """The pcap stream from which a port reads.
 
-    The pipe is opened at both ends, so that neither end waits for the other to be opened.
+    Opens the pipe for both reading and writing. So neither this process nor the switch has to wait
+    until the other has opened it.
     """
 
     def __init__(self, path: Path):

@@ -2,7 +2,7 @@
 """Resolves names of a compiled program: tables, keys, actions and counters.
 
 Depends on P4Info's protobuf. STF scripts use short names. A table, action or counter is found by
-its full name, else by an ending of the full name that is unique. A key is found by its name in BMv2
+its full name, or else by an ending that only one full name has. A key is found by its name in BMv2
 JSON, where `x$1` stands for `x[1]` and `valid` for `$valid$`. A name that matches none or several
 raises UnknownName.
 """

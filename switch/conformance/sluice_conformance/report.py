@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes verdicts as text and JSON, and decides whether the run has failed.
 
-Depends on corpus and verdict. differences.toml lists the tests that differ on purpose, each with
-its reason. A listed test also fails the run if it no longer differs, or if it fails in another way.
+Depends on corpus and verdict. differences.toml lists the tests in which sluice-switch differs from
+BMv2 on purpose, each with the reason. If a listed test no longer differs, or fails in another way,
+the run fails too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from sluice_conformance.corpus import Test
 from sluice_conformance.verdict import GOOD, Result, Verdict
 
 KEPT = Path(__file__).resolve().parent.parent / "differences.toml"
-# Subjects of the tests: machine code and the interpreter. REFERENCE is compared with them.
+# The targets under test: sluice-switch with machine code, and with its interpreter. The report
+# shows REFERENCE beside them.
 SUBJECTS = ("sluice-switch", "interpreter")
 SUBJECT = SUBJECTS[0]
 REFERENCE = "bmv2"
@@ -40,7 +42,9 @@ def kept_differences(path: Path = KEPT) -> dict[str, str]:
 
 
 def with_kept(name: str, verdict: Verdict, kept: Mapping[str, str]) -> Verdict:
-    """Returns the verdict of a subject, changed if the test is listed as different on purpose."""
+    """Returns the verdict on a target under test. If the test is listed as different on purpose,
+    the verdict is changed accordingly.
+    """
     if name not in kept:
         return verdict
     if verdict.result is Result.DIFFERS:
@@ -61,12 +65,12 @@ def failures(rows: list[Row]) -> list[Row]:
 
 
 def ours(row: Row) -> list[Verdict]:
-    """Returns the verdicts of the subjects that were run."""
+    """Returns the verdicts on those targets under test that were run."""
     return [row.verdicts[name] for name in SUBJECTS if name in row.verdicts]
 
 
 def behind(rows: list[Row]) -> list[Row]:
-    """Returns the tests that BMv2 passes and sluice-switch fails, without differences on
+    """Returns the tests that BMv2 passes and sluice-switch fails, except those that differ on
     purpose.
     """
     return [

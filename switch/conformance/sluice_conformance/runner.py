@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one test, from start to verdict.
 
-Depends on everything but report. Statements are executed in order. Before a control statement, the
-runner waits until the expected packets have left. Before the verdict, it waits until no packet has
-left for QUIET_SECONDS. p4c's own runner sleeps at these points.
+Depends on all modules but report. Statements are executed in order. Before a control statement, the
+runner waits until the packets that are expected so far have left. Before the verdict, it waits
+until no packet has left for QUIET_SECONDS. At these points, p4c's own runner sleeps for a fixed
+time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sluice_testkit.wait import Timeout, wait_until
 
 # Longest wait for an expected packet. A test that passes waits less.
 PACKET_SECONDS = 3.0
-# Time without a packet after which the runner expects no more packets.
+# If no packet leaves for this time, the runner expects no more packets.
 QUIET_SECONDS = 0.15
 _RELATIONS = {
     "==": operator.eq,
@@ -127,9 +128,10 @@ class _Run:
         return sum(len(wanted) for wanted in self._expected.values())
 
     def _settle(self, target: Target) -> None:
-        """Waits until the packets expected so far have left.
+        """Waits until the packets that are expected so far have left.
 
-        The wait is short, since a script may list expected packets before it sends their cause.
+        The wait is short, because a script may state an expected packet before it sends the packet
+        that causes it.
         """
         target.wait_for_frames(self._expected_count(), 0.0 if target.merges_inputs else 1.0)
 

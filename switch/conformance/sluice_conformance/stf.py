@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses STF, the language of p4c's test scripts.
 
-Depends on nothing. A line has one statement, `#` begins a comment, and keywords are
+Needs only the standard library. A line has one statement, `#` begins a comment, and keywords are
 case-insensitive. Names may be quoted. Names and numbers are returned as written; `control` converts
 them with the names of the program. A line that is not a statement raises StfError with its number.
 """
@@ -19,7 +19,7 @@ class StfError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """An action with its arguments, each by name, with the value as written."""
+    """An action with its arguments: pairs of name and value, as written."""
 
     action: str
     arguments: tuple[tuple[str, str], ...]
@@ -27,7 +27,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Add:
-    """Adds an entry. A higher priority wins. Keys are by name, with the value as written."""
+    """Adds a table entry. The entry with the higher priority wins. Keys are pairs of name and
+    value, as written.
+    """
 
     table: str
     priority: int | None
@@ -46,9 +48,9 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class CheckCounter:
-    """Checks a counter's cell, by index or by an entry's label.
+    """Checks a counter's cell, which is named by index or by an entry's label.
 
-    Without `unit`, only that it exists.
+    Without `unit`, checks only that the cell exists.
     """
 
     counter: str

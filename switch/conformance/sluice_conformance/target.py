@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a switch under test, with pcap ports and P4Runtime, in a separate directory.
 
-Depends on sluice_testkit (binaries, waiting) and on pipes. All targets take the same command line.
-They differ in how they read their inputs. BMv2 merges its inputs by time stamp, so it waits while
-one input is empty. sluice-switch takes frames as they come.
+Depends on sluice_testkit (binaries, waiting) and on pipes. All targets accept the same command
+line. They differ in how they read the frames of their ports. BMv2 merges its inputs by time stamp,
+so it waits while one of them is empty. sluice-switch reads frames as they come.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEVICE_ID = 1
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 _PORT_RANGE = (12000, 32000)
-# sluice-switch logs this text if it has no machine code for a program or a part of it.
+# sluice-switch logs this text if it has no machine code for the program or for a part of it.
 _LEFT_OUT = "the interpreter runs it"
 
 

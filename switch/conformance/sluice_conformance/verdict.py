@@ -45,7 +45,9 @@ class Verdict:
 def difference(
     expected: Mapping[int, Sequence[stf.Expect]], sent: Mapping[int, Sequence[bytes]]
 ) -> str | None:
-    """Returns the first difference between sent and expected packets, or None."""
+    """Returns the first difference between the packets that have left and the expected ones, or
+    None.
+    """
     for port in sorted(expected.keys() | sent.keys()):
         wanted, seen = expected.get(port, ()), sent.get(port, ())
         for index, (want, frame) in enumerate(zip(wanted, seen, strict=False)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which tests are found in a tree with p4c's layout."""
+"""Tests the search for tests in a directory tree like that of p4c."""
 
 from pathlib import Path
 

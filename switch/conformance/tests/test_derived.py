@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests P4Info made from BMv2 JSON."""
+"""Tests that P4Info is derived correctly from BMv2 JSON."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the queues of a port, on sluice-switch and on BMv2.
 
-The test compares only what no race can change: which packets find a queue full, how many packets
-each sees in the queue, and which priorities exist. The rate is so low that all packets arrive
-before the first queued packet leaves.
+The test compares only results that do not depend on races: which packets find a queue full, how
+many packets each finds in the queue, and which priorities exist. The queue's rate is so low that
+all packets arrive before the first queued packet leaves.
 """
 
 import shutil
@@ -62,7 +62,7 @@ def test_a_queue_that_is_full_and_empties_slowly(name: str, tmp_path: Path) -> N
             client.load(program.p4info, (build / "priority.json").read_bytes())
         target.close_input(PORTS[1])
         limit_queues(target, tmp_path)
-        # Once these packets leave, the next ones wait for a second.
+        # After these packets have left, the next ones have to wait in the queue for a second.
         target.send(PORTS[0], packet(0, 10))
         target.send(PORTS[0], packet(1, 20))
         assert target.wait_for_frames(2, SECONDS)

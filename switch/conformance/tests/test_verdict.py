@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the comparison of packets, and the conditions under which a run fails."""
+"""Tests the comparison of packets with a script, and when a run counts as failed."""
 
 from pathlib import Path
 

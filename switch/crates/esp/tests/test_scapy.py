@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the engine with scapy's ESP as peer, in both directions, for each algorithm of scapy.
+"""Tests the engine against scapy's ESP, in both directions, for each algorithm that scapy supports.
 
 The engine runs as `esp-frames` (examples/), which reads and writes frames over pipes.
 """
@@ -110,7 +110,7 @@ class Case:
         )
 
     def clear(self) -> list[Packet]:
-        """Returns packets that the SA permits, of various lengths and kinds."""
+        """Returns cleartext packets that the SA may carry, of various lengths and protocols."""
         if self.mode == "transport":
             ends = [ENDS[self.version]]
         else:
@@ -136,7 +136,7 @@ CASES = [
     for version in (4, 6)
     for udp in (False, True)
     for esn in (False, True)
-    # In transport mode over IPv6, scapy puts no UDP header in front of ESP.
+    # Left out, because in transport mode over IPv6 scapy puts no UDP header in front of ESP.
     if not (mode == "transport" and version == 6 and udp)
 ]
 
@@ -159,7 +159,7 @@ class Engine:
         return answer
 
     def exchange(self, kind: int, packet: bytes) -> bytes:
-        """Sends a packet behind a shim, and returns the packet of the answer."""
+        """Sends a packet with a shim to the engine. Returns the packet in the engine's answer."""
         ether_type = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
         shim = struct.pack("!BBHIHHH", kind, 1, BUNDLE, SA, 4, VRF, ether_type)
         answer = self.ask(frame=(bytes(12) + b"\x88\xb5" + shim + packet).hex())
@@ -205,7 +205,9 @@ def test_scapy_reads_what_the_engine_writes(case: Case, tmp_path: Path) -> None:
 
 
 def nearly_full_turn(state: Path, case: Case) -> None:
-    """Makes sequence numbers begin just below 2^32, as if all lower numbers had been used."""
+    """Makes the engine's sequence numbers begin just below 2^32, as if all lower numbers had been
+    used.
+    """
     algorithm = case.algorithm
     named = bytes([len(algorithm.crypt_key)]) + algorithm.crypt_key + algorithm.auth_key
     digest = hmac.digest(b"sluice-esp sequence numbers 1", named, "sha256")
@@ -244,7 +246,8 @@ def test_another_key_is_no_key(algorithm: Algorithm, engine: Engine) -> None:
     assert engine.ask(add=spec) == {}
     sealed = case.scapy().encrypt(case.clear()[0])
     answer = engine.ask(frame=frame_of(bytes(sealed)).hex())
-    # With AES-CBC, only the integrity key authenticates; a wrong encryption key shows later.
+    # With AES-CBC, only the integrity key is used for authentication. So a wrong encryption key is
+    # detected only after decryption.
     assert answer["drop"] in (
         "integrity_failed",
         "bad_padding",
