@@ -51,7 +51,8 @@ pub struct About {
 pub enum PortPolicy {
     /// New ports are interfaces, attached with these options.
     Interfaces(InterfaceOptions),
-    /// No ports can be attached, because the ports are pcap files, which are read together.
+    /// No ports can be attached: the ports are pcap files, and one receiver, created when the switch starts, reads all
+    /// of them.
     Refused,
 }
 
@@ -214,7 +215,8 @@ impl Admin for Service {
             return Err(Status::failed_precondition(problem));
         };
         let added = move |device: &Device| {
-            // This check comes first, so that an interface in use is not modified needlessly.
+            // Order: this check comes before the interface is opened, because opening changes the settings of the
+            // interface.
             device.check_port(number, &interface).map_err(status)?;
             let port = named_port(number, &interface, device.config().workers, &options)
                 .map_err(|error| interface_error(&interface, &error))?;

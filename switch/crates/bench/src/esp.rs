@@ -40,8 +40,8 @@ const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance in bytes between the buffers of the AEAD alone. This distance equals the distance between frames in a
-/// batch.
+/// Distance in bytes between the buffers that the AEAD alone encrypts. The same as the distance between frames in a
+/// batch, so that both measurements have the same cache behaviour.
 const STRIDE: usize = 66_880;
 
 /// A sequence of packets. Their sizes repeat in a cycle, and their SAs are random.
@@ -167,7 +167,7 @@ fn shim(task: Task, sa: u32) -> Shim {
     }
 }
 
-/// Generator of the frames that are encrypted, one after the other.
+/// Generates the frames to encrypt, one after the other.
 struct ToEncrypt<'a> {
     traffic: &'a Traffic,
     headers: Vec<[u8; HEADER]>,
@@ -266,8 +266,8 @@ fn decrypt_pass(
 /// The library's AEAD without an engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// A second copy of the keys, for opening. Otherwise opening would find the keys in the caches, because sealing has
-    /// just used them. At a real peer, the keys would not be there.
+    /// A second copy of the keys, for opening. Sealing has just used the first copy, so that copy is in the caches. A
+    /// real receiver is another machine, and does not have the sender's keys in its caches.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -347,7 +347,7 @@ impl Aead {
     }
 }
 
-/// Measures one kind of traffic in both directions.
+/// Measures encryption and decryption of one traffic mix.
 fn measure(
     setting: &Setting,
     traffic: &Traffic,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the project's own longest-prefix-match structures as contenders. One contender is routes with a follower,
-//! as in the switch's tables. The other contenders are single algorithms.
+//! Provides the project's own longest-prefix-match structures as contenders. One contender is a RIB with a follower, a
+//! lookup structure that is updated when routes change. The switch's tables work in this way. The other contenders are
+//! single algorithms.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -24,10 +25,10 @@ pub(crate) trait Structure<A> {
     fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
-/// Routes and one follower, which selects the algorithm. The switch's tables have a second follower of the same
-/// routes, for the copy of the tables that packets do not read.
+/// A RIB with one follower, which selects the lookup algorithm. The switch's tables have two followers for the same
+/// RIB, one for each replica of the tables.
 ///
-/// Order: the follower is the first field, because lookups are so short that a longer address computation is
+/// Order: the follower is the first field. Lookups are so short that computing the address of a later field would be
 /// measurable.
 #[repr(C)]
 pub(crate) struct Followed<A: Family> {
@@ -44,7 +45,7 @@ impl<A: Family> Followed<A> {
         }
     }
 
-    /// Lets the follower follow the recorded changes, and runs a build that is due.
+    /// Applies the recorded route changes to the follower, and runs a rebuild if one is due.
     fn settle(&mut self) {
         self.routes.reduce();
         let (changes, rib) = (self.routes.changes(), self.routes.rib());
@@ -91,7 +92,7 @@ pub(crate) struct Own<S> {
 }
 
 impl<A: Family> Own<Followed<A>> {
-    /// Creates routes with a follower, which selects the algorithm.
+    /// Creates a RIB with a follower, which selects the lookup algorithm.
     pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
         let mut fib = Followed::new();
         for (prefix, hop) in routes {

@@ -48,7 +48,7 @@ impl Case {
     }
 }
 
-/// Memory, in bytes, of structures with the same content.
+/// Memory, in bytes, of our structure and of the peers' structures for the same content.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) workload: String,

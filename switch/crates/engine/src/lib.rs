@@ -12,9 +12,9 @@
 //!
 //! Depends on `program`, `tables`, `checksum` and `random`. Promises:
 //!
-//! * No packet can make it panic or loop forever, and no packet's content leaks into another.
-//! * After the first packets it does not allocate, except for logging, for values wider than 255 bits, and for new
-//!   peaks of packet size or number of copies.
+//! * No packet can make this crate panic or loop forever, and no packet sees the content of another packet.
+//! * After the first packets this crate does not allocate memory, except for logging, for values wider than 255 bits,
+//!   and for new peaks of packet size or number of copies.
 
 pub mod bits;
 pub mod calculation;

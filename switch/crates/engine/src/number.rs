@@ -350,7 +350,7 @@ impl Number for BigInt {
     }
 
     fn shift_left(self, count: u32) -> Self {
-        // A value shifted this far is 0 modulo every possible width.
+        // A value that is shifted left by `MAX_SHIFT` bits is 0 modulo 2^width for every possible width.
         if count < MAX_SHIFT {
             self << count
         } else {

@@ -95,14 +95,14 @@ impl Packet {
         }
     }
 
-    /// Returns the requests for modification, and marks them as present.
+    /// Returns a mutable reference to the requests, and sets `requested`.
     #[inline]
     pub fn request(&mut self) -> &mut Requests {
         self.requested = true;
         &mut self.requests
     }
 
-    /// Takes the program's requests and leaves none.
+    /// Returns the program's requests and clears them.
     #[inline]
     pub fn take_requests(&mut self) -> Requests {
         if std::mem::take(&mut self.requested) {
@@ -125,7 +125,7 @@ impl Packet {
         (&mut self.phv, data)
     }
 
-    /// Starts a received packet of `bytes` bytes: nothing is parsed, and all metadata is 0.
+    /// Prepares the state for a received packet of `bytes` bytes: nothing is parsed, and all metadata is 0.
     #[inline]
     pub fn start(&mut self, bytes: usize, port: u32) {
         self.start_bare(bytes, port);
@@ -133,8 +133,8 @@ impl Packet {
         self.fresh = false;
     }
 
-    /// Starts a received packet, but leaves most of the header vector unchanged. For engines that initialise the header
-    /// vector themselves ([`Engine::starts_packets`](crate::Engine::starts_packets)).
+    /// Prepares the state for a received packet, but leaves most of the header vector unchanged. For engines that
+    /// initialise the header vector themselves ([`Engine::starts_packets`](crate::Engine::starts_packets)).
     #[inline]
     pub fn start_bare(&mut self, bytes: usize, port: u32) {
         if let Some(buffer) = self.recirculated.take() {
@@ -152,13 +152,13 @@ impl Packet {
         self.take_requests();
     }
 
-    /// Starts a recirculated packet with these bytes.
+    /// Prepares the state for a recirculated packet with these bytes.
     pub fn start_recirculated(&mut self, data: &[u8]) {
         self.start(data.len(), 0);
         self.set_recirculated(data);
     }
 
-    /// Starts a packet with the bytes that `other` had when it last entered the parser.
+    /// Prepares the state for a packet with the bytes that `other` had when it last entered the parser.
     pub fn start_again(&mut self, other: &Self, input: &[u8]) {
         self.start(other.data(input).len(), other.ingress_port);
         self.ingress_length = other.ingress_length;

@@ -14,11 +14,11 @@ use crate::bits;
 /// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.
 #[derive(Clone, Debug)]
 pub struct Phv {
-    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Both
-    /// are in one buffer so that native code reaches them at fixed offsets from one address.
+    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Fields
+    /// and validity are in one buffer, so that native code reaches all of them at fixed offsets from one address.
     pub bytes: Vec<u8>,
     /// Merged byte ranges outside the space of `varbit` fields. The first `plain` ranges lie outside all headers that
-    /// have such a field.
+    /// have a `varbit` field.
     fixed: Vec<Range<usize>>,
     /// Number of ranges at the start of `fixed` that lie outside headers with a `varbit` field.
     plain: usize,
@@ -53,7 +53,7 @@ pub struct Parts {
 }
 
 impl Phv {
-    /// Returns the addresses of the parts. They stay valid as long as the value lives.
+    /// Returns the addresses of the parts. They stay valid as long as the header vector lives.
     #[inline]
     pub fn parts(&mut self) -> Parts {
         Parts {
@@ -104,8 +104,9 @@ impl Phv {
         self.reset_touched();
     }
 
-    /// Fills the bytes that an engine must write before it reads them, if it initialises the header vector itself
-    /// ([`crate::Engine::starts_packets`]). Otherwise leftover zeros could hide a missing write.
+    /// Fills the header vector with a nonzero pattern, for engines that initialise the header vector themselves
+    /// ([`crate::Engine::starts_packets`]). Such an engine must write each byte before it reads the byte. Zeros left
+    /// from an earlier packet could hide that a write is missing.
     #[cfg(debug_assertions)]
     pub fn poison(&mut self) {
         const POISON: u8 = 0xa5;
@@ -132,8 +133,8 @@ impl Phv {
         self.filled.fill(0);
     }
 
-    /// Notes that a header with a `varbit` field, or a stack's fill level, may change. Must be called before each such
-    /// write.
+    /// Records that a header with a `varbit` field, or a stack's fill level, may change. Must be called before each
+    /// such write.
     #[inline]
     pub fn touch(&mut self) {
         self.touched = true;

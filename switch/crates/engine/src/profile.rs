@@ -81,7 +81,7 @@ impl Profile {
         self.packets = 0;
     }
 
-    /// Starts the time of a received packet.
+    /// Starts to measure the time of a received packet.
     pub fn begin(&mut self) {
         self.packets += 1;
         self.at = 0;
@@ -89,7 +89,7 @@ impl Profile {
         self.since = Instant::now();
     }
 
-    /// Ends the time of the packet.
+    /// Adds the time since the last point to that point. Ends the measurement of the packet.
     pub fn end(&mut self) {
         self.tallies[self.at].time += self.since.elapsed();
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Egress queues: hold packets between ingress and egress while a port is congested.
 //!
-//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While it
-//! is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it is returned by
-//! [`TrafficManager::leave_queue`].
+//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While
+//! [`Congestion`] is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it
+//! is returned by [`TrafficManager::leave_queue`].
 //!
 //! [`Sink::queue`]: crate::Sink::queue
 //! [`TrafficManager::leave_queue`]: crate::TrafficManager::leave_queue
@@ -60,7 +60,8 @@ pub struct Arrival<'a> {
     pub(crate) passes: u32,
     /// The egress port.
     pub port: u32,
-    /// The queue of the port, below [`Config::queues`](crate::Config::queues). The highest is served first.
+    /// The queue of the port, below [`Config::queues`](crate::Config::queues). The queue with the highest number is
+    /// served first.
     pub priority: u32,
     /// The current time in microseconds.
     pub now_us: u64,
@@ -119,7 +120,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// Returns the metadata of a packet that does not wait.
+    /// Returns the queueing metadata of a packet that does not wait.
     #[inline]
     pub(crate) fn passing(now_us: u64, priority: u32) -> Self {
         Self {

@@ -19,7 +19,7 @@ enum FieldLocation {
     One(usize, u64),
     Two(usize, u64),
     Four(usize, u64),
-    /// A field of six bytes, accessed as four and two.
+    /// A field of six bytes, accessed as one word of four bytes and one of two bytes.
     Six(usize, u64),
     /// A field of any other size.
     FieldSlot(FieldSlot),

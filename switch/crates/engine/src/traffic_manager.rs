@@ -125,7 +125,7 @@ impl<E: Engine> TrafficManager<E> {
         }
     }
 
-    /// Finishes the received packet, then processes its copies.
+    /// Processes the received packet to its end, then the copies of the packet.
     #[inline(never)]
     fn go_on(&mut self, context: Context<'_>, progress: Progress, sink: &mut dyn Sink) {
         let mut packet = self.take_spare();
@@ -212,7 +212,8 @@ impl<E: Engine> TrafficManager<E> {
         let progress = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
-            // Stops after ingress: packets in `waiting` go first, or this packet may have to wait in a port's queue.
+            // Stops after ingress for one of two reasons: packets in `waiting` must be processed before this packet
+            // enters egress, or this packet may have to wait in a port's queue.
             match self.engine.receive(context, packet, sink) {
                 Parsed::Done => Progress::Ingress,
                 Parsed::Limit => Progress::ParserLimit,
@@ -221,7 +222,7 @@ impl<E: Engine> TrafficManager<E> {
         self.after_forward(context, progress, packet, sink);
     }
 
-    /// Continues a packet from where the engine stopped.
+    /// Continues to process a packet at the point where the engine stopped.
     fn after_forward(
         &mut self,
         context: Context<'_>,
@@ -275,15 +276,15 @@ impl<E: Engine> TrafficManager<E> {
         if self.waiting.is_empty() {
             self.egress(context, port, packet, sink);
         } else {
-            // The packet's clones go first.
+            // The packet's clones are in `waiting`, and must be processed before the packet itself.
             let mut moved = self.take_spare();
             std::mem::swap(&mut *moved, packet);
             self.waiting.push_back((Stage::Egress(port), moved));
         }
     }
 
-    /// Executes the requests of ingress, except recirculation, which is kept until after egress. Returns whether the
-    /// packet is resubmitted.
+    /// Executes the requests that the program made in ingress. A request for recirculation stays until the end of
+    /// egress. Returns whether the packet is resubmitted.
     #[cold]
     fn is_resubmitted(
         &mut self,

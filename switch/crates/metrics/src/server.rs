@@ -136,7 +136,7 @@ async fn talk(
 
 struct Scraper {
     source: Source,
-    /// Lock held while metrics are made, and for [`BETWEEN_SCRAPES`] afterwards.
+    /// Lock held while metrics are collected, and for [`BETWEEN_SCRAPES`] afterwards.
     one: Arc<Mutex<()>>,
 }
 
@@ -167,7 +167,7 @@ impl Scraper {
         }
     }
 
-    /// Returns the metrics as text. Another thread makes the text, because collecting them may block.
+    /// Returns the metrics as text. Another thread collects the metrics, because this may block.
     async fn made(&self) -> anyhow::Result<String> {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();

@@ -102,7 +102,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
         assert_eq!(some.panics, 1, "no packet is sent after a panic");
         assert_eq!(some.taken, all.taken[..room]);
-        // The counters of replaced engines are kept, and include all packets processed before the panic.
+        // The counters of replaced engines are not lost: they include all packets processed before the panic.
         let received = lanes.counters().received - before.received;
         assert!(received > room as u64 && received <= PACKETS as u64);
 

@@ -125,8 +125,8 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     }
 }
 
-/// Compares the distribution of flows with the weights by a chi-square test. Of a thousand random hash functions, one
-/// exceeds the bounds.
+/// Compares the distribution of flows with the weights by a chi-square test. The bounds are so wide that only one of a
+/// thousand random hash functions would exceed them.
 #[test]
 fn flows_come_to_next_hops_as_their_weights_say() {
     let cases: [(&[u32], f64); 4] = [

@@ -23,7 +23,7 @@ pub(crate) struct DpdkHash {
     table: Handle,
     width: usize,
     trace: Vec<u8>,
-    /// For each position, the number of the entry.
+    /// Entry numbers, indexed by the position that rte_hash returns for a key.
     entries: Vec<u32>,
     lookup: Run,
     chain: Run,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records how a whole program uses metadata fields and headers. Machine code may keep some fields in registers. Other
-//! code reads some fields from the header vector.
+//! Records how a whole program uses metadata fields and headers. A function of machine code may keep some fields in
+//! registers. But a field must be in the header vector if other code, such as another function or the runtime, reads
+//! the field.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -199,7 +200,7 @@ impl FieldUsage {
 }
 
 /// Returns the headers outside of stacks and unions, by offset, and marks them as not read. Code refers to these
-/// headers by constant ids, so each read can be noted when the code is generated.
+/// headers by constant ids, so each read can be recorded when the code is generated.
 fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
     let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
     let stacked: BTreeSet<HeaderId> = stacked.copied().collect();

@@ -185,7 +185,7 @@ impl Lower<'_> {
             while offset < run.bytes {
                 let left = run.bytes - offset;
                 // The last byte of an input of odd length is the first byte of a word in memory. So this byte is the
-                // word's low byte.
+                // low byte of that word.
                 let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;

@@ -57,8 +57,8 @@ impl Lower<'_> {
     }
 
     /// Resolves a row, given its head, to an action and the address of the action's parameters. The table must have a
-    /// profile and no meter. `row` computes the row's address where it is needed. On paths that do not call the
-    /// runtime, `count` counts the packet.
+    /// profile and no meter. `row` computes the row's address where it is needed. `count` generates code that counts
+    /// the packet, on paths that do not call the runtime. (The runtime counts the packet itself.)
     pub(crate) fn choose_action(
         &mut self,
         id: TableId,

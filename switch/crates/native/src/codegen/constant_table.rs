@@ -176,7 +176,7 @@ impl Lower<'_> {
             });
         }
         let columns = self.columns(table);
-        // If a column's value is known at compile time, rows that do not match it are dropped.
+        // If a column's value is known at compile time, drops the rows that do not match this value.
         for (index, column) in columns.iter().enumerate() {
             if let Some(value) = self.constant(column.value) {
                 rows.retain(|row| row.patterns[index].matches(value));
@@ -343,8 +343,8 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // Each row has one pattern for the column, so its bit is added at most once, and the sum equals the
-                // union.
+                // Each row has one pattern for the column, so the row's bit is added at most once. Therefore the sum
+                // equals the union.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);

@@ -46,7 +46,7 @@ impl Lower<'_> {
     }
 
     /// Counts the packet in the packet state of an entry ([`EntryState`]), and stores the packet's time there as the
-    /// last hit.
+    /// time of the last hit.
     pub(crate) fn leave_behind(&mut self, state: Value) {
         // Order: the time is stored before the branch to atomic or plain additions. So the address of the state is
         // computed only once, ahead of that branch.

@@ -25,7 +25,7 @@ const MOST_WORDS: usize = 64;
 pub(crate) enum Params {
     /// No parameters.
     None,
-    /// The address of the parameters' words, found at run time.
+    /// The address of the parameters' words, which is known only at run time.
     At(Value),
     /// The parameters' words, known at compile time.
     Known(Rc<[u64]>),
@@ -36,7 +36,7 @@ pub(crate) enum Params {
 pub(crate) enum IdSource<T> {
     /// Known at compile time.
     Fixed(T),
-    /// Found at run time. The value is the id, or [`NONE`].
+    /// Selected at run time. The value is the id, or [`NONE`].
     Found(Value),
 }
 
@@ -162,8 +162,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns whether a header found at run time exists, and the address of its fields. If the header does not exist,
-    /// the result is the address of the first header.
+    /// Returns whether a header that is selected at run time exists, and the address of the header's fields. If the
+    /// header does not exist, returns the address of the program's first header instead.
     pub(crate) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;
@@ -486,7 +486,7 @@ impl Lower<'_> {
         if slot.lead != 0 || slot.signed || !fits || self.is_kept(*slot) {
             return None;
         }
-        // `load_slot`, which this load replaces, notes which metadata and which headers are read from memory.
+        // This load replaces `load_slot`, so it must also record that metadata or a header is read from memory.
         self.note_load(*slot);
         self.note_read(*slot);
         let number = constant_words(constant, 1)[0].swap_bytes() >> (64 - slot.width);
@@ -599,7 +599,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Notes that an instance is used as a whole. If the instance is metadata, no metadata fields can be kept in
+    /// Records that an instance is used as a whole. If the instance is metadata, no metadata fields can be kept in
     /// registers.
     pub(crate) fn as_header(&mut self, id: HeaderId) {
         if self.program.header(id).metadata {

@@ -68,12 +68,12 @@ impl Lower<'_> {
         self.flow.kept.get(index) == Some(&true)
     }
 
-    /// Notes that a slot is read from the header vector, unless the slot lies in a kept field.
+    /// Records that a slot is read from the header vector, unless the slot lies in a kept field.
     pub(crate) fn note_load(&self, slot: FieldSlot) {
         self.kept(slot);
     }
 
-    /// Notes that a header's bytes are read, unless the header is certainly valid here.
+    /// Records that a header's bytes are read, unless the header is certainly valid here.
     pub(crate) fn note_read(&self, slot: FieldSlot) {
         if let Some((_, id, read)) = self.facts.named_header(slot)
             && self.known.valid(*id) != Some(true)
@@ -156,7 +156,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes a slot if the slot lies in a kept field. Returns whether the slot lies in one.
+    /// Writes words to a slot if the slot lies in a kept field. Returns whether it does.
     pub(crate) fn store_kept(&mut self, slot: FieldSlot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;

@@ -55,7 +55,8 @@ impl Parsing {
         self.likelihood.of(state, target)
     }
 
-    /// Returns the likelihood of a state's target if no case matches, or 0 if there is no such target.
+    /// Returns the likelihood of `rest`, the target of a state for packets that match no case. Returns 0 if there is no
+    /// such target.
     fn weight_of_rest(&self, state: StateId, rest: Option<Target>) -> f64 {
         rest.map_or(0.0, |target| self.weight(state, target))
     }
@@ -80,12 +81,13 @@ impl Parsing {
 #[derive(Clone, Copy)]
 enum Destination {
     Fixed(HeaderId),
-    /// A header found at run time: its id, and one of the possible headers, which all have the same type.
+    /// A header that is selected at run time: its id, and one of the headers that may be selected. All of them have the
+    /// same type.
     Found(Value, HeaderId),
 }
 
 impl Destination {
-    /// Returns a header of the destination's type.
+    /// Returns a header that has the same type as the destination.
     fn example(self) -> HeaderId {
         match self {
             Self::Fixed(id) | Self::Found(_, id) => id,

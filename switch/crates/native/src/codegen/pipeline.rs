@@ -111,7 +111,7 @@ impl Lower<'_> {
         graph.exit.block(&mut self.b, about)
     }
 
-    /// Makes the block `exit` jump to the end of the pipeline, if an edge leads to this block.
+    /// Makes the block `exit` jump to the end of the pipeline, if any edge leads to `exit`.
     pub(crate) fn leave_by(&mut self, exit: Block, graph: &mut Graph) {
         if self.is_reached(exit) {
             self.enter(exit);

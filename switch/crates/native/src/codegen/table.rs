@@ -288,8 +288,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the call of a lookup: the version that yields if the table is far, else the version that does not
-    /// yield.
+    /// Generates the call of a lookup. Calls the version that yields if the table is far ([`Self::is_far`]), else the
+    /// version that does not yield.
     fn look_up_by(&mut self, id: TableId, function: LookUp, arguments: Vec<Value>) -> Value {
         let far = self.is_far(id);
         let [at_once, waiting] =
@@ -324,7 +324,7 @@ impl Lower<'_> {
         self.row_of_direct(id, table, key)
     }
 
-    /// Returns the key of a table that is an array, as an index.
+    /// Returns the key of a table that is an array, as an index into the array.
     fn direct_key(&mut self, table: &Table, bits: u32) -> Value {
         let key = self.packed(table, |_| true);
         // No higher bit can be set. The mask enforces this nevertheless, because the key determines the address of a

@@ -63,7 +63,7 @@ impl Sink for Outputs {
     }
 }
 
-/// Queues per port.
+/// Number of queues per port.
 const QUEUES: u32 = 4;
 
 /// An engine that can run case files.
