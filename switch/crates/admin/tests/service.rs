@@ -162,7 +162,8 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
-/// Checks that the limit holds whether or not clients wait for the answer.
+/// Checks that eleven dry runs, one after the other, take at least ten times the minimum interval, even if all are
+/// refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_runs_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;

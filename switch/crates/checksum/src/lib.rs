@@ -2,7 +2,7 @@
 //! Computes the Internet checksum (RFC 1071), with the pseudo headers of IPv4 and IPv6 (RFC 8200, 8.1).
 //!
 //! An unfinished one's complement sum is a `u64`: the sum of 32-bit words, not folded. Such a sum cannot overflow for
-//! inputs below 2^32 words. Numbers of 16 bits may be added to the sum directly.
+//! inputs below 2^32 words. Numbers of 16 bits may be added to such a sum directly.
 
 use std::net::IpAddr;
 

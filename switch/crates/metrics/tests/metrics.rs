@@ -210,9 +210,9 @@ fn queues_with_metrics_are_bounded() {
     assert_eq!(value(&text, "sluice_dataplane_queues_left_out "), 256.0);
 }
 
-/// Sends a request and reads until the end.
+/// Sends a request, and reads the response until the server closes the connection.
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> String {
-    // The server may refuse the request before it has read all of it.
+    // The server may refuse the request, and close the connection, before it has read the whole request.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let _ = timeout(DEADLINE, stream.read_to_end(&mut answer)).await;
@@ -287,7 +287,8 @@ async fn silent_clients_hold_a_place_each_and_no_more() {
     task.abort();
 }
 
-/// Tests that scrapes are rare. Each scrape interrupts the workers, which forward packets.
+/// Checks that eleven scrapes, one after the other, take at least ten times the minimum interval. The server delays
+/// scrapes, because each scrape interrupts the workers.
 #[tokio::test(flavor = "multi_thread")]
 async fn scrapes_are_bounded_in_number() {
     let (_device, _, source) = switch(Config::default());

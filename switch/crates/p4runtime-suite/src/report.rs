@@ -69,7 +69,7 @@ impl Report {
         self.failed > 0
     }
 
-    /// Returns the counts in one line.
+    /// Returns the numbers of passed, failed and skipped cases in one line.
     pub fn summary(&self) -> String {
         let total = self.cases.len();
         format!(
@@ -78,7 +78,7 @@ impl Report {
         )
     }
 
-    /// Returns the counts by section, and the cases that did not pass.
+    /// Returns the numbers of passed, failed and skipped cases of each section, and the cases that did not pass.
     pub fn table(&self) -> String {
         let mut out = String::new();
         let mut sections: Vec<&str> = Vec::new();
@@ -106,14 +106,14 @@ impl Report {
         out
     }
 
-    /// Returns everything as JSON, for programs.
+    /// Returns the whole report as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("strings and numbers can be written as JSON")
     }
 }
 
 impl Line {
-    /// Formats the line for people.
+    /// Formats the line as text.
     pub fn text(&self) -> String {
         let result = match self.result {
             Result::Passed => "ok     ",

@@ -48,11 +48,11 @@ pub enum MatchKind {
     Exact,
     /// The entry with the longest matching prefix wins.
     Lpm,
-    /// The value under a mask must be equal.
+    /// The value and the entry's value must be equal in the bits that the mask selects.
     Ternary,
     /// The value must be between two bounds, both included.
     Range,
-    /// The value must be equal, or the entry ignores the field.
+    /// The value must be equal, unless the entry matches any value of the field.
     Optional,
 }
 
@@ -105,9 +105,9 @@ pub struct TableDefault {
     pub action: ActionId,
     /// Parameters of the action, each as (width + 7) / 8 big-endian bytes.
     pub params: Vec<Vec<u8>>,
-    /// Whether the control plane cannot set another action.
+    /// True if the control plane cannot set another action.
     pub const_action: bool,
-    /// Whether the control plane cannot change the action's parameters either.
+    /// True if the control plane cannot change the action's parameters either.
     pub const_entry: bool,
 }
 
@@ -146,7 +146,7 @@ pub struct Table {
     pub name: String,
     /// Key fields. Empty for a table that has only a default action.
     pub key: Vec<Key>,
-    /// Bytes of the lookup key.
+    /// Length of the lookup key in bytes.
     pub key_bytes: usize,
     /// Match kind of the whole key, derived from its fields.
     pub kind: MatchKind,
@@ -172,9 +172,9 @@ pub struct Table {
     pub default: Option<TableDefault>,
     /// Entries that the P4 program defines.
     pub entries: Vec<TableEntry>,
-    /// Whether the control plane cannot change these entries.
+    /// True if the control plane cannot change the entries that the P4 program defines.
     pub const_entries: bool,
-    /// Next step for each action. Used if `next_any`, `on_hit` and `on_miss` do not apply.
+    /// Next step for each action. Used if `next_any` is not set, and neither `on_hit` nor `on_miss` applies.
     pub next: Vec<(ActionId, Next)>,
     /// Next step after every action, if it is the same for all actions.
     pub next_any: Option<Next>,
@@ -182,7 +182,8 @@ pub struct Table {
     pub on_hit: Option<Next>,
     /// Next step after a miss, for every action.
     pub on_miss: Option<Next>,
-    /// Next step after a miss if there is no default action, and after an action that no other field covers.
+    /// Next step if no other field gives one: after a miss without a default action, and after an action that `next`
+    /// does not contain.
     pub base_default: Next,
     /// Whether the table belongs to the ingress pipeline.
     pub ingress: bool,

@@ -13,8 +13,8 @@ pub const SLACK: usize = 32;
 /// Maximum width of a field in bits. Programs with wider fields are refused at load.
 pub const MAX_FIELD_BITS: u32 = 1 << 15;
 
-/// A run of bits in the PHV, most significant bit first. If a field is reached through a stack index, its slot is
-/// relative to the start of its header.
+/// A run of bits in the PHV, most significant bit first. For a field of a stack element that is selected by an index at
+/// run time, the slot is relative to the start of the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldSlot {
     /// Index of the byte that contains the first bit.

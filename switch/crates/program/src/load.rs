@@ -232,8 +232,8 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
         .collect()
 }
 
-/// Returns the program's values for the core library's errors. A program cannot see an error that it does not declare,
-/// so such an error gets a value that no declared error has.
+/// Returns the values of the core library's errors in this program. An error that the program does not declare gets a
+/// value that no declared error has, because the program cannot refer to this error.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     let mut unused = errors
         .iter()

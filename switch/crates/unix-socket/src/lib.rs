@@ -81,8 +81,8 @@ pub fn is_served(path: &Path) -> bool {
 /// Listens at a path with a non-blocking socket. Creates a missing directory.
 ///
 /// # Errors
-/// Names the obstacle and its path. Obstacles are a file that is not a socket, a running server, and a directory in
-/// which any user could replace the socket.
+/// Fails if the path is a file that is not a socket, if a server uses the socket, or if any user could replace the
+/// socket in its directory. The error names the reason and the path.
 pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

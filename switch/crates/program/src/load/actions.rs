@@ -333,7 +333,7 @@ impl<'j> Arguments<'_, 'j, '_> {
         }
     }
 
-    /// Reads `log_msg(format, {arguments})`. Each `{}` in the format takes the next argument.
+    /// Reads `log_msg(format, {arguments})`. Each `{}` in the format stands for the next argument.
     fn log(&self) -> Result<Op> {
         let format = self.named(0, "string")?;
         let arguments = match self.items.get(1) {

@@ -11,7 +11,7 @@ use crate::entity::IntoEntity;
 use crate::outcome::{Failure, Outcome, same};
 
 impl Client {
-    /// Calls the Read RPC. Returns the entities, and the status with which the RPC ended.
+    /// Calls the Read RPC. Returns the entities that were read before the RPC ended, and the RPC's status.
     pub async fn try_read(&mut self, entities: Vec<Entity>) -> (Vec<Entity>, Result<(), Status>) {
         let request = ReadRequest {
             device_id: self.device_id,
@@ -65,7 +65,7 @@ impl Client {
         same(found, expected, "the entities read")
     }
 
-    /// Expects that a read returns exactly what was written.
+    /// Expects that a read returns exactly the entity `written`.
     ///
     /// # Errors
     /// The result differs.
