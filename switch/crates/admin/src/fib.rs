@@ -67,7 +67,7 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     })
 }
 
-/// Returns the table with this name, or the only table whose name ends with it.
+/// Returns the table with this name. If there is none, returns the only table whose name ends with a dot and this name.
 fn named(store: &Store, name: &str) -> Result<TableId, Status> {
     let program = store.program();
     if let Some(id) = program.table_by_name(name) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the switches that run on this machine. Each switch has a socket in one directory, named after its process id.
+//! Finds the switches that run on this machine. All switches create their sockets in the same directory. The socket's
+//! name is the process id of the switch.
 
 use std::io;
 use std::path::{Path, PathBuf};

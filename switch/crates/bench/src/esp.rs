@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the rate at which the ESP engine processes packets (`esp`), from a frame with a shim to the answer with a
-//! shim. The peer is AWS-LC's AEAD alone, over the same number of bytes.
+//! Measures the rate at which the ESP engine processes packets (`esp`), from the request frame to the answer frame,
+//! each with its shim header. The peer is AWS-LC's AEAD alone, over the same number of bytes.
 //!
-//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. There is
-//! either 1 SA, or there are 10,000 SAs and each packet uses a random SA.
+//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. In one part of
+//! the measurements there is one SA. In the other part there are 10,000 SAs, and each packet uses a random SA.
 //!
 //! * *encrypt*, *decrypt*: the frames are already in a batch. Before each pass, the first bytes of each frame are
 //!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.

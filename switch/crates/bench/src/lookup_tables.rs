@@ -9,7 +9,7 @@ use crate::system::opaque;
 /// Number of keys in a batch.
 pub(crate) const BURST: usize = 256;
 
-/// A longest-prefix-match structure with its routes.
+/// A longest-prefix-match structure, filled with routes.
 pub(crate) trait LpmTable<A> {
     /// Returns the structure's name in the results.
     fn name(&self) -> &str;

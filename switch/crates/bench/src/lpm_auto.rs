@@ -185,7 +185,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
 }
 
 /// Excludes peers that refused updates, because these peers did less work than the others. Records the exclusion in the
-/// report. DPDK's structures refuse an update when no free table group is left. They never free some of their groups.
+/// report. DPDK's structures refuse an update when no free table group is left. These structures never free some of
+/// their table groups.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {

@@ -85,7 +85,7 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
 #[repr(align(64))]
 struct Values([u32; BURST]);
 
-/// A structure with its routes.
+/// One of our structures, filled with routes, and its name in the results.
 pub(crate) struct Own<S> {
     name: String,
     structure: RefCell<S>,
@@ -113,7 +113,7 @@ impl<A: Family> Own<Followed<A>> {
         fib.follower.status(fib.routes.rib())
     }
 
-    /// Adds a route or changes its next hop (`Some`), or removes it (`None`).
+    /// Adds a route or changes the route's next hop (`Some`), or removes the route (`None`).
     pub(crate) fn update(&self, prefix: Prefix<A>, hop: Option<u32>) {
         let mut fib = self.structure.borrow_mut();
         match hop {

@@ -37,8 +37,8 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: 
     }
 }
 
-/// Folds a sum to 16 bits and complements it. The result is the checksum as it is sent. The result is 0 if the summed
-/// bytes include a correct checksum.
+/// Folds a sum to 16 bits and complements the result, which is then the value for the checksum field. If the summed
+/// bytes already include a correct checksum, the result is 0.
 #[inline]
 pub fn finish(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {

@@ -29,7 +29,7 @@ pub trait Number:
     fn from_i64(value: i64) -> Self;
     /// Converts a constant of the program. The constant fits into the class.
     fn from_constant(value: &Constant) -> Self;
-    /// Reads a slot's value, with its sign.
+    /// Reads the value of a slot, as a signed number if the slot is signed.
     fn load(buffer: &[u8], slot: FieldSlot) -> Self;
     /// Converts unsigned words, most significant first.
     fn from_words(words: &[u64]) -> Self;

@@ -63,7 +63,8 @@ pub struct Packet {
     pub parsed: usize,
     /// Length limit in bytes, set by `truncate`.
     pub truncate: usize,
-    /// Length for `packet_length`: as received, then adjusted for headers added and removed.
+    /// Value for the metadata field `packet_length`: the length as received, adjusted for headers that were added or
+    /// removed since then.
     pub length: u64,
     /// Length for counters and meters: as received or recirculated.
     pub ingress_length: u64,
@@ -179,7 +180,7 @@ impl Packet {
         self.recirculated = Some(buffer);
     }
 
-    /// Copies another packet's current state, without its requests and length limit.
+    /// Copies the current state of another packet, except the requests and the length limit.
     pub fn copy_from(&mut self, program: &Program, other: &Self) {
         self.phv.copy_from(program, &other.phv);
         self.fresh = false;

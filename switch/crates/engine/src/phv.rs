@@ -14,8 +14,9 @@ use crate::bits;
 /// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.
 #[derive(Clone, Debug)]
 pub struct Phv {
-    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Fields
-    /// and validity are in one buffer, so that native code reaches all of them at fixed offsets from one address.
+    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if the header is valid, else
+    /// 0. Fields and validity are in one buffer, so that native code reaches all of them at fixed offsets from one
+    /// address.
     pub bytes: Vec<u8>,
     /// Merged byte ranges outside the space of `varbit` fields. The first `plain` ranges lie outside all headers that
     /// have a `varbit` field.
@@ -25,8 +26,8 @@ pub struct Phv {
     /// End of the first range of `fixed` if that range starts at byte 0, else 0. In most programs no other range has to
     /// be reset, so a reset does not read the list of ranges.
     front: usize,
-    /// Whether some state may differ from its initial value: headers with `varbit` fields, the lengths of these fields,
-    /// or the fill levels of stacks.
+    /// True if any of these may differ from its initial value: a header with a `varbit` field, the length of such a
+    /// field, or the fill level of a stack.
     touched: bool,
     /// Offset of the validity bytes.
     validity: usize,
@@ -48,7 +49,7 @@ pub struct Parts {
     pub varbit_bits: *mut u32,
     /// Number of elements in each header stack, then in each union stack.
     pub filled: *mut u32,
-    /// The flag that [`Phv::touch`] sets. Native code sets it to 1 where other code would call that function.
+    /// The flag that [`Phv::touch`] sets. Native code sets the flag to 1 where other code would call [`Phv::touch`].
     pub touched: *mut u8,
 }
 

@@ -5,8 +5,8 @@
 //! that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one
 //! point. Reading the clock takes time too. This time is measured beforehand, and [`Profile::rows`] subtracts it.
 //!
-//! The interpreter reports points through [`Trace`](crate::Trace). Native code reports them if it was compiled for
-//! profiling. Engines without a profile lose no time.
+//! The interpreter reports points through [`Trace`](crate::Trace). Native code reports points if the code was compiled
+//! for profiling. Engines without a profile lose no time.
 
 use std::time::{Duration, Instant};
 

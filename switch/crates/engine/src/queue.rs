@@ -15,8 +15,7 @@ use sluice_program::Program;
 
 use crate::packet::Packet;
 
-/// Flag for the engines of one worker, which says whether packets may have to wait in egress queues. Clones share the
-/// flag.
+/// Flag for the engines of one worker: whether packets may have to wait in egress queues. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Congestion(Arc<AtomicBool>);
 
@@ -46,7 +45,7 @@ impl Eq for Congestion {}
 pub enum Admission {
     /// The packet enters egress immediately.
     Pass,
-    /// The packet waits: the sink took it with [`Arrival::take`].
+    /// The packet waits: the sink has taken the packet with [`Arrival::take`], and put it into a queue.
     Waits,
     /// The queue is full: the packet is dropped.
     Full,
@@ -96,7 +95,8 @@ impl Arrival<'_> {
     }
 }
 
-/// A packet that waits for egress, with its received bytes. Only traffic managers of the same program can process it.
+/// A packet that waits for egress, with a copy of the received bytes. Only a traffic manager of the same program can
+/// process the packet.
 #[derive(Debug)]
 pub struct Queued {
     pub(crate) packet: Packet,

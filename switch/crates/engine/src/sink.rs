@@ -7,7 +7,7 @@ use crate::queue::{Admission, Arrival};
 
 /// Receives the output of packet processing. Called from inside the packet path: implementations must be fast.
 pub trait Sink {
-    /// Sends a packet by a port. The port may be the CPU port.
+    /// Sends a packet through a port. The port may be the CPU port.
     fn transmit(&mut self, port: u32, data: &[u8]);
 
     /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can write

@@ -144,7 +144,8 @@ impl Standard {
         }
     }
 
-    /// Returns the current `instance_type`, or 0 if it is never read and therefore not written.
+    /// Returns the current `instance_type`. Returns 0 if the program never reads this field, because then the field is
+    /// not written.
     #[inline]
     pub(crate) fn instance_type(&self, packet: &Packet) -> u32 {
         self.instance_type

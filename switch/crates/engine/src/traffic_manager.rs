@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in a queue and are
-//! processed one after the other, all with the same version of the tables. [`crate::Config::max_passes`] limits their
-//! number.
+//! processed one after the other, all with the same version of the tables. [`crate::Config::max_passes`] limits the
+//! number of copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ enum Stage {
     Egress(u32),
 }
 
-/// An engine and the traffic manager around it. Each worker has its own.
+/// An engine and the traffic manager around the engine. Each worker has its own traffic manager.
 pub struct TrafficManager<E> {
     engine: E,
     standard: Standard,
@@ -450,7 +450,8 @@ impl<E: Engine> TrafficManager<E> {
         self.replaced(Fate::Multicast { group, copies });
     }
 
-    /// Clones the packet as it entered the parser: parses it again, and keeps only the preserved metadata.
+    /// Makes a clone of the packet as it entered the parser. The clone is parsed again, and has only the preserved
+    /// metadata.
     fn clone_ingress(
         &mut self,
         context: Context<'_>,
@@ -480,7 +481,8 @@ impl<E: Engine> TrafficManager<E> {
         self.spare.push(copy);
     }
 
-    /// Clones the packet as it is at the end of egress, with only the preserved metadata.
+    /// Makes a clone of the packet as it is at the end of egress. Of the metadata, the clone has only the preserved
+    /// fields.
     fn clone_egress(
         &mut self,
         context: Context<'_>,
@@ -506,7 +508,7 @@ impl<E: Engine> TrafficManager<E> {
         self.spare.push(copy);
     }
 
-    /// Makes the packet enter the parser again, with the bytes that it had when it last entered.
+    /// Makes the packet enter the parser again, with the bytes that it had at its last entry.
     fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
         let mut copy = self.take_spare();
         copy.start_again(packet, context.input);

@@ -61,7 +61,7 @@ fn packets_are_counted_by_port_and_reason() {
     let wires: Vec<_> = (0..2).map(|number| attach(&device, number)).collect();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
-    // The switch counts a frame after sending it.
+    // Waits for the counter, because the switch counts a frame only after sending it.
     let sent = r#"sluice_dataplane_port_sent_packets_total{interface="memory1",port="1"} "#;
     let deadline = Instant::now() + DEADLINE;
     let text = loop {
@@ -96,7 +96,7 @@ fn packets_are_counted_by_port_and_reason() {
         let found = value(&text, &format!("sluice_dataplane_{sample} "));
         assert_eq!(found, expected, "{sample}");
     }
-    // The program sends this frame to port 1, which was removed.
+    // The program sends this frame to port 1. The port was removed, so the frame is dropped.
     device.remove_port(1).unwrap();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     let dropped = r#"sluice_dataplane_dropped_packets_total{reason="no_such_port"} "#;

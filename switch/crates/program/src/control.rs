@@ -160,7 +160,7 @@ pub struct Table {
     pub profile: Option<ProfileId>,
     /// Declared number of entries.
     pub max_size: usize,
-    /// The direct counter of the table, if it has one.
+    /// The direct counter of the table, if there is one.
     pub counter: Option<CounterId>,
     /// Value of `with_counters` in the JSON: whether the table's entries count packets.
     pub with_counters: bool,
@@ -176,7 +176,7 @@ pub struct Table {
     pub const_entries: bool,
     /// Next step for each action. Used if `next_any` is not set, and neither `on_hit` nor `on_miss` applies.
     pub next: Vec<(ActionId, Next)>,
-    /// Next step after every action, if it is the same for all actions.
+    /// Next step after every action, if all actions have the same next step.
     pub next_any: Option<Next>,
     /// Next step after a hit, for every action.
     pub on_hit: Option<Next>,

@@ -58,8 +58,8 @@ impl FieldSlot {
         }
     }
 
-    /// Returns an unsigned slot of `width` bits. Its lowest bit is `low` bits above this slot's least significant bit.
-    /// Returns `None` if the result would not lie inside this slot.
+    /// Returns an unsigned slot of `width` bits. The lowest bit of the result is `low` bits above the least significant
+    /// bit of this slot. Returns `None` if the result would not lie inside this slot.
     pub fn slice(&self, low: u32, width: u32) -> Option<Self> {
         let all = u32::from(self.width);
         if width == 0 || low.checked_add(width)? > all {

@@ -41,7 +41,7 @@ impl Default for Access {
     }
 }
 
-/// File of a socket. Dropping this removes the file, if it is still the same socket.
+/// File of a socket. Dropping the value removes the file, unless the file was replaced by another one meanwhile.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,

@@ -18,7 +18,7 @@ type Run = unsafe extern "C" fn(Handle, *const u8, u32, usize) -> u64;
 type Values = unsafe extern "C" fn(Handle, *const u8, u32, usize, *mut i32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// A table with its entries, and the keys of the trace in the library's form.
+/// A table filled with entries, and the keys of the trace in the library's form.
 pub(crate) struct DpdkHash {
     table: Handle,
     width: usize,

@@ -25,7 +25,7 @@ pub(crate) enum DpdkStructure {
     Lpm,
 }
 
-/// A DPDK structure with its routes.
+/// A DPDK structure, filled with routes.
 pub(crate) struct DpdkLpm<A> {
     name: &'static str,
     pub(super) table: Handle,

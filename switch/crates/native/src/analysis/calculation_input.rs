@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can compute from fields in
+//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can collect from fields in
 //! registers.
 
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ pub(crate) struct Input {
     pub(crate) bits: u32,
 }
 
-/// Splits an input into pieces. Returns `None` if its length varies or exceeds [`MOST_BITS`] bits.
+/// Splits an input into pieces. Returns `None` if the input's length varies or exceeds [`MOST_BITS`] bits.
 pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<Input> {
     let (mut headers, mut pieces, mut bits) = (BTreeSet::new(), Vec::new(), 0);
     for input in inputs {

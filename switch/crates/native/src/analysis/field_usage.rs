@@ -18,7 +18,8 @@ const MOST_WORDS: u16 = 4;
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) slot: FieldSlot,
-    /// Whether the field may be kept in registers: it is 0 when a packet is parsed, and only machine code writes it.
+    /// Whether the field may be kept in registers. This requires that the field is 0 when parsing starts, and that only
+    /// machine code writes the field.
     pub(crate) keepable: bool,
     /// Whether some code reads the field from the header vector, in a function that does not keep the field in
     /// registers.

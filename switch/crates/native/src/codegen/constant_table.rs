@@ -273,7 +273,8 @@ impl Lower<'_> {
     /// matches.
     fn vectors(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let (hit, none) = (self.b.create_block(), self.b.create_block());
-        // Narrow columns come first: they are cheap, and in most cases no row matches in them.
+        // Order: narrow columns come first. They are cheap to test, and for most packets they already show that no row
+        // matches.
         let (narrow, wide): (Vec<_>, Vec<_>) = (0..columns.len())
             .filter(|index| rows.iter().any(|row| row.patterns[*index] != Pattern::Any))
             .partition(|index| columns[*index].width <= TABLED);

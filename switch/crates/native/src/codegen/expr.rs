@@ -225,7 +225,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Returns the address of a register cell, or 0 if the index is beyond the array.
+    /// Returns the address of a register cell, or 0 if the index is beyond the end of the array.
     pub(crate) fn register(&mut self, id: RegisterId, index: &Arith, params: &Params) -> Value {
         let index = self.index(index, params);
         let id = self.int(id.0.into());
@@ -530,7 +530,7 @@ impl Lower<'_> {
 
     // References to headers and unions, which may be resolved only at run time.
 
-    /// Returns the id at an index of a constant list, or `NONE` if the index is beyond the list.
+    /// Returns the id at an index of a constant list, or `NONE` if the index is beyond the end of the list.
     fn select_id(&mut self, ids: Vec<u64>, index: Value) -> Value {
         let length = self.int(ids.len() as u64);
         let inside = self.compare(IntCC::UnsignedLessThan, index, length);

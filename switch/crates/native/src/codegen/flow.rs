@@ -128,7 +128,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the estimated likelihood that a packet reaches a block by the edges that exist so far.
+    /// Returns the estimated likelihood that a packet reaches a block, summed over the edges that exist so far.
     pub(crate) fn weight_of(&self, block: Block) -> f64 {
         let known = self.flow.incoming.get(&block);
         known.map_or(0.0, |known| known.weight)
@@ -139,12 +139,13 @@ impl Lower<'_> {
         self.flow.incoming.contains_key(&block)
     }
 
-    /// Takes the facts that are certain on all edges to a block so far. Returns no facts if there is no edge.
+    /// Removes and returns the facts that are certain on all edges that lead to a block so far. Returns no facts if
+    /// there is no edge.
     pub(crate) fn incoming(&mut self, block: Block) -> Known {
         self.flow.incoming.remove(&block).unwrap_or_default()
     }
 
-    /// Takes the facts that are certain on all edges to any of these blocks so far.
+    /// Removes and returns the facts that are certain on all edges that lead to any of these blocks so far.
     pub(crate) fn incoming_to_any(&mut self, blocks: &[Block]) -> Known {
         let mut known = blocks
             .iter()

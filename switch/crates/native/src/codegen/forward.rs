@@ -187,7 +187,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that jumps to `otherwise` if the condition holds, and else continues.
+    /// Generates code that jumps to `otherwise` if the condition holds, and continues if it does not hold.
     fn unless(&mut self, condition: Value, otherwise: Block) {
         if self.constant(condition) == Some(0) {
             return;

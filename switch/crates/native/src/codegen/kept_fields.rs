@@ -2,8 +2,8 @@
 //! Keeps metadata fields in registers, and tracks the facts that are certain on each edge of the code.
 //!
 //! In the function that parses a packet and runs ingress, metadata fields start as 0. Other code reads metadata fields
-//! only where the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: it
-//! holds them in registers and does not store them unless needed.
+//! only where the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: the
+//! fields are in registers, and are stored to memory only if other code reads them.
 //!
 //! Each edge of the code carries the facts that are certain there: values of fields, registers that hold fields, and
 //! validity of headers. Where edges meet, only the facts that are certain on all of them remain.

@@ -37,12 +37,13 @@ pub(crate) struct Parsing {
     accepted: Variants,
     /// Block for packets that have entered too many states.
     limit: Block,
-    /// Number of states entered, if it can exceed the limit.
+    /// Number of states that the packet has entered. `None` if the number cannot exceed the limit.
     steps: Option<Variable>,
     states: Vec<Variants>,
     /// For each state, whether the state lies on a cycle. A state on a cycle is compiled only once.
     cyclic: Vec<bool>,
-    /// For each state, whether a packet that enters it may have entered more states than the limit.
+    /// For each state, whether the limit must be tested: a packet that enters the state may have entered more states
+    /// than allowed.
     bounded: Vec<bool>,
     likelihood: Likelihood,
     /// Facts that the code after the parser uses.
@@ -289,7 +290,7 @@ impl Lower<'_> {
         self.jump_with(parsing.failed, error);
     }
 
-    /// Generates code that continues if the condition holds, and else ends parsing with an error.
+    /// Generates code that ends parsing with an error unless the condition holds.
     fn check(&mut self, condition: Value, error: u32, parsing: &Parsing) {
         if self.constant(condition) == Some(1) {
             return;
@@ -310,7 +311,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that continues if `bytes` bytes are left, and else ends parsing with an error.
+    /// Generates code that ends parsing with an error unless at least `bytes` bytes of the packet are left.
     fn check_left(&mut self, bytes: Value, parsing: &Parsing) {
         let enough = match (self.known.parsed, self.constant(bytes)) {
             (Some(taken), Some(bytes)) => {
@@ -328,7 +329,7 @@ impl Lower<'_> {
         self.check(enough, error, parsing);
     }
 
-    /// Consumes bytes. The caller must have checked that the packet has so many bytes left.
+    /// Consumes bytes. The caller must have checked that the packet has this number of bytes left.
     fn take(&mut self, bytes: Value, parsing: &Parsing) {
         let before = self.taken(parsing);
         let sum = self.known.parsed.zip(self.constant(bytes));

@@ -41,7 +41,8 @@ enum Fact {
     Valid(HeaderId),
 }
 
-/// A user of facts, by its kind and number: a step, a checksum, or the code after a pipeline.
+/// A piece of code that uses facts: a step, a checksum, or the code after a pipeline. Identified by its kind and
+/// number.
 type FactUser = (u8, u32);
 
 /// Facts that are used by steps, each with its users.
@@ -103,7 +104,7 @@ impl FactUses {
     }
 
     /// Adds the facts that the code after egress uses. The validity of each header counts as used by [`MANY`] steps, so
-    /// that it always may split paths: a variant for a set of valid headers saves nearly as much code as it adds.
+    /// that this fact alone may split paths: a variant for a set of valid headers saves nearly as much code as it adds.
     pub(crate) fn end_of_egress(&mut self, program: &Program) {
         let order = &program.deparser.order;
         if order.len() <= MOST_EMITTED {
@@ -179,7 +180,7 @@ impl FactUses {
 /// The used facts that are certain at one point of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// For each fact: the number of steps that use it, the fact, and its value.
+    /// For each fact: the number of steps that use the fact, the fact, and its value.
     certain: Vec<(usize, Fact, u64)>,
     /// Number of bytes that the parser has consumed, if the number is certain and used.
     pub(crate) parsed: Option<u64>,
@@ -209,7 +210,7 @@ impl Known {
     }
 }
 
-/// The blocks at which one step begins, by the facts that are certain there.
+/// The blocks at which one step begins: one block for each set of facts that are certain at the step's begin.
 #[derive(Debug, Default)]
 pub(crate) struct Variants(Vec<(About, Block)>);
 

@@ -176,7 +176,7 @@ pub(crate) extern "C" fn headers_equal(frame: &mut Frame<'_>, left: u64, right: 
     equal.into()
 }
 
-/// Returns a union's valid member, if it has one: the member's position in the union, and its header id.
+/// Returns a union's valid member, if there is one: the member's position in the union, and its header id.
 fn valid_member(frame: &mut Frame<'_>, union: u64) -> Option<(usize, HeaderId)> {
     if union == NONE {
         return None;
@@ -218,7 +218,7 @@ pub(crate) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: 
         .into()
 }
 
-/// Executes a meter. Returns the colour, or [`NONE`] if the index is beyond the array.
+/// Executes a cell of a meter. Returns the colour, or [`NONE`] if the index is beyond the end of the array.
 pub(crate) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index: u64) -> u64 {
     frame.turn();
     let id = MeterId(meter as u32);
@@ -233,8 +233,8 @@ pub(crate) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index:
     }
 }
 
-/// Returns the address of the first word of a register cell, or null if the index is beyond the array. The caller may
-/// read and write the cell's words. The address stays valid while the packet is processed.
+/// Returns the address of the first word of a register cell, or null if the index is beyond the end of the array. The
+/// caller may read and write the cell's words. The address stays valid while the packet is processed.
 pub(crate) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) -> *const u64 {
     frame.turn();
     let externs = frame.externs();

@@ -21,8 +21,8 @@ pub(crate) struct Work {
     pub(crate) yielder: Option<Yielder>,
 }
 
-/// Argument of one call. Machine code reads the fields by their offsets. Invariant: the targets of all pointers outlive
-/// the call, and the packet and the worker's buffers belong to the caller alone.
+/// Argument of one call of machine code, which reads the fields at constant offsets. Invariant: the targets of all
+/// pointers outlive the call, and the packet and the worker's buffers belong to the caller alone.
 #[repr(C)]
 pub(crate) struct Frame<'a> {
     /// The packet header vector: `phv_bytes` bytes, then one validity byte for each header, 0 or 1.

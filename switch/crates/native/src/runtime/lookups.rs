@@ -236,8 +236,8 @@ fn joined(high: u64, low: u64) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// Resolves a row to its action in any table: with or without a selector, direct counters or direct meters. Counts and
-/// meters the packet.
+/// Resolves a row to its action. Works for any table: with or without a selector, direct counters or direct meters.
+/// Counts and meters the packet.
 ///
 /// # Safety
 /// A lookup in this table for this packet returned `row`.

@@ -159,7 +159,7 @@ impl Scheduler {
 }
 
 leaving! {
-    /// Yields: leaves a lane's stack until it is resumed.
+    /// Yields: leaves a lane's stack. Returns when the scheduler resumes the lane.
     ///
     /// # Safety
     /// The caller runs on the stack of this lane, and the lane's batch is under way.

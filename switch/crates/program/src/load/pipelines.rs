@@ -268,8 +268,8 @@ impl Loader {
         })
     }
 
-    /// Connects each direct counter and meter with the table that it names. Also connects each meter with the field
-    /// that receives the colour.
+    /// Connects each direct counter and each direct meter with the table that the JSON names as its binding. Also
+    /// connects each direct meter with the field that receives the colour.
     fn bind_direct_counters(&self, root: &Cursor<'_>, all: &mut Pipelines) -> Result<()> {
         for (index, json) in root.list("counter_arrays")?.iter().enumerate() {
             if let Some(table) = bound_table(json, &all.tables)? {

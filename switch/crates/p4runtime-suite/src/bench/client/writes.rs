@@ -48,7 +48,7 @@ impl Client {
         check(code, expected, || format!("the whole write: {message}"))
     }
 
-    /// Writes a batch. Returns one error for each update, in order.
+    /// Writes a batch. Returns the server's `Error` message for each update, in order.
     ///
     /// # Errors
     /// The server's response does not have this form.
