@@ -17,7 +17,7 @@ pub(crate) trait LpmTable<A> {
     /// Returns the values of a trace's first `count` keys. The value 0 means "no route".
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
 
-    /// Looks up some of the keys, [`BURST`] at a time. Returns a digest of the values.
+    /// Looks up the keys in a range of the trace, [`BURST`] keys at a time. Returns a digest of the values.
     fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
 
     /// Looks up all keys one at a time. Each key depends on the value that the previous lookup returned. Returns a

@@ -5,10 +5,11 @@
 //!   to machine code. `sluice-interpreter` defines correct behaviour.
 //! * [`TrafficManager`]: the v1model architecture. [`TrafficManager::process`] takes one packet, runs the parts of the
 //!   program in order, and passes all output to a [`Sink`].
-//! * [`Trace`]: reports every [`Step`] of a packet. [`Profile`]: measures where the time goes.
+//! * [`Trace`]: reports every [`Step`] of a packet. [`Profile`]: measures how much time packets spend in each part of
+//!   the program.
 //!
-//! The public modules are for implementations of engines. They hold the packet header vector, and P4's operations on
-//! headers, hashes and entries.
+//! The public modules are for implementations of engines. They contain the packet header vector, P4's operations on
+//! headers, the hash functions, and the updates of entries that packets hit.
 //!
 //! Depends on `program`, `tables`, `checksum` and `random`. Promises:
 //!

@@ -37,7 +37,8 @@ pub struct CloneRequest {
     pub preserve: Option<FieldListId>,
 }
 
-/// The program's requests to the traffic manager. The last request of each kind counts.
+/// The program's requests to the traffic manager. If the program makes several requests of the same kind, only the last
+/// one has an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// A clone.
@@ -119,7 +120,7 @@ impl Packet {
         self.recirculated.as_deref().unwrap_or(input)
     }
 
-    /// Returns the header vector for modification, and [`data`](Self::data).
+    /// Returns a mutable reference to the header vector, and the bytes that [`data`](Self::data) returns.
     #[inline]
     pub fn parts<'p>(&'p mut self, input: &'p [u8]) -> (&'p mut Phv, &'p [u8]) {
         let data = self.recirculated.as_deref().unwrap_or(input);

@@ -335,13 +335,14 @@ impl Phv {
     }
 }
 
-/// Returns the space reserved for a header's `varbit` field.
+/// Returns the space reserved for a header's `varbit` field, if the header has such a field.
 pub fn varbit_slot(program: &Program, id: HeaderId) -> Option<FieldSlot> {
     let ty = program.header_type(program.header(id).ty);
     ty.varbit.map(|field| program.slot(id, field))
 }
 
-/// Returns the byte ranges of headers with a `varbit` field and of the space reserved for the field, in order.
+/// Returns two byte ranges for each header with a `varbit` field: the header, and the space reserved for the field. The
+/// headers are in the order of their positions.
 fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
     let ids = (0..program.headers.len()).map(|index| HeaderId(index as u32));
     let mut varbits: Vec<_> = ids

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures where a packet's time goes, by parser state, table and condition.
+//! Measures how much time packets spend in each parser state, table and condition.
 //!
 //! When a packet reaches a [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the elapsed time to the point
 //! that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one

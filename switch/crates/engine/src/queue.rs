@@ -67,8 +67,8 @@ pub struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
-    /// Takes the packet for a queue in which `depth` packets are ahead of it. Reuses the buffers of `spare`, a packet
-    /// that has left its queue.
+    /// Takes the packet, to put it into a queue in which `depth` packets already wait. Reuses the buffers of `spare`, a
+    /// packet that has left its queue.
     pub fn take(&mut self, spare: Option<Box<Queued>>, depth: u32) -> Box<Queued> {
         let mut queued = spare.unwrap_or_else(|| {
             Box::new(Queued {

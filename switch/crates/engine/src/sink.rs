@@ -11,7 +11,8 @@ pub trait Sink {
     fn transmit(&mut self, port: u32, data: &[u8]);
 
     /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can write
-    /// headers and payload directly to its own buffer overrides this function and saves a copy.
+    /// headers and payload directly to its own buffer should override this function, which avoids one copy of the
+    /// packet.
     #[inline]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         headers.extend_from_slice(payload);

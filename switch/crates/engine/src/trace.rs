@@ -134,14 +134,14 @@ pub enum Fate {
     Multicast {
         /// The group.
         group: u32,
-        /// Copies.
+        /// Number of copies.
         copies: usize,
     },
     /// Cloned, one copy per replica of the session; the packet itself continues.
     Cloned {
         /// The session.
         session: u32,
-        /// Copies.
+        /// Number of copies.
         copies: usize,
     },
     /// Not cloned: this session does not exist.

@@ -20,10 +20,10 @@ pub struct Verdict {
     pub took: Duration,
 }
 
-/// A case's steps while they run.
+/// The steps of a case, as a running future.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
-/// One case.
+/// A test case.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The specification's section, by its title.

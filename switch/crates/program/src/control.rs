@@ -197,7 +197,7 @@ impl Table {
         self.key.iter().any(|key| key.kind.needs_priority())
     }
 
-    /// Returns the table's own copy of the action that a member names.
+    /// Returns the table's own copy of the action that a member of the action profile has.
     #[inline]
     pub fn own_copy(&self, action: ActionId) -> ActionId {
         let mut copies = self.copies.iter();

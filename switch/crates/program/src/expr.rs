@@ -154,7 +154,8 @@ pub enum Data {
     Complement(Box<Data>),
     /// Arithmetic with two operands.
     Arith(ArithOp, Box<(Data, Data)>),
-    /// `(left << right) mod 2^width`, p4c's masked left shift. Its evaluation needs no wide intermediate value.
+    /// `(left << right) mod 2^width`: a left shift with the mask that p4c adds. The evaluation needs no wide
+    /// intermediate value.
     ShlMod(Box<(Data, Arith)>, u32),
     /// A cast to a width in bits.
     Cast(CastOp, Box<Data>, u32),
@@ -171,7 +172,7 @@ pub enum Bool {
     Const(bool),
     /// Whether a header is valid.
     Valid(HeaderRef),
-    /// Whether any member of a union is valid.
+    /// Whether a union has a valid member.
     ValidUnion(UnionRef),
     /// A comparison. Both operands fit in its number class.
     Cmp(CmpOp, NumberClass, Box<(Data, Data)>),

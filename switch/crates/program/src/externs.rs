@@ -151,8 +151,8 @@ pub struct Checksum {
 /// A digest that `digest()` sends to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Name, equal to the name in P4Info. p4c makes one list for each call of `digest()`, so several lists may have the
-    /// same name.
+    /// Name, equal to the name in P4Info. p4c makes one digest for each call of `digest()`, so several digests may have
+    /// the same name.
     pub name: String,
     /// Fields in order, each with name and slot.
     pub fields: Vec<(String, FieldSlot)>,

@@ -74,7 +74,8 @@ pub(crate) enum Piece {
 /// Input of a calculation or a selector, split into pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
-    /// Headers that must be valid. If one of them is invalid, the input does not consist of these pieces.
+    /// Headers that must be valid. If one of them is invalid, its fields are left out of the input, so `pieces` does
+    /// not apply.
     pub(crate) headers: BTreeSet<HeaderId>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bits: u32,

@@ -42,7 +42,7 @@ pub(crate) struct FieldUsage {
     pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
     /// Whether metadata fields may be kept in registers at all.
     pub(crate) keep: Cell<bool>,
-    /// Whether `reread` is final for all fields, which is so after the first build.
+    /// Whether `reread` has its final value for all fields. True after the first build.
     pub(crate) pruned: Cell<bool>,
 }
 

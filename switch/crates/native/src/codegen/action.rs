@@ -33,7 +33,7 @@ pub(crate) enum End {
     Closed,
 }
 
-/// Counter of an action's operations, for actions that might exceed the limit.
+/// Counter of the operations that an action has executed. Used only in actions that might exceed the limit.
 #[derive(Clone, Copy)]
 struct Steps {
     taken: Variable,
@@ -272,7 +272,7 @@ impl Lower<'_> {
     }
 
     /// Logs a message. The runtime function takes the address of the message's parts in the program, and the arguments.
-    /// Each argument is its number of words, followed by these words in two's complement.
+    /// Each argument consists of its number of words, followed by the words themselves, in two's complement.
     fn log(&mut self, parts: &Vec<LogPart>, arguments: &[Arith], params: &Params) {
         let mut values = Vec::new();
         for argument in arguments {

@@ -2,9 +2,9 @@
 //! Generates the deparser, which updates checksums, runs extern calls, and writes all valid headers one after the
 //! other. The caller appends the payload.
 //!
-//! After parsing, some sets of valid headers are most likely. If the validity of many headers is uncertain here, the
-//! code compares all validity bytes at once with these sets. For a packet with one of these sets, the code writes the
-//! headers at constant offsets, without testing each header.
+//! Most packets have one of a few sets of valid headers after parsing. If the validity of many headers is uncertain
+//! here, the code compares all validity bytes at once with the most likely of these sets. For a packet with one of
+//! these sets, the code writes the headers at constant offsets, without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;

@@ -528,7 +528,7 @@ impl Lower<'_> {
         }
     }
 
-    // References to headers and unions, which may be resolved only at run time.
+    // References to headers and unions. Some references can be resolved only at run time.
 
     /// Returns the id at an index of a constant list, or `NONE` if the index is beyond the end of the list.
     fn select_id(&mut self, ids: Vec<u64>, index: Value) -> Value {

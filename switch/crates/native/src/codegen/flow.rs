@@ -15,7 +15,7 @@ use crate::codegen::lower::Lower;
 
 /// Estimated share of packets that jump to a block that is marked cold, of all packets that reach the branch.
 const COLD: f64 = 1.0 / 64.0;
-/// Maximum number of cases of a switch that compares with one case after the other.
+/// Maximum number of cases of a switch that is compiled to a sequence of comparisons.
 const MOST_COMPARED: usize = 4;
 
 impl Lower<'_> {

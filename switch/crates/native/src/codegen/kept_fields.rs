@@ -52,8 +52,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), for kept fields. A field that is not kept is
-    /// marked as read from the header vector.
+    /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), but returns only kept fields. Marks a field
+    /// that is not kept as read from the header vector.
     pub(crate) fn kept(&self, slot: FieldSlot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
         if self.keeps(index) {

@@ -454,7 +454,7 @@ impl Lower<'_> {
         Destination::Found(self.constant_at(address, filled), first)
     }
 
-    /// Returns the index of the fill level of the stack to which an extraction adds.
+    /// Returns the index of the fill level of the stack to which an extraction adds an element.
     fn level(&self, to: &ExtractTo) -> usize {
         match to {
             ExtractTo::Header(_) => usize::MAX,

@@ -368,7 +368,8 @@ impl Lower<'_> {
         number.unwrap_or_else(|| self.int(0))
     }
 
-    /// Generates code that runs one of the table's actions, given its number at run time. Ends the block.
+    /// Generates code that runs one of the table's actions. The action's number is known only at run time. Ends the
+    /// block.
     fn dispatch(
         &mut self,
         table: &Table,

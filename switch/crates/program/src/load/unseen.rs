@@ -6,8 +6,8 @@
 //! observed outside the switch. Every hash that spreads flows as evenly is correct, and all engines replace the
 //! program's hash by a cheaper one ([`Calculation::unseen`]).
 //!
-//! The router's own `multipath.p4` is such a program. With the cheaper hash, forwarding to groups reaches 0.88 of the
-//! rate of a single path. With CRC-32 it reaches 0.83.
+//! The router's own `multipath.p4` is such a program. With the cheaper hash, the packet rate with groups is 0.88 of the
+//! rate with a single path. With CRC-32, the packet rate with groups is 0.83 of that rate.
 //!
 //! [`Calculation::unseen`]: crate::Calculation::unseen
 
