@@ -46,7 +46,7 @@ pub struct About {
     pub p4runtime_address: String,
 }
 
-/// Whether ports can be attached, and how.
+/// Decides whether ports can be attached at run time, and with which options.
 #[derive(Debug, Clone)]
 pub enum PortPolicy {
     /// New ports are interfaces, attached with these options.
@@ -89,7 +89,7 @@ pub(crate) struct Service {
     /// So requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, dry runs
     /// take little of the workers' time.
     pub(crate) dry_running: Arc<tokio::sync::Mutex<()>>,
-    /// Counters of ports at the last reset of their statistics.
+    /// Counters of each port at the last reset of the port's statistics.
     pub(crate) baselines: Mutex<Baselines>,
 }
 
@@ -454,7 +454,7 @@ fn interface_error(name: &str, error: &io::Error) -> Status {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Status::permission_denied(message),
         io::ErrorKind::InvalidInput => Status::invalid_argument(message),
-        // The kernel's error if no interface has this name.
+        // ENODEV is the kernel's error if no interface has this name.
         _ if error.raw_os_error() == Some(libc::ENODEV) => Status::not_found(message),
         _ => Status::failed_precondition(message),
     }

@@ -9,7 +9,7 @@
 //!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.
 //! * *copied*: each pass also copies the whole frames into the batch.
 //! * `aead-SIZE` seals or opens SIZE bytes in place, with the same number of keys, through aws-lc-rs.
-//! * `aead-one-key` is the same with a single key.
+//! * `aead-one-key` is the same as `aead-SIZE`, but with a single key.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -206,7 +206,7 @@ impl<'a> ToEncrypt<'a> {
     }
 }
 
-/// Returns whether all frames have an answer.
+/// Returns whether the engine has answered all frames of a batch.
 fn answered(batch: &Batch) -> bool {
     (0..batch.len()).all(|place| batch.outcome(place) == Outcome::Answered)
 }
@@ -263,7 +263,7 @@ fn decrypt_pass(
     took
 }
 
-/// The library's AEAD without an engine.
+/// AWS-LC's AEAD, used without an ESP engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
     /// A second copy of the keys, for opening. Sealing has just used the first copy, so that copy is in the caches. A

@@ -136,7 +136,7 @@ fn trace(width: usize, table: &[u8], count: usize, random: &mut Random) -> Keys 
     }
 }
 
-/// Measures tables of all sizes.
+/// Measures the exact-match tables at every size.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core");
     let sizes: &[(usize, usize)] = if setting.quick {

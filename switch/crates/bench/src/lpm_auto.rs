@@ -44,7 +44,7 @@ pub(crate) fn run(setting: &Setting) -> Result<Report> {
     Ok(report)
 }
 
-/// Measures the automatic choice at every size.
+/// Measures the automatic choice of an algorithm for tables of different sizes.
 fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let most = if setting.quick { 1_000 } else { 1_000_000 };
     let sizes = (0..)
@@ -121,7 +121,7 @@ fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     changed.chain(removed).chain(added).collect()
 }
 
-/// Applies an update to a contender.
+/// Function that applies an update to the table of a contender.
 type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
 
 /// Measures updates alone, and lookups with updates between the lookups.

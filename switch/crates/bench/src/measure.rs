@@ -14,7 +14,7 @@ use crate::system::thread_time;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// Processor time of each contender in a round.
+    /// Processor time that each contender gets in a round.
     pub(crate) time: Duration,
 }
 

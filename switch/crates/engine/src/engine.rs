@@ -34,7 +34,7 @@ pub enum Parsed {
     Limit,
 }
 
-/// The point up to which an engine has processed a packet.
+/// The point of the packet path up to which an engine has processed a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The parser exceeded [`Config::max_parser_steps`].

@@ -41,13 +41,13 @@ pub struct CloneRequest {
 /// one has an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// A clone.
+    /// A clone of the packet.
     pub clone: Option<CloneRequest>,
-    /// A digest message.
+    /// A digest message to the control plane.
     pub digest: Option<DigestId>,
-    /// Resubmission, with the metadata to keep.
+    /// Resubmission. The inner value is the metadata that the packet keeps.
     pub resubmit: Option<Option<FieldListId>>,
-    /// Recirculation, with the metadata to keep.
+    /// Recirculation. The inner value is the metadata that the packet keeps.
     pub recirculate: Option<Option<FieldListId>>,
 }
 

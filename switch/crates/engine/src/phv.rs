@@ -8,7 +8,7 @@ use sluice_program::{FieldSlot, HeaderId, Program, StackId, UnionStackId};
 
 use crate::bits;
 
-/// A packet header vector; see the module.
+/// The packet header vector of one packet.
 ///
 /// An invalid header keeps its bytes, as in BMv2. At the start of a packet all bytes are 0, so that no packet sees the
 /// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.

@@ -45,7 +45,7 @@ pub struct ProfiledPoint {
     pub time: Duration,
 }
 
-/// Visits and time of all program points; see the module.
+/// Number of visits and total time of all program points.
 #[derive(Clone, Debug)]
 pub struct Profile {
     tallies: Vec<Tally>,
@@ -118,7 +118,7 @@ impl Profile {
     /// Adds another profile of the same program to this one.
     ///
     /// # Panics
-    /// Panics if the other profile is of another program.
+    /// Panics if the other profile belongs to another program.
     pub fn add(&mut self, other: &Self) {
         assert_eq!(
             self.tallies.len(),

@@ -210,7 +210,7 @@ impl Standard {
         }
     }
 
-    /// Returns `egress_spec` after ingress or egress.
+    /// Returns `egress_spec`, to be read at the end of ingress or egress.
     #[inline]
     pub(crate) fn egress_spec(&self, packet: &Packet) -> u32 {
         self.egress_spec.load(packet)

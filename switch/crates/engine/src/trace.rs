@@ -50,7 +50,7 @@ pub enum Step<'a> {
     AssertionFailed,
     /// An access was beyond the end of an array or a stack. The access has no effect.
     OutOfRange,
-    /// The fate of the packet or copy.
+    /// The fate of the packet, or of a copy of the packet.
     Fate(Fate),
 }
 
@@ -66,9 +66,9 @@ pub enum Stage {
 /// A use of an extern.
 #[derive(Clone, Copy, Debug)]
 pub enum Extern<'a> {
-    /// This cell of an indirect counter counts the packet.
+    /// A cell of an indirect counter counts the packet: the counter and the index.
     Count(CounterId, usize),
-    /// This cell of an indirect meter returns a colour.
+    /// A cell of an indirect meter returns a colour: the meter, the index, and the colour.
     Meter(MeterId, usize, Color),
     /// A direct meter returns a colour.
     DirectMeter(MeterId, Color),

@@ -117,7 +117,7 @@ impl<E: Engine> TrafficManager<E> {
             ..
         } = self;
         enter(engine, standard, trace::Stage::Ingress(input.port), packet);
-        // Fast path: most packets are finished here.
+        // Fast path: for most packets, this call does all processing except sending.
         match engine.forward(context, packet, out, sink) {
             Progress::Deparsed(port) => send(engine, context, packet, out, port, sink),
             Progress::DroppedIngress => self.dropped_ingress(),

@@ -67,7 +67,7 @@ impl Server {
     /// Returns the address of the server, as `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
-    /// Errors from the operating system.
+    /// Fails if the operating system cannot return the socket's address.
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.listener {
             Listener::Unix(_, file) => format!("unix:{}", file.path().display()),

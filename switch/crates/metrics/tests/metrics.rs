@@ -45,7 +45,7 @@ fn attach(device: &Device, number: u16) -> MemoryHandle {
     wire
 }
 
-/// Returns the value of one sample.
+/// Returns the value of a sample, given the start of its line in the text.
 fn value(text: &str, sample: &str) -> f64 {
     let found = text.lines().find_map(|line| line.strip_prefix(sample));
     let found = found.unwrap_or_else(|| panic!("no {sample} in {text}"));

@@ -18,7 +18,7 @@ use cases::{Bench, Runs};
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 
-/// The sent packets with their ports, and the digests.
+/// A sink that collects the sent packets with their ports, and the digests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sent {
     packets: Vec<(u32, Vec<u8>)>,

@@ -111,10 +111,10 @@ impl Bench {
         format!("{name}-{}", self.first_id)
     }
 
-    /// Opens a connection.
+    /// Opens a connection to the server under test.
     ///
     /// # Errors
-    /// No server listens there.
+    /// No server listens at the target's address.
     pub async fn channel(&self) -> Outcome<Channel> {
         let unusable = |error: &dyn std::fmt::Display| Failure::Failed(format!("connect: {error}"));
         let endpoint = Endpoint::from_shared(format!("http://{}", self.target.address))
@@ -151,7 +151,7 @@ impl Bench {
     /// Returns a primary with the case's n-th election id.
     ///
     /// # Errors
-    /// The server refuses.
+    /// The server refuses this client as primary.
     pub async fn elected(&self, n: u64) -> Outcome<Client> {
         let mut client = self.client().await?;
         client.is_told(n, tonic::Code::Ok).await?;

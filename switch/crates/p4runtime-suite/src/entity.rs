@@ -20,7 +20,7 @@ fn field(field_id: u32, kind: field_match::FieldMatchType) -> FieldMatch {
     }
 }
 
-/// Returns an exact match, byte for byte.
+/// Returns an exact match with these bytes, which need not be canonical.
 pub fn exact_bytes(id: u32, value: &[u8]) -> FieldMatch {
     let value = value.to_vec();
     field(
@@ -34,7 +34,7 @@ pub fn exact(id: u32, value: u128) -> FieldMatch {
     exact_bytes(id, &number(value))
 }
 
-/// Returns a prefix.
+/// Returns a longest-prefix match.
 pub fn lpm(id: u32, value: u128, prefix_len: i32) -> FieldMatch {
     let value = number(value);
     field(
@@ -43,7 +43,7 @@ pub fn lpm(id: u32, value: u128, prefix_len: i32) -> FieldMatch {
     )
 }
 
-/// Returns a value and its mask.
+/// Returns a ternary match: a value and a mask.
 pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     let (value, mask) = (number(value), number(mask));
     field(
@@ -52,7 +52,7 @@ pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     )
 }
 
-/// Returns a range with two bounds.
+/// Returns a range match with two bounds.
 pub fn range(id: u32, low: u128, high: u128) -> FieldMatch {
     let (low, high) = (number(low), number(high));
     field(

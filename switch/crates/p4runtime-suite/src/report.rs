@@ -16,7 +16,7 @@ pub enum Result {
     Passed,
     /// The server violates the specification.
     Failed,
-    /// Not tested.
+    /// The case could not be tested.
     Skipped,
 }
 
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a case.
+    /// Adds the result of a case, and returns its line of the report.
     pub fn add(&mut self, case: &Case, verdict: &Verdict) -> &Line {
         let (result, reason) = match &verdict.outcome {
             Ok(()) => (Result::Passed, None),

@@ -32,7 +32,7 @@ pub struct Action {
     pub ops: Vec<Op>,
     /// Registers that the action reads or writes, in ascending order. The engine locks them.
     pub registers: Box<[RegisterId]>,
-    /// Source location of each of `ops`.
+    /// Location in the P4 source of each operation in `ops`.
     pub sources: Vec<Option<SourceInfo>>,
 }
 

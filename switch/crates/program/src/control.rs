@@ -33,9 +33,9 @@ pub struct Conditional {
     pub name: String,
     /// The condition.
     pub condition: Bool,
-    /// Next step when true.
+    /// Next step if the condition is true.
     pub if_true: Next,
-    /// Next step when false.
+    /// Next step if the condition is false.
     pub if_false: Next,
     /// Location in the P4 source.
     pub source: Option<SourceInfo>,
@@ -111,7 +111,7 @@ pub struct TableDefault {
     pub const_entry: bool,
 }
 
-/// The value of one key field in an entry of the program.
+/// The value of one key field, in an entry that the P4 program defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableKeyValue {
     /// Exact value.

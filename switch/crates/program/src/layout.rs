@@ -110,7 +110,7 @@ pub struct HeaderType {
     pub name: String,
     /// Fields in order.
     pub fields: Vec<Field>,
-    /// Bits on the wire without the `varbit` field.
+    /// Number of bits on the wire, without the `varbit` field.
     pub fixed_bits: usize,
     /// Index of the `varbit` field, if there is one.
     pub varbit: Option<usize>,

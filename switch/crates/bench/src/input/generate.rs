@@ -16,7 +16,7 @@ const ATTEMPTS: u32 = 64;
 
 /// Parameters of an address family for the generation of tables.
 pub(crate) trait Space: Family {
-    /// Shares of the prefix lengths.
+    /// Number of prefixes of each length in a real table, with the shares of nested and of adjacent prefixes.
     const MIX: &'static [Share];
 
     /// Returns a random address from the space that registries assign.

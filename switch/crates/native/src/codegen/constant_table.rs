@@ -56,7 +56,7 @@ struct Row {
     patterns: Vec<Pattern>,
     action: ActionId,
     params: Rc<[u64]>,
-    /// Number of the entry's record.
+    /// Number of the record in which the table keeps the entry's counter and the time of its last hit.
     record: u32,
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Params {
     Known(Rc<[u64]>),
 }
 
-/// Target of a reference to a header or union.
+/// The header or union to which a reference leads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IdSource<T> {
     /// Known at compile time.

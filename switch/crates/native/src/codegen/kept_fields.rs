@@ -113,7 +113,7 @@ impl Lower<'_> {
         words
     }
 
-    /// Returns the words of a near field from its variables.
+    /// Returns the words of a near field. Reads them from the field's variables, which are in registers.
     fn near_words(&mut self, index: usize) -> Words {
         let mut bits = u32::from(self.facts.fields[index].slot.width);
         let mut words = Words::new();
@@ -196,7 +196,7 @@ impl Lower<'_> {
         true
     }
 
-    /// Forgets the facts that an operation may change.
+    /// Forgets the facts that may no longer hold after an operation.
     pub(crate) fn forget_written(&mut self, op: &Op) {
         use sluice_program::action::LValue;
         let mut slots = Vec::new();

@@ -195,7 +195,7 @@ impl Lower<'_> {
         blocks.collect()
     }
 
-    /// Forgets all facts that a parser's operation may change.
+    /// Forgets all facts that may no longer hold after an operation of the parser.
     fn forget_parsed(&mut self, op: &ParserOp) {
         match op {
             ParserOp::Run(op) => self.forget_written(op),

@@ -19,7 +19,7 @@ pub(crate) struct Graph {
     exit: Variants,
     /// The steps in reverse postorder: a step comes after all its predecessors.
     order: Vec<Node>,
-    /// Facts that each step, or code reachable from it, uses.
+    /// For each step, the facts that the step and the code reachable from the step use.
     interests: BTreeMap<(bool, u32), FactUses>,
     variants: BTreeMap<(bool, u32), Variants>,
 }

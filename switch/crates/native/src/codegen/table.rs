@@ -318,7 +318,7 @@ impl Lower<'_> {
         self.b.use_var(row)
     }
 
-    /// Returns the row of a key that is an index into an array.
+    /// Looks up a key that is an index into an array, and returns the row.
     fn look_up_direct(&mut self, id: TableId, table: &Table, bits: u32) -> Value {
         let key = self.direct_key(table, bits);
         self.row_of_direct(id, table, key)

@@ -45,7 +45,7 @@ enum Fact {
 /// number.
 type FactUser = (u8, u32);
 
-/// Facts that are used by steps, each with its users.
+/// Facts that pieces of code use. Each fact has the set of its users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FactUses(BTreeMap<Fact, BTreeSet<FactUser>>);
 

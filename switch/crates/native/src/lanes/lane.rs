@@ -32,7 +32,7 @@ struct State {
     broken: Cell<bool>,
 }
 
-/// An engine with its own stack; see the module.
+/// A lane: an engine with its own stack.
 pub(crate) struct Lane {
     state: NonNull<State>,
     /// Owns the stack that the lane runs on.

@@ -37,11 +37,11 @@ use crate::lanes::lane::Lane;
 use crate::scheduling::packet_queue;
 use crate::scheduling::scheduler::{BatchContext, LANES, Scheduler};
 
-/// Engines that process batches of packets; see the module.
+/// A set of lanes, which processes batches of packets.
 pub struct Lanes {
     /// The lanes. Invariant: their number is `LANES`.
     lanes: Vec<Lane>,
-    /// The scheduler of the lanes, allocated as a box.
+    /// The scheduler of the lanes. The pointer comes from a box, and the lanes refer to it too.
     scheduler: NonNull<Scheduler>,
     /// Copies of packets whose bytes do not stay valid until the end of the batch.
     copies: Vec<Vec<u8>>,

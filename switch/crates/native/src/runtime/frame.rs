@@ -34,7 +34,7 @@ pub(crate) struct Frame<'a> {
     /// The flag that [`sluice_engine::phv::Phv::touch`] sets. Machine code sets the flag to 1 before each write for
     /// which Rust code must call that function.
     pub(crate) touched: *mut u8,
-    /// The packet as it entered the parser.
+    /// The bytes of the packet as it entered the parser.
     pub(crate) data: *const u8,
     /// Length of `data` in bytes.
     pub(crate) data_len: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) cells: *const CounterCell,
     /// Current time in microseconds.
     pub(crate) now_us: u64,
-    /// Packet length in bytes for counters.
+    /// Packet length in bytes that counters and meters use.
     pub(crate) ingress_length: u64,
     /// Port on which the packet arrived.
     pub(crate) ingress_port: u64,

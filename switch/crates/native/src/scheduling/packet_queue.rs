@@ -58,7 +58,7 @@ pub(crate) struct PacketQueue {
     packets: [Cell<Job>; CAPACITY],
     /// Number of packets queued so far.
     count: Cell<usize>,
-    /// Number of the first packet that no lane has taken.
+    /// Number (not count) of the first packet that no lane has taken.
     next: Cell<usize>,
     /// Number of the first packet that is not done; equals `count` if all are done.
     oldest: Cell<usize>,

@@ -48,7 +48,7 @@ pub(crate) struct Scheduler {
     finishing: Cell<bool>,
     /// Whether the batch under way has panicked. If so, nothing more is sent.
     failed: Cell<bool>,
-    /// Payload of the batch's panic.
+    /// Payload of the panic in the batch under way, if there was a panic.
     panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 

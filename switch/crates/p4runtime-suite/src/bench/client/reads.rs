@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements steps that read.
+//! Implements steps that read entities and compare them with the expected ones.
 
 use sluice_p4runtime::proto::v1::*;
 use tonic::{Code, Status};
@@ -35,7 +35,7 @@ impl Client {
     /// Reads the requested entities.
     ///
     /// # Errors
-    /// The server refuses.
+    /// The server refuses the request.
     pub async fn read(&mut self, request: impl IntoEntity) -> Outcome<Vec<Entity>> {
         let request = request.into_entity();
         let what = format!("read of {request:?}");

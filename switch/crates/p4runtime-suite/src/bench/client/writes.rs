@@ -17,7 +17,7 @@ impl Client {
     /// Calls the Write RPC.
     ///
     /// # Errors
-    /// Errors from the server.
+    /// Fails with the status with which the server refuses the RPC.
     pub async fn write(
         &mut self,
         updates: Vec<Update>,
