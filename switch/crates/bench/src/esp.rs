@@ -41,7 +41,7 @@ const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
 /// Distance in bytes between the buffers that the AEAD alone encrypts. The same as the distance between frames in a
-/// batch, so that both measurements have the same cache behaviour.
+/// batch.
 const STRIDE: usize = 66_880;
 
 /// A sequence of packets. Their sizes repeat in a cycle, and their SAs are random.

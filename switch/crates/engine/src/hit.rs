@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Updates the counter, the idle time and the meter of a table entry when a packet hits the entry.
+//! Updates the counter, the time of the last hit and the meter of a table entry when a packet hits the entry.
 
 use sluice_program::{MeterId, MeterUnit, Program, Table};
 use sluice_tables::{Color, EntryState, Meter};

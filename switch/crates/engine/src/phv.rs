@@ -105,9 +105,9 @@ impl Phv {
         self.reset_touched();
     }
 
-    /// Fills the header vector with a nonzero pattern, for engines that initialise the header vector themselves
-    /// ([`crate::Engine::starts_packets`]). Such an engine must write each byte before it reads the byte. Zeros left
-    /// from an earlier packet could hide that a write is missing.
+    /// Fills metadata, validity bytes and headers without a `varbit` field with a nonzero pattern, for engines that
+    /// initialise the header vector themselves ([`crate::Engine::starts_packets`]). Such an engine must write each byte
+    /// before it reads the byte. Zeros left from an earlier packet could hide that a write is missing.
     #[cfg(debug_assertions)]
     pub fn poison(&mut self) {
         const POISON: u8 = 0xa5;
