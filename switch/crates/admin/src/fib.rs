@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads, pins and benchmarks the FIBs behind longest-prefix tables.
+//! Handles the admin requests about the FIBs of longest-prefix-match tables: lists the FIBs, pins the algorithm of a
+//! FIB, and benchmarks a FIB with each algorithm.
 
 use sluice_program::TableId;
 use sluice_tables::{FibDetail, FibInfo, Store, TableError};
@@ -34,7 +35,8 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     fibs.retain(|fib| fib.table == table && (exact.is_empty() || fib.exact == exact));
     let largest = fibs.into_iter().max_by_key(|fib| fib.status.routes);
     let Some(fib) = largest else {
-        // Reports that the table has no routes now, or that it can never have any.
+        // Distinguishes two errors: the table has no routes now, or the table has no longest-prefix-match key and so
+        // can never have routes.
         let error = store.try_fib(table, &exact).err();
         let none = || Status::not_found(format!("table {} has no routes", request.table));
         return Err(error.map_or_else(none, status));
@@ -65,7 +67,7 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     })
 }
 
-/// Returns the table with this name, or the only table whose name ends with it.
+/// Returns the table with this name. If there is none, returns the only table whose name ends with a dot and this name.
 fn named(store: &Store, name: &str) -> Result<TableId, Status> {
     let program = store.program();
     if let Some(id) = program.table_by_name(name) {

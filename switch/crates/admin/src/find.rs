@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the switches that run on this machine. Each switch has a socket in one directory, named after its process id.
+//! Finds the switches that run on this machine. All switches create their sockets in the same directory. The socket's
+//! name is the process id of the switch.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,9 @@ pub fn directory() -> PathBuf {
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
 }
 
-/// Returns the sockets in a directory whose name is a process id and whose server runs, sorted by name. Returns no
-/// sockets if the directory does not exist. Ignores other sockets, such as the socket of `--metrics-address`.
+/// Returns the admin sockets in a directory, sorted by name. A socket is returned if the file's name is a process id
+/// and a server accepts connections. Returns no sockets if the directory does not exist. Ignores other sockets, such as
+/// the socket of `--metrics-address`.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Serves a switch's operator through a small gRPC service, on a Unix socket (mode 0660) or on loopback.
 //!
-//! * [`Server`] listens until it is stopped. [`questions`] returns only the read requests, as a service that another
-//!   server can offer at its own address.
+//! * [`Server`] listens until it is stopped. [`questions`] returns a service that answers only read requests. Another
+//!   server can offer this service at its own address.
 //! * [`find`] finds the switches on this machine, for the client.
 //! * [`proto`] contains messages, client and server stubs.
 //!

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listens on a Unix socket or on loopback.
 //!
-//! The owner and the group of the Unix socket can open it (mode 0660); these clients have all rights. Any user of the
-//! host can connect to loopback. So clients on loopback may only send read requests that cannot harm the switch.
+//! Only the owner and the group of the Unix socket can open the socket (mode 0660). Its clients may send all requests.
+//! Any user of the host can connect to loopback. So clients on loopback may only send read requests that cannot harm
+//! the switch.
 
 use std::fmt;
 use std::future::Future;
@@ -107,7 +108,8 @@ impl Server {
             about,
             ports,
             device,
-            // Any user of this host can connect to loopback, so clients on loopback have few rights.
+            // Any user of this host can connect to loopback. So clients on loopback may only send harmless read
+            // requests.
             rights: match listener {
                 Listener::Unix(..) => Rights::All,
                 Listener::Tcp(_) => Rights::Questions,

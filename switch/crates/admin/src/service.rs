@@ -46,12 +46,13 @@ pub struct About {
     pub p4runtime_address: String,
 }
 
-/// Whether ports can be attached, and how.
+/// Decides whether ports can be attached at run time, and with which options.
 #[derive(Debug, Clone)]
 pub enum PortPolicy {
     /// New ports are interfaces, attached with these options.
     Interfaces(InterfaceOptions),
-    /// No ports can be attached, because the ports are pcap files, which are read together.
+    /// No ports can be attached: the ports are pcap files, and one receiver, created when the switch starts, reads all
+    /// of them.
     Refused,
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Service {
     /// So requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, dry runs
     /// take little of the workers' time.
     pub(crate) dry_running: Arc<tokio::sync::Mutex<()>>,
-    /// Counters of ports at the last reset of their statistics.
+    /// Counters of each port at the last reset of the port's statistics.
     pub(crate) baselines: Mutex<Baselines>,
 }
 
@@ -214,7 +215,8 @@ impl Admin for Service {
             return Err(Status::failed_precondition(problem));
         };
         let added = move |device: &Device| {
-            // This check comes first, so that an interface in use is not modified needlessly.
+            // Order: this check comes before the interface is opened, because opening changes the settings of the
+            // interface.
             device.check_port(number, &interface).map_err(status)?;
             let port = named_port(number, &interface, device.config().workers, &options)
                 .map_err(|error| interface_error(&interface, &error))?;
@@ -452,7 +454,7 @@ fn interface_error(name: &str, error: &io::Error) -> Status {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Status::permission_denied(message),
         io::ErrorKind::InvalidInput => Status::invalid_argument(message),
-        // The kernel's error if no interface has this name.
+        // ENODEV is the kernel's error if no interface has this name.
         _ if error.raw_os_error() == Some(libc::ENODEV) => Status::not_found(message),
         _ => Status::failed_precondition(message),
     }

@@ -117,7 +117,8 @@ fn cells(store: &Store, id: RegisterId, index: Option<u32>) -> Result<Range<usiz
     }
 }
 
-/// Returns the register with this name, or the only register whose name ends with it.
+/// Returns the register with this name. If there is none, returns the only register whose name ends with a dot and this
+/// name.
 fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
     let program = store.program();
     if let Some(id) = program.register_by_name(name) {

@@ -37,7 +37,7 @@ impl TraceSink for Buffer {
     }
 }
 
-/// The stream of traces to a client. Dropping this ends the trace.
+/// The stream of traces to a client. Dropping the stream ends the trace.
 pub(crate) struct TraceStream {
     receiver: mpsc::Receiver<Arc<PacketTrace>>,
     lost: Arc<AtomicU64>,

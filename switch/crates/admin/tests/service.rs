@@ -31,7 +31,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A switch and its running service. Dropping this stops the service.
+/// A switch and its running service. Dropping the value stops the service.
 struct Served {
     device: Arc<Device>,
     client: AdminClient<Channel>,
@@ -162,7 +162,8 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
-/// Checks that the limit holds whether or not clients wait for the answer.
+/// Checks that eleven dry runs, one after the other, take at least ten times the minimum interval, even if all are
+/// refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_runs_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;
@@ -205,7 +206,7 @@ async fn ports_have_their_statistics() {
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
     served.device.set_port_status(1, false);
-    // The switch counts a frame after sending it.
+    // Waits for the counter, because the switch counts a frame only after sending it.
     let deadline = Instant::now() + DEADLINE;
     let list = loop {
         let list = served.client.list_ports(ListPortsRequest {}).await;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the rate at which the ESP engine processes packets (`esp`), from a frame with a shim to the answer with a
-//! shim. The peer is AWS-LC's AEAD alone, over the same number of bytes.
+//! Measures the rate at which the ESP engine processes packets (`esp`), from the request frame to the answer frame,
+//! each with its shim header. The peer is AWS-LC's AEAD alone, over the same number of bytes.
 //!
-//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. There is
-//! either 1 SA, or there are 10,000 SAs and each packet uses a random SA.
+//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. In one part of
+//! the measurements there is one SA. In the other part there are 10,000 SAs, and each packet uses a random SA.
 //!
 //! * *encrypt*, *decrypt*: the frames are already in a batch. Before each pass, the first bytes of each frame are
 //!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.
 //! * *copied*: each pass also copies the whole frames into the batch.
 //! * `aead-SIZE` seals or opens SIZE bytes in place, with the same number of keys, through aws-lc-rs.
-//! * `aead-one-key` is the same with a single key.
+//! * `aead-one-key` is the same as `aead-SIZE`, but with a single key.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -40,7 +40,7 @@ const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance in bytes between the buffers of the AEAD alone. This distance equals the distance between frames in a
+/// Distance in bytes between the buffers that the AEAD alone encrypts. The same as the distance between frames in a
 /// batch.
 const STRIDE: usize = 66_880;
 
@@ -167,7 +167,7 @@ fn shim(task: Task, sa: u32) -> Shim {
     }
 }
 
-/// Generator of the frames that are encrypted, one after the other.
+/// Generates the frames to encrypt, one after the other.
 struct ToEncrypt<'a> {
     traffic: &'a Traffic,
     headers: Vec<[u8; HEADER]>,
@@ -206,7 +206,7 @@ impl<'a> ToEncrypt<'a> {
     }
 }
 
-/// Returns whether all frames have an answer.
+/// Returns whether the engine has answered all frames of a batch.
 fn answered(batch: &Batch) -> bool {
     (0..batch.len()).all(|place| batch.outcome(place) == Outcome::Answered)
 }
@@ -263,11 +263,11 @@ fn decrypt_pass(
     took
 }
 
-/// The library's AEAD without an engine.
+/// AWS-LC's AEAD, used without an ESP engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// A second copy of the keys, for opening. Otherwise opening would find the keys in the caches, because sealing has
-    /// just used them. At a real peer, the keys would not be there.
+    /// A second copy of the keys, for opening. Sealing has just used the first copy, so that copy is in the caches. A
+    /// real receiver is another machine, and does not have the sender's keys in its caches.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -347,7 +347,7 @@ impl Aead {
     }
 }
 
-/// Measures one kind of traffic in both directions.
+/// Measures encryption and decryption of one traffic mix.
 fn measure(
     setting: &Setting,
     traffic: &Traffic,

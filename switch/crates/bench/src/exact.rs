@@ -4,7 +4,7 @@
 //! All keys that are looked up are in the table. Their order is random.
 //!
 //! * *batch*: as many lookups at a time as possible. Our table and rte_hash use bursts. hashbrown has no bursts, so its
-//!   lookups overlap only as far as the processor speculates.
+//!   lookups overlap only as far as the processor executes instructions ahead.
 //! * *dependent*: the next key is one of the next two keys of the trace. The lowest bit of the previous value selects
 //!   one of these two keys. For comparison, `random-read` is a chain of reads in memory of the same size as our table,
 //!   with one read in each cache line. The time of a read is a lower bound of the time of a lookup in that table.
@@ -136,7 +136,7 @@ fn trace(width: usize, table: &[u8], count: usize, random: &mut Random) -> Keys 
     }
 }
 
-/// Measures tables of all sizes.
+/// Measures the exact-match tables at every size.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core");
     let sizes: &[(usize, usize)] = if setting.quick {

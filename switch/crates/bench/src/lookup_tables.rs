@@ -9,7 +9,7 @@ use crate::system::opaque;
 /// Number of keys in a batch.
 pub(crate) const BURST: usize = 256;
 
-/// A longest-prefix-match structure with its routes.
+/// A longest-prefix-match structure, filled with routes.
 pub(crate) trait LpmTable<A> {
     /// Returns the structure's name in the results.
     fn name(&self) -> &str;
@@ -17,10 +17,11 @@ pub(crate) trait LpmTable<A> {
     /// Returns the values of a trace's first `count` keys. The value 0 means "no route".
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
 
-    /// Looks up some of the keys, [`BURST`] at a time. Returns a digest of the values.
+    /// Looks up the keys in a range of the trace, [`BURST`] keys at a time. Returns a digest of the values.
     fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
 
-    /// Looks up all keys one at a time. Each key depends on the previous value. Returns a digest of the values.
+    /// Looks up all keys one at a time. Each key depends on the value that the previous lookup returned. Returns a
+    /// digest of the values.
     fn chain(&self, trace: &Trace<A>) -> u64;
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct Keys {
     pub(crate) width: usize,
     /// The keys, concatenated.
     pub(crate) bytes: Vec<u8>,
-    /// Entry number of each key. In our table and in hashbrown, this is the value of the key.
+    /// Entry number of each key. Our table and hashbrown store this number as the value under the key.
     pub(crate) entries: Vec<u32>,
 }
 
@@ -45,14 +46,16 @@ pub(crate) trait ExactTable {
     /// Looks up all keys as fast as possible. Returns a digest of the values.
     fn lookup(&self, keys: &Keys) -> u64;
 
-    /// Looks up half of the keys one at a time. Each value selects the next key. Returns a digest of the values.
+    /// Looks up half of the keys one at a time. The value that a lookup returns selects the next key. Returns a digest
+    /// of the values.
     fn chain(&self, keys: &Keys) -> u64;
 
     /// Returns the size of the table's memory in bytes, if the table reports it.
     fn memory_bytes(&self) -> Option<usize>;
 }
 
-/// Returns the index of the key for a step of the chain. The lowest bit of the previous value selects one of two keys.
+/// Returns the index of the key for a step of the chain. The lowest bit of the value from the previous lookup selects
+/// one of two keys.
 #[inline(always)]
 pub(crate) fn choose(step: usize, value: u32) -> usize {
     2 * step + opaque(value & 1) as usize

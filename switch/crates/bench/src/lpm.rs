@@ -140,7 +140,8 @@ fn one_table<A: Net>(
     Ok(())
 }
 
-/// Creates a contender from each table with one trace. `kind` selects dependent lookups or batches.
+/// Creates one contender for each table, which looks up the keys of one trace. `kind` selects dependent lookups or
+/// batches.
 pub(crate) fn contenders<'a, A: Family>(
     tables: &'a [Box<dyn LpmTable<A>>],
     trace: &'a Trace<A>,
@@ -158,7 +159,8 @@ pub(crate) fn contenders<'a, A: Family>(
     contenders
 }
 
-/// Returns DPDK's tables for a family, as far as they are available.
+/// Returns DPDK's tables for a family. Leaves out tables that cannot be built, and records them as missing in the
+/// report.
 fn dpdk_tables<A: Family>(
     setting: &Setting,
     routes: &[Route<A>],

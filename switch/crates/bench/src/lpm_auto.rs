@@ -27,10 +27,10 @@ use crate::report::{Case, OURS, Report};
 use crate::setting::Setting;
 
 const SEED: u64 = 0x6175;
-/// Number of routes drawn for one pass of updates. A pass changes all of these routes, then removes all routes, and
-/// then adds all routes again.
+/// Number of routes drawn for one pass of updates. A pass changes the next hop of each drawn route, then removes the
+/// drawn routes, and then adds them again.
 const CHANGED: usize = 2_000;
-/// Updates per second.
+/// Updates per second in the *churn* measurement.
 const CHURN: f64 = 10_000.0;
 const BEST: &str = "best-own";
 
@@ -44,7 +44,7 @@ pub(crate) fn run(setting: &Setting) -> Result<Report> {
     Ok(report)
 }
 
-/// Measures the automatic choice at every size.
+/// Measures the automatic choice of an algorithm for tables of different sizes.
 fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let most = if setting.quick { 1_000 } else { 1_000_000 };
     let sizes = (0..)
@@ -106,7 +106,7 @@ fn name_best(rates: &mut Vec<Rates>) -> String {
 /// An update of a route: the prefix and its new next hop, or `None` to remove the route.
 type Update<A> = (Prefix<A>, Option<u32>);
 
-/// Returns updates that, in total, leave the table unchanged.
+/// Returns updates whose effects cancel out: after all of them, the table has its original content.
 fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     let mut random = Random::new(SEED + 2);
     let mut some: Vec<Route<A>> = (0..CHANGED).map(|_| *random.pick(routes)).collect();
@@ -121,7 +121,7 @@ fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     changed.chain(removed).chain(added).collect()
 }
 
-/// Applies an update to a contender.
+/// Function that applies an update to the table of a contender.
 type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
 
 /// Measures updates alone, and lookups with updates between the lookups.
@@ -184,8 +184,9 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Excludes peers that refused updates, because they did less work than the others. Notes the exclusion in the report.
-/// DPDK's structures refuse updates when they run out of parts, because they never release some of their parts.
+/// Excludes peers that refused updates, because these peers did less work than the others. Records the exclusion in the
+/// report. DPDK's structures refuse an update when no free table group is left. These structures never free some of
+/// their table groups.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {
@@ -197,7 +198,7 @@ fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: 
     rates.retain(|rates| !peers(rates));
 }
 
-/// Checks that updates that cancel out leave the table unchanged.
+/// Checks that the table has its original content after the updates, whose effects cancel out.
 fn same_again<A: Family>(own: &Own<Followed<A>>, quiet: &Own<Followed<A>>, trace: &Trace<A>) {
     let count = trace.keys.len().min(1 << 16);
     assert_eq!(own.values(trace, count), quiet.values(trace, count));

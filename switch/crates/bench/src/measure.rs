@@ -14,11 +14,11 @@ use crate::system::thread_time;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// Processor time of each contender in a round.
+    /// Processor time that each contender gets in a round.
     pub(crate) time: Duration,
 }
 
-/// One structure with the task that is measured.
+/// A lookup structure together with the task on which it is measured.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
     /// Number of operations in one pass.
@@ -72,7 +72,7 @@ impl<'a> Contender<'a> {
         thread_time() - start
     }
 
-    /// Returns the number of passes that fit into the given time.
+    /// Measures the number of passes that the contender completes in the given time.
     fn calibrate(&mut self, time: Duration) -> usize {
         let (mut count, mut spent) = (0, Duration::ZERO);
         while spent < time {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the project's own longest-prefix-match structures as contenders. One contender is routes with a follower,
-//! as in the switch's tables. The other contenders are single algorithms.
+//! Provides the project's own longest-prefix-match structures as contenders. One contender is a RIB with a follower, a
+//! lookup structure that is updated when routes change. The switch's tables work in this way. The other contenders are
+//! single algorithms.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -24,10 +25,10 @@ pub(crate) trait Structure<A> {
     fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
-/// Routes and one follower, which selects the algorithm. The switch's tables have a second follower of the same
-/// routes, for the copy of the tables that packets do not read.
+/// A RIB with one follower, which selects the lookup algorithm. The switch's tables have two followers for the same
+/// RIB, one for each replica of the tables.
 ///
-/// Order: the follower is the first field, because lookups are so short that a longer address computation is
+/// Order: the follower is the first field. Lookups are so short that computing the address of a later field would be
 /// measurable.
 #[repr(C)]
 pub(crate) struct Followed<A: Family> {
@@ -44,7 +45,7 @@ impl<A: Family> Followed<A> {
         }
     }
 
-    /// Lets the follower follow the recorded changes, and runs a build that is due.
+    /// Applies the recorded route changes to the follower, and runs a rebuild if one is due.
     fn settle(&mut self) {
         self.routes.reduce();
         let (changes, rib) = (self.routes.changes(), self.routes.rib());
@@ -84,14 +85,14 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
 #[repr(align(64))]
 struct Values([u32; BURST]);
 
-/// A structure with its routes.
+/// One of our structures, filled with routes, and its name in the results.
 pub(crate) struct Own<S> {
     name: String,
     structure: RefCell<S>,
 }
 
 impl<A: Family> Own<Followed<A>> {
-    /// Creates routes with a follower, which selects the algorithm.
+    /// Creates a RIB with a follower, which selects the lookup algorithm.
     pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
         let mut fib = Followed::new();
         for (prefix, hop) in routes {
@@ -112,7 +113,7 @@ impl<A: Family> Own<Followed<A>> {
         fib.follower.status(fib.routes.rib())
     }
 
-    /// Adds a route or changes its next hop (`Some`), or removes it (`None`).
+    /// Adds a route or changes the route's next hop (`Some`), or removes the route (`None`).
     pub(crate) fn update(&self, prefix: Prefix<A>, hop: Option<u32>) {
         let mut fib = self.structure.borrow_mut();
         match hop {

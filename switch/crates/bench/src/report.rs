@@ -15,7 +15,7 @@ pub(crate) const OURS: &str = "ours";
 #[derive(Debug, Serialize)]
 pub(crate) struct Case {
     pub(crate) workload: String,
-    /// Kind of the limit (bar) that applies to this case.
+    /// Kind of this case. Selects the limit (bar) that applies to the case.
     pub(crate) kind: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) peers: BTreeMap<String, Vec<f64>>,
@@ -48,7 +48,7 @@ impl Case {
     }
 }
 
-/// Memory, in bytes, of structures with the same content.
+/// Memory, in bytes, of our structure and of the peers' structures for the same content.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) workload: String,

@@ -11,7 +11,7 @@ use crate::measure::{Effort, Rates};
 use crate::peers::dpdk::Dpdk;
 use crate::report::{OURS, Report};
 
-/// Number of short rounds that replace one round in a fine effort.
+/// Number of short rounds that replace one normal round in [`Setting::fine_effort`].
 const FINER: usize = 6;
 
 /// Settings of a run.
@@ -47,7 +47,7 @@ impl Setting {
         }
     }
 
-    /// Returns the effort of each measurement.
+    /// Returns the number and the length of the rounds of a measurement.
     pub(crate) fn effort(&self) -> Effort {
         Effort {
             rounds: self.rounds,
@@ -55,8 +55,8 @@ impl Setting {
         }
     }
 
-    /// Returns the same total effort in more and shorter rounds, for contenders that differ little. Then a short
-    /// disturbance affects only a few rounds, and the median round is undisturbed.
+    /// Returns the same total effort in more and shorter rounds, for contenders that differ little. If another process
+    /// disturbs the measurement for a short time, this affects only a few rounds, and not the median.
     pub(crate) fn fine_effort(&self) -> Effort {
         let effort = self.effort();
         if self.quick {

@@ -44,8 +44,8 @@ pub(crate) fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the value and hides it from the compiler. So computations with the result must wait until the value is known
-/// at run time.
+/// Returns the value in a form that the compiler can derive nothing from. So code that uses the result cannot start
+/// before the value is computed.
 #[inline(always)]
 pub(crate) fn opaque(value: u32) -> u32 {
     let mut word = u64::from(value);

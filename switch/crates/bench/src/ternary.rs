@@ -69,7 +69,7 @@ impl Own {
     }
 }
 
-/// Measures rule sets of all sizes and shapes.
+/// Measures rule sets of different sizes and origins: access list, firewall, and packet filter chain.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core");
     let list = Shape::AccessList;
@@ -141,7 +141,8 @@ fn one_set(
     Ok(())
 }
 
-/// Compares both classifiers with the rules for some keys, and with each other for all keys.
+/// Checks our classifier against a linear search of the rules, for some keys. Checks that both classifiers agree, for
+/// all keys.
 ///
 /// # Errors
 /// Fails if the results differ, because the measurement would be meaningless.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the commit that is being built. Build scripts include it in the output of `--version`.
+//! Finds the commit that is being built, for build scripts. Programs print this commit with `--version`.
 
 use std::path::Path;
 use std::process::Command;

@@ -2,7 +2,7 @@
 //! Computes the Internet checksum (RFC 1071), with the pseudo headers of IPv4 and IPv6 (RFC 8200, 8.1).
 //!
 //! An unfinished one's complement sum is a `u64`: the sum of 32-bit words, not folded. Such a sum cannot overflow for
-//! inputs below 2^32 words. Numbers of 16 bits may be added to the sum directly.
+//! inputs below 2^32 words. Numbers of 16 bits may be added to such a sum directly.
 
 use std::net::IpAddr;
 
@@ -37,8 +37,8 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: 
     }
 }
 
-/// Folds a sum to 16 bits and complements it. The result is the checksum as it is sent. The result is 0 if the summed
-/// bytes include a correct checksum.
+/// Folds a sum to 16 bits and complements the result, which is then the value for the checksum field. If the summed
+/// bytes already include a correct checksum, the result is 0.
 #[inline]
 pub fn finish(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {

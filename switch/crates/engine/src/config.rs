@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use crate::queue::Congestion;
 
-/// The engine that runs programs.
+/// Selects the engine that runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// Interprets the program; the reference.
+    /// Interprets the program. This engine defines correct behaviour.
     Interpreter,
     /// Compiles the program to machine code and runs it.
     #[default]

@@ -40,14 +40,14 @@ pub struct Counters {
     pub action_limit: u64,
     /// Hits on a selector group without a live member, for which no action ran.
     pub empty_group: u64,
-    /// Failed `assert` or `assume` statements.
+    /// `assert` or `assume` statements whose condition was false.
     pub assertions_failed: u64,
     /// Digests sent.
     pub digests: u64,
 }
 
 impl Counters {
-    /// Adds the counters of another worker to these.
+    /// Adds the counters of another worker to the counters of this worker.
     pub fn add(&mut self, other: &Self) {
         self.transmitted += other.transmitted;
         self.dropped_ingress += other.dropped_ingress;

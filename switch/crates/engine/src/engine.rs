@@ -34,7 +34,7 @@ pub enum Parsed {
     Limit,
 }
 
-/// The point up to which an engine has processed a packet.
+/// The point of the packet path up to which an engine has processed a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The parser exceeded [`Config::max_parser_steps`].
@@ -60,7 +60,7 @@ pub trait Engine: Send {
     /// Returns the engine's configuration.
     fn config(&self) -> &Config;
 
-    /// Returns the counters, in which both the engine and the traffic manager count.
+    /// Returns the packet counters, which both the engine and the traffic manager update.
     fn counters(&mut self) -> &mut Counters;
 
     /// Returns whether this standard metadata field may be read from the header vector. Fields that are never read are
@@ -80,7 +80,7 @@ pub trait Engine: Send {
     /// Runs the parser and verifies checksums.
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed;
 
-    /// Runs [`parse`](Self::parse) and then, if the parser ended, the ingress pipeline.
+    /// Runs [`parse`](Self::parse). Then runs the ingress pipeline, unless the parser exceeded its limit.
     fn receive(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink)
     -> Parsed;
 

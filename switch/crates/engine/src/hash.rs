@@ -252,8 +252,8 @@ mod tests {
         }
     }
 
-    /// Checks that the low bits of [`blend`] also spread flows evenly, for several numbers of bits and after addition
-    /// of a base.
+    /// Checks that [`blend`] spreads flows evenly when a program keeps only some low bits of the hash and adds a base
+    /// to them.
     #[test]
     fn what_nobody_sees_spreads_flows_in_a_row() {
         for (bytes, place) in [(4, 2), (8, 6), (13, 2), (13, 6), (13, 9), (37, 30)] {

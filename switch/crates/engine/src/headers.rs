@@ -29,7 +29,7 @@ impl Packet {
         }
     }
 
-    /// Copies the `varbit` field of a header to that of another. Overwrites `scratch`.
+    /// Copies the `varbit` field of one header to the `varbit` field of another header. Overwrites `scratch`.
     pub fn assign_varbit(
         &mut self,
         program: &Program,
@@ -53,7 +53,8 @@ impl Packet {
 }
 
 impl Phv {
-    /// Copies a union: its valid member with that member's bytes, if it has one.
+    /// Copies a union. If a member of `from` is valid, the same member of `to` becomes valid and gets the same bytes.
+    /// Otherwise no member of `to` is valid afterwards.
     pub fn assign_union(&mut self, program: &Program, to: UnionId, from: UnionId) {
         let (to, from) = (program.union(to), program.union(from));
         // Invalidates members first, because making one member valid invalidates the others.

@@ -29,7 +29,7 @@ pub trait Number:
     fn from_i64(value: i64) -> Self;
     /// Converts a constant of the program. The constant fits into the class.
     fn from_constant(value: &Constant) -> Self;
-    /// Reads a slot's value, with its sign.
+    /// Reads the value of a slot, as a signed number if the slot is signed.
     fn load(buffer: &[u8], slot: FieldSlot) -> Self;
     /// Converts unsigned words, most significant first.
     fn from_words(words: &[u64]) -> Self;
@@ -350,7 +350,7 @@ impl Number for BigInt {
     }
 
     fn shift_left(self, count: u32) -> Self {
-        // A value shifted this far is 0 modulo every possible width.
+        // A value that is shifted left by `MAX_SHIFT` bits is 0 modulo 2^width for every possible width.
         if count < MAX_SHIFT {
             self << count
         } else {

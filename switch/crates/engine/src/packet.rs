@@ -37,16 +37,17 @@ pub struct CloneRequest {
     pub preserve: Option<FieldListId>,
 }
 
-/// The program's requests to the traffic manager. The last request of each kind counts.
+/// The program's requests to the traffic manager. If the program makes several requests of the same kind, only the last
+/// one has an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// A clone.
+    /// A clone of the packet.
     pub clone: Option<CloneRequest>,
-    /// A digest message.
+    /// A digest message to the control plane.
     pub digest: Option<DigestId>,
-    /// Resubmission, with the metadata to keep.
+    /// Resubmission. The inner value is the metadata that the packet keeps.
     pub resubmit: Option<Option<FieldListId>>,
-    /// Recirculation, with the metadata to keep.
+    /// Recirculation. The inner value is the metadata that the packet keeps.
     pub recirculate: Option<Option<FieldListId>>,
 }
 
@@ -63,7 +64,8 @@ pub struct Packet {
     pub parsed: usize,
     /// Length limit in bytes, set by `truncate`.
     pub truncate: usize,
-    /// Length for `packet_length`: as received, then adjusted for headers added and removed.
+    /// Value for the metadata field `packet_length`: the length as received, adjusted for headers that were added or
+    /// removed since then.
     pub length: u64,
     /// Length for counters and meters: as received or recirculated.
     pub ingress_length: u64,
@@ -95,14 +97,14 @@ impl Packet {
         }
     }
 
-    /// Returns the requests for modification, and marks them as present.
+    /// Returns a mutable reference to the requests, and sets `requested`.
     #[inline]
     pub fn request(&mut self) -> &mut Requests {
         self.requested = true;
         &mut self.requests
     }
 
-    /// Takes the program's requests and leaves none.
+    /// Returns the program's requests and clears them.
     #[inline]
     pub fn take_requests(&mut self) -> Requests {
         if std::mem::take(&mut self.requested) {
@@ -118,14 +120,14 @@ impl Packet {
         self.recirculated.as_deref().unwrap_or(input)
     }
 
-    /// Returns the header vector for modification, and [`data`](Self::data).
+    /// Returns a mutable reference to the header vector, and the bytes that [`data`](Self::data) returns.
     #[inline]
     pub fn parts<'p>(&'p mut self, input: &'p [u8]) -> (&'p mut Phv, &'p [u8]) {
         let data = self.recirculated.as_deref().unwrap_or(input);
         (&mut self.phv, data)
     }
 
-    /// Starts a received packet of `bytes` bytes: nothing is parsed, and all metadata is 0.
+    /// Prepares the state for a received packet of `bytes` bytes: nothing is parsed, and all metadata is 0.
     #[inline]
     pub fn start(&mut self, bytes: usize, port: u32) {
         self.start_bare(bytes, port);
@@ -133,8 +135,8 @@ impl Packet {
         self.fresh = false;
     }
 
-    /// Starts a received packet, but leaves most of the header vector unchanged. For engines that initialise the header
-    /// vector themselves ([`Engine::starts_packets`](crate::Engine::starts_packets)).
+    /// Prepares the state for a received packet, but leaves most of the header vector unchanged. For engines that
+    /// initialise the header vector themselves ([`Engine::starts_packets`](crate::Engine::starts_packets)).
     #[inline]
     pub fn start_bare(&mut self, bytes: usize, port: u32) {
         if let Some(buffer) = self.recirculated.take() {
@@ -152,13 +154,13 @@ impl Packet {
         self.take_requests();
     }
 
-    /// Starts a recirculated packet with these bytes.
+    /// Prepares the state for a recirculated packet with these bytes.
     pub fn start_recirculated(&mut self, data: &[u8]) {
         self.start(data.len(), 0);
         self.set_recirculated(data);
     }
 
-    /// Starts a packet with the bytes that `other` had when it last entered the parser.
+    /// Prepares the state for a packet with the bytes that `other` had when it last entered the parser.
     pub fn start_again(&mut self, other: &Self, input: &[u8]) {
         self.start(other.data(input).len(), other.ingress_port);
         self.ingress_length = other.ingress_length;
@@ -179,7 +181,7 @@ impl Packet {
         self.recirculated = Some(buffer);
     }
 
-    /// Copies another packet's current state, without its requests and length limit.
+    /// Copies the current state of another packet, except the requests and the length limit.
     pub fn copy_from(&mut self, program: &Program, other: &Self) {
         self.phv.copy_from(program, &other.phv);
         self.fresh = false;

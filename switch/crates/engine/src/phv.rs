@@ -8,25 +8,26 @@ use sluice_program::{FieldSlot, HeaderId, Program, StackId, UnionStackId};
 
 use crate::bits;
 
-/// A packet header vector; see the module.
+/// The packet header vector of one packet.
 ///
 /// An invalid header keeps its bytes, as in BMv2. At the start of a packet all bytes are 0, so that no packet sees the
 /// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.
 #[derive(Clone, Debug)]
 pub struct Phv {
-    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Both
-    /// are in one buffer so that native code reaches them at fixed offsets from one address.
+    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if the header is valid, else
+    /// 0. Fields and validity are in one buffer, so that native code reaches all of them at fixed offsets from one
+    /// address.
     pub bytes: Vec<u8>,
     /// Merged byte ranges outside the space of `varbit` fields. The first `plain` ranges lie outside all headers that
-    /// have such a field.
+    /// have a `varbit` field.
     fixed: Vec<Range<usize>>,
     /// Number of ranges at the start of `fixed` that lie outside headers with a `varbit` field.
     plain: usize,
     /// End of the first range of `fixed` if that range starts at byte 0, else 0. In most programs no other range has to
     /// be reset, so a reset does not read the list of ranges.
     front: usize,
-    /// Whether some state may differ from its initial value: headers with `varbit` fields, the lengths of these fields,
-    /// or the fill levels of stacks.
+    /// True if any of these may differ from its initial value: a header with a `varbit` field, the length of such a
+    /// field, or the fill level of a stack.
     touched: bool,
     /// Offset of the validity bytes.
     validity: usize,
@@ -48,12 +49,12 @@ pub struct Parts {
     pub varbit_bits: *mut u32,
     /// Number of elements in each header stack, then in each union stack.
     pub filled: *mut u32,
-    /// The flag that [`Phv::touch`] sets. Native code sets it to 1 where other code would call that function.
+    /// The flag that [`Phv::touch`] sets. Native code sets the flag to 1 where other code would call [`Phv::touch`].
     pub touched: *mut u8,
 }
 
 impl Phv {
-    /// Returns the addresses of the parts. They stay valid as long as the value lives.
+    /// Returns the addresses of the parts. They stay valid as long as the header vector lives.
     #[inline]
     pub fn parts(&mut self) -> Parts {
         Parts {
@@ -104,8 +105,9 @@ impl Phv {
         self.reset_touched();
     }
 
-    /// Fills the bytes that an engine must write before it reads them, if it initialises the header vector itself
-    /// ([`crate::Engine::starts_packets`]). Otherwise leftover zeros could hide a missing write.
+    /// Fills metadata, validity bytes and headers without a `varbit` field with a nonzero pattern, for engines that
+    /// initialise the header vector themselves ([`crate::Engine::starts_packets`]). Such an engine must write each byte
+    /// before it reads the byte. Zeros left from an earlier packet could hide that a write is missing.
     #[cfg(debug_assertions)]
     pub fn poison(&mut self) {
         const POISON: u8 = 0xa5;
@@ -132,8 +134,8 @@ impl Phv {
         self.filled.fill(0);
     }
 
-    /// Notes that a header with a `varbit` field, or a stack's fill level, may change. Must be called before each such
-    /// write.
+    /// Records that a header with a `varbit` field, or a stack's fill level, may change. Must be called before each
+    /// such write.
     #[inline]
     pub fn touch(&mut self) {
         self.touched = true;
@@ -333,13 +335,14 @@ impl Phv {
     }
 }
 
-/// Returns the space reserved for a header's `varbit` field.
+/// Returns the space reserved for a header's `varbit` field, if the header has such a field.
 pub fn varbit_slot(program: &Program, id: HeaderId) -> Option<FieldSlot> {
     let ty = program.header_type(program.header(id).ty);
     ty.varbit.map(|field| program.slot(id, field))
 }
 
-/// Returns the byte ranges of headers with a `varbit` field and of the space reserved for the field, in order.
+/// Returns two byte ranges for each header with a `varbit` field: the header, and the space reserved for the field. The
+/// headers are in the order of their positions.
 fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
     let ids = (0..program.headers.len()).map(|index| HeaderId(index as u32));
     let mut varbits: Vec<_> = ids

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures where a packet's time goes, by parser state, table and condition.
+//! Measures how much time packets spend in each parser state, table and condition.
 //!
 //! When a packet reaches a [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the elapsed time to the point
 //! that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one
 //! point. Reading the clock takes time too. This time is measured beforehand, and [`Profile::rows`] subtracts it.
 //!
-//! The interpreter reports points through [`Trace`](crate::Trace). Native code reports them if it was compiled for
-//! profiling. Engines without a profile lose no time.
+//! The interpreter reports points through [`Trace`](crate::Trace). Native code reports points if the code was compiled
+//! for profiling. Engines without a profile lose no time.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub struct ProfiledPoint {
     pub time: Duration,
 }
 
-/// Visits and time of all program points; see the module.
+/// Number of visits and total time of all program points.
 #[derive(Clone, Debug)]
 pub struct Profile {
     tallies: Vec<Tally>,
@@ -81,7 +81,7 @@ impl Profile {
         self.packets = 0;
     }
 
-    /// Starts the time of a received packet.
+    /// Starts to measure the time of a received packet.
     pub fn begin(&mut self) {
         self.packets += 1;
         self.at = 0;
@@ -89,7 +89,7 @@ impl Profile {
         self.since = Instant::now();
     }
 
-    /// Ends the time of the packet.
+    /// Adds the time since the last point to that point. Ends the measurement of the packet.
     pub fn end(&mut self) {
         self.tallies[self.at].time += self.since.elapsed();
     }
@@ -118,7 +118,7 @@ impl Profile {
     /// Adds another profile of the same program to this one.
     ///
     /// # Panics
-    /// Panics if the other profile is of another program.
+    /// Panics if the other profile belongs to another program.
     pub fn add(&mut self, other: &Self) {
         assert_eq!(
             self.tallies.len(),

@@ -3,7 +3,7 @@
 
 use sluice_program::{Node, Program, StateId};
 
-/// Number of points that every program has.
+/// Number of points that exist in every program: traffic manager, checksums and deparser.
 pub(crate) const COMMON: usize = 3;
 
 /// A point of the program, or around it, where a packet spends time.

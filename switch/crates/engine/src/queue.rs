@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Egress queues: hold packets between ingress and egress while a port is congested.
 //!
-//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While it
-//! is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it is returned by
-//! [`TrafficManager::leave_queue`].
+//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While
+//! [`Congestion`] is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it
+//! is returned by [`TrafficManager::leave_queue`].
 //!
 //! [`Sink::queue`]: crate::Sink::queue
 //! [`TrafficManager::leave_queue`]: crate::TrafficManager::leave_queue
@@ -15,8 +15,7 @@ use sluice_program::Program;
 
 use crate::packet::Packet;
 
-/// Flag for the engines of one worker, which says whether packets may have to wait in egress queues. Clones share the
-/// flag.
+/// Flag for the engines of one worker: whether packets may have to wait in egress queues. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Congestion(Arc<AtomicBool>);
 
@@ -46,7 +45,7 @@ impl Eq for Congestion {}
 pub enum Admission {
     /// The packet enters egress immediately.
     Pass,
-    /// The packet waits: the sink took it with [`Arrival::take`].
+    /// The packet waits: the sink has taken the packet with [`Arrival::take`], and put it into a queue.
     Waits,
     /// The queue is full: the packet is dropped.
     Full,
@@ -60,15 +59,16 @@ pub struct Arrival<'a> {
     pub(crate) passes: u32,
     /// The egress port.
     pub port: u32,
-    /// The queue of the port, below [`Config::queues`](crate::Config::queues). The highest is served first.
+    /// The queue of the port, below [`Config::queues`](crate::Config::queues). The queue with the highest number is
+    /// served first.
     pub priority: u32,
     /// The current time in microseconds.
     pub now_us: u64,
 }
 
 impl Arrival<'_> {
-    /// Takes the packet for a queue in which `depth` packets are ahead of it. Reuses the buffers of `spare`, a packet
-    /// that has left its queue.
+    /// Takes the packet, to put it into a queue in which `depth` packets already wait. Reuses the buffers of `spare`, a
+    /// packet that has left its queue.
     pub fn take(&mut self, spare: Option<Box<Queued>>, depth: u32) -> Box<Queued> {
         let mut queued = spare.unwrap_or_else(|| {
             Box::new(Queued {
@@ -95,7 +95,8 @@ impl Arrival<'_> {
     }
 }
 
-/// A packet that waits for egress, with its received bytes. Only traffic managers of the same program can process it.
+/// A packet that waits for egress, with a copy of the received bytes. Only a traffic manager of the same program can
+/// process the packet.
 #[derive(Debug)]
 pub struct Queued {
     pub(crate) packet: Packet,
@@ -119,7 +120,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// Returns the metadata of a packet that does not wait.
+    /// Returns the queueing metadata of a packet that does not wait.
     #[inline]
     pub(crate) fn passing(now_us: u64, priority: u32) -> Self {
         Self {

@@ -7,11 +7,12 @@ use crate::queue::{Admission, Arrival};
 
 /// Receives the output of packet processing. Called from inside the packet path: implementations must be fast.
 pub trait Sink {
-    /// Sends a packet by a port. The port may be the CPU port.
+    /// Sends a packet through a port. The port may be the CPU port.
     fn transmit(&mut self, port: u32, data: &[u8]);
 
     /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can write
-    /// headers and payload directly to its own buffer overrides this function and saves a copy.
+    /// headers and payload directly to its own buffer should override this function, which avoids one copy of the
+    /// packet.
     #[inline]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         headers.extend_from_slice(payload);

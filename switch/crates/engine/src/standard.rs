@@ -19,7 +19,7 @@ enum FieldLocation {
     One(usize, u64),
     Two(usize, u64),
     Four(usize, u64),
-    /// A field of six bytes, accessed as four and two.
+    /// A field of six bytes, accessed as one word of four bytes and one of two bytes.
     Six(usize, u64),
     /// A field of any other size.
     FieldSlot(FieldSlot),
@@ -144,7 +144,8 @@ impl Standard {
         }
     }
 
-    /// Returns the current `instance_type`, or 0 if it is never read and therefore not written.
+    /// Returns the current `instance_type`. Returns 0 if the program never reads this field, because then the field is
+    /// not written.
     #[inline]
     pub(crate) fn instance_type(&self, packet: &Packet) -> u32 {
         self.instance_type
@@ -209,7 +210,7 @@ impl Standard {
         }
     }
 
-    /// Returns `egress_spec` after ingress or egress.
+    /// Returns `egress_spec`, to be read at the end of ingress or egress.
     #[inline]
     pub(crate) fn egress_spec(&self, packet: &Packet) -> u32 {
         self.egress_spec.load(packet)

@@ -16,7 +16,7 @@ use crate::program_point::ProgramPoint;
 /// big-endian.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The packet, or a copy of it, enters the parser or egress with this `instance_type` (see
+    /// The packet, or a copy of the packet, enters the parser or egress with this `instance_type` (see
     /// [`crate::InstanceType`]).
     Enter(Stage, u32),
     /// The packet reaches a point of the program. Parser states are reported as [`Step::State`] instead.
@@ -27,7 +27,7 @@ pub enum Step<'a> {
     Extract(HeaderId),
     /// Parsing ended with this error.
     ParserError(u32),
-    /// A verified checksum is wrong.
+    /// A checksum was verified and is wrong.
     ChecksumError,
     /// A condition (`if`) was evaluated to this result.
     Condition(ConditionalId, bool),
@@ -50,7 +50,7 @@ pub enum Step<'a> {
     AssertionFailed,
     /// An access was beyond the end of an array or a stack. The access has no effect.
     OutOfRange,
-    /// The fate of the packet or copy.
+    /// The fate of the packet, or of a copy of the packet.
     Fate(Fate),
 }
 
@@ -66,19 +66,19 @@ pub enum Stage {
 /// A use of an extern.
 #[derive(Clone, Copy, Debug)]
 pub enum Extern<'a> {
-    /// This cell of an indirect counter counts the packet.
+    /// A cell of an indirect counter counts the packet: the counter and the index.
     Count(CounterId, usize),
-    /// This cell of an indirect meter returns a colour.
+    /// A cell of an indirect meter returns a colour: the meter, the index, and the colour.
     Meter(MeterId, usize, Color),
     /// A direct meter returns a colour.
     DirectMeter(MeterId, Color),
-    /// A register cell is read: its words, most significant first.
+    /// A register cell is read: the register, the index, and the words of the value, most significant first.
     RegisterRead(RegisterId, usize, &'a [u64]),
-    /// A register cell is written: its words, most significant first.
+    /// A register cell is written: the register, the index, and the words of the value, most significant first.
     RegisterWrite(RegisterId, usize, &'a [u64]),
-    /// A hash, after reduction to its range and addition of its base.
+    /// A hash was computed. The number is the value that the program gets: the hash modulo the range, plus the base.
     Hash(CalculationId, u64),
-    /// A random number.
+    /// A random number was drawn.
     Random(u64),
     /// A digest is requested.
     Digest(DigestId),
@@ -134,21 +134,21 @@ pub enum Fate {
     Multicast {
         /// The group.
         group: u32,
-        /// Copies.
+        /// Number of copies.
         copies: usize,
     },
     /// Cloned, one copy per replica of the session; the packet itself continues.
     Cloned {
         /// The session.
         session: u32,
-        /// Copies.
+        /// Number of copies.
         copies: usize,
     },
     /// Not cloned: this session does not exist.
     NoSession(u32),
-    /// Resubmitted: enters the parser again, with the bytes that it had when it last entered.
+    /// Resubmitted: the packet enters the parser again, with the bytes that it had at its last entry.
     Resubmitted,
-    /// Recirculated: enters the parser again, with the bytes that would have been sent.
+    /// Recirculated: the packet enters the parser again, with the bytes that would have been sent.
     Recirculated,
 }
 

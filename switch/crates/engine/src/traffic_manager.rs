@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in a queue and are
-//! processed one after the other, all with the same version of the tables. [`crate::Config::max_passes`] limits their
-//! number.
+//! processed one after the other, all with the same version of the tables. [`crate::Config::max_passes`] limits the
+//! number of copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ enum Stage {
     Egress(u32),
 }
 
-/// An engine and the traffic manager around it. Each worker has its own.
+/// An engine and the traffic manager around the engine. Each worker has its own traffic manager.
 pub struct TrafficManager<E> {
     engine: E,
     standard: Standard,
@@ -117,7 +117,7 @@ impl<E: Engine> TrafficManager<E> {
             ..
         } = self;
         enter(engine, standard, trace::Stage::Ingress(input.port), packet);
-        // Fast path: most packets are finished here.
+        // Fast path: for most packets, this call does all processing except sending.
         match engine.forward(context, packet, out, sink) {
             Progress::Deparsed(port) => send(engine, context, packet, out, port, sink),
             Progress::DroppedIngress => self.dropped_ingress(),
@@ -125,7 +125,7 @@ impl<E: Engine> TrafficManager<E> {
         }
     }
 
-    /// Finishes the received packet, then processes its copies.
+    /// Processes the received packet to its end, then the copies of the packet.
     #[inline(never)]
     fn go_on(&mut self, context: Context<'_>, progress: Progress, sink: &mut dyn Sink) {
         let mut packet = self.take_spare();
@@ -212,7 +212,8 @@ impl<E: Engine> TrafficManager<E> {
         let progress = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
-            // Stops after ingress: packets in `waiting` go first, or this packet may have to wait in a port's queue.
+            // Stops after ingress for one of two reasons: packets in `waiting` must be processed before this packet
+            // enters egress, or this packet may have to wait in a port's queue.
             match self.engine.receive(context, packet, sink) {
                 Parsed::Done => Progress::Ingress,
                 Parsed::Limit => Progress::ParserLimit,
@@ -221,7 +222,7 @@ impl<E: Engine> TrafficManager<E> {
         self.after_forward(context, progress, packet, sink);
     }
 
-    /// Continues a packet from where the engine stopped.
+    /// Continues to process a packet at the point where the engine stopped.
     fn after_forward(
         &mut self,
         context: Context<'_>,
@@ -275,15 +276,15 @@ impl<E: Engine> TrafficManager<E> {
         if self.waiting.is_empty() {
             self.egress(context, port, packet, sink);
         } else {
-            // The packet's clones go first.
+            // The packet's clones are in `waiting`, and must be processed before the packet itself.
             let mut moved = self.take_spare();
             std::mem::swap(&mut *moved, packet);
             self.waiting.push_back((Stage::Egress(port), moved));
         }
     }
 
-    /// Executes the requests of ingress, except recirculation, which is kept until after egress. Returns whether the
-    /// packet is resubmitted.
+    /// Executes the requests that the program made in ingress. A request for recirculation stays until the end of
+    /// egress. Returns whether the packet is resubmitted.
     #[cold]
     fn is_resubmitted(
         &mut self,
@@ -449,7 +450,8 @@ impl<E: Engine> TrafficManager<E> {
         self.replaced(Fate::Multicast { group, copies });
     }
 
-    /// Clones the packet as it entered the parser: parses it again, and keeps only the preserved metadata.
+    /// Makes a clone of the packet as it entered the parser. The clone is parsed again, and has only the preserved
+    /// metadata.
     fn clone_ingress(
         &mut self,
         context: Context<'_>,
@@ -479,7 +481,8 @@ impl<E: Engine> TrafficManager<E> {
         self.spare.push(copy);
     }
 
-    /// Clones the packet as it is at the end of egress, with only the preserved metadata.
+    /// Makes a clone of the packet as it is at the end of egress. Of the metadata, the clone has only the preserved
+    /// fields.
     fn clone_egress(
         &mut self,
         context: Context<'_>,
@@ -505,7 +508,7 @@ impl<E: Engine> TrafficManager<E> {
         self.spare.push(copy);
     }
 
-    /// Makes the packet enter the parser again, with the bytes that it had when it last entered.
+    /// Makes the packet enter the parser again, with the bytes that it had at its last entry.
     fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
         let mut copy = self.take_spare();
         copy.start_again(packet, context.input);

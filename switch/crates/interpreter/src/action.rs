@@ -17,7 +17,7 @@ use crate::machine::{Flow, Machine};
 
 impl<T: Trace> Machine<'_, T> {
     /// Runs an action with an entry's parameters. Actions that use registers are atomic, as in BMv2: an action locks
-    /// all registers that it uses until it ends.
+    /// all its registers at the start, and releases them at the end.
     pub(crate) fn run_action(&mut self, entry: ActionRef<'_>) -> Flow {
         let program = self.program;
         let action: &Action = program.action(entry.action);

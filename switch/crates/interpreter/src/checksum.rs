@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computes calculations. Verifies checksums after parsing, and updates checksums before deparsing.
+//! Computes the program's named calculations. Verifies checksums after parsing, and updates checksums before deparsing.
 
 use sluice_engine::number::Number;
 use sluice_engine::{Trace, calculation};

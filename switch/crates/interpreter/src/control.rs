@@ -90,7 +90,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 }
 
-/// Builds a table's lookup key. Each field takes whole bytes, and is 0 if its header is invalid.
+/// Builds a table's lookup key. Each field is padded to whole bytes. A field of an invalid header is 0.
 fn build_key(table: &Table, packet: &Packet, out: &mut Vec<u8>) {
     out.clear();
     out.resize(table.key_bytes, 0);

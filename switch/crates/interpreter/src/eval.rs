@@ -167,7 +167,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Resolves a reference to a header. Returns `None` if the index is beyond the stack.
+    /// Resolves a reference to a header. Returns `None` if the index is beyond the end of the stack.
     #[inline]
     pub(crate) fn header(&self, header: &HeaderRef, params: &[u64]) -> Option<HeaderId> {
         match header {
@@ -187,7 +187,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Resolves a reference to a union. Returns `None` if the index is beyond the stack.
+    /// Resolves a reference to a union. Returns `None` if the index is beyond the end of the stack.
     pub(crate) fn union(&self, union: &UnionRef, params: &[u64]) -> Option<UnionId> {
         match union {
             UnionRef::Fixed(id) => Some(*id),
@@ -202,7 +202,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Returns the position in the union and the id of a union's valid member, if it has one.
+    /// Returns a union's valid member, if there is one: the member's position in the union, and its header id.
     fn valid_member(&self, union: &UnionRef, params: &[u64]) -> Option<(usize, HeaderId)> {
         let headers = &self.program.union(self.union(union, params)?).headers;
         headers

@@ -14,7 +14,7 @@ pub(crate) struct Work {
     pub(crate) counters: Counters,
 }
 
-/// The interpreter's state for one packet; see the module.
+/// The interpreter's state while it processes one packet.
 pub(crate) struct Machine<'a, T> {
     pub(crate) program: &'a Program,
     pub(crate) config: &'a Config,
@@ -25,7 +25,7 @@ pub(crate) struct Machine<'a, T> {
     pub(crate) trace: &'a mut T,
 }
 
-/// Whether an action or pipeline continues or ends.
+/// Outcome of an operation: the action or pipeline continues, or it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,

@@ -13,7 +13,7 @@ use sluice_program::parser::{
 
 use crate::machine::Machine;
 
-/// The reason why the parser stopped early.
+/// Reason why the parser stopped before it reached `accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// An error, as a value of P4's type `error`.
@@ -181,8 +181,8 @@ impl<T: Trace> Machine<'_, T> {
         Ok(())
     }
 
-    /// Returns `width` bits of the packet, right-aligned in whole bytes. They begin `offset` bits after the parsed
-    /// bytes.
+    /// Returns `width` bits of the packet, right-aligned in whole bytes. These bits begin `offset` bits after the
+    /// parsed bytes.
     fn look_ahead(&mut self, offset: u32, width: u32) -> Step<Vec<u8>> {
         let mut value = Vec::new();
         self.append_ahead(offset, width, &mut value)?;

@@ -39,17 +39,17 @@ pub fn to_journal(journal: Journal, filter: EnvFilter) {
         .init();
 }
 
-/// Starts logging to standard output, a line for each record.
+/// Starts logging to standard output. Each record is one line.
 pub fn to_standard_output(filter: EnvFilter) {
     to_lines(io::stdout, io::stdout().is_terminal(), filter);
 }
 
-/// Starts logging to standard error, a line for each record.
+/// Starts logging to standard error. Each record is one line.
 pub fn to_standard_error(filter: EnvFilter) {
     to_lines(io::stderr, io::stderr().is_terminal(), filter);
 }
 
-/// Starts logging to a file, a line for each record.
+/// Starts logging to a file. Each record is one line.
 pub fn to_file(file: impl for<'w> MakeWriter<'w> + Send + Sync + 'static, filter: EnvFilter) {
     to_lines(file, false, filter);
 }

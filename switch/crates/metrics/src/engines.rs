@@ -8,10 +8,10 @@ use sluice_esp_control::command::{Command, Handle};
 
 use crate::family::{Families, Sample};
 
-/// ESP engines, each with the number of its port.
+/// ESP engines, each with the number of the port that it is attached to.
 pub type Engines = Vec<(PortId, Handle)>;
 
-/// Adds the counters of the engines. Engines that have ended are left out.
+/// Adds the counters of the engines. Leaves out engines that have stopped running.
 pub(crate) fn all(engines: &Engines, families: &mut Families) {
     let ask = |(port, engine): &(PortId, Handle)| Some((*port, engine.ask(Command::Totals)?));
     let found: Vec<_> = engines.iter().filter_map(ask).collect();

@@ -12,7 +12,7 @@
 //! Depends on admin, p4runtime, device, tables and esp-control. Promises:
 //!
 //! * A scrape delays packets only for the time in which each worker reports its counters, between two batches.
-//! * Only one scrape is made at a time.
+//! * Metrics are collected for only one scrape at a time.
 //! * If a client does not read, the server holds a bounded buffer for a bounded time.
 
 mod engines;

@@ -5,7 +5,7 @@ use sluice_device::{Device, PortInfo};
 
 use crate::family::{Families, Sample};
 
-/// Limit for queues with separate metrics. The number of queues is ports times priorities.
+/// Maximum number of queues with separate metrics. Each port has one queue for each priority.
 const QUEUES: usize = 1024;
 
 /// Prefix of the names of drop counters.

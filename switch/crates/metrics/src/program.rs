@@ -7,7 +7,7 @@ use sluice_tables::{FibDetail, FibInfo, Store};
 
 use crate::family::{Families, Sample};
 
-/// Limit for FIBs with separate metrics. FIBs with the most routes are kept.
+/// Maximum number of FIBs with separate metrics. If there are more FIBs, only those with the most routes get metrics.
 const FIBS: usize = 128;
 
 pub(crate) fn all(device: &Device, families: &mut Families) {

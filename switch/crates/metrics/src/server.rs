@@ -67,7 +67,7 @@ impl Server {
     /// Returns the address of the server, as `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
-    /// Errors from the operating system.
+    /// Fails if the operating system cannot return the socket's address.
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.listener {
             Listener::Unix(_, file) => format!("unix:{}", file.path().display()),
@@ -136,7 +136,7 @@ async fn talk(
 
 struct Scraper {
     source: Source,
-    /// Lock held while metrics are made, and for [`BETWEEN_SCRAPES`] afterwards.
+    /// Lock held while metrics are collected, and for [`BETWEEN_SCRAPES`] afterwards.
     one: Arc<Mutex<()>>,
 }
 
@@ -167,7 +167,7 @@ impl Scraper {
         }
     }
 
-    /// Returns the metrics as text. Another thread makes the text, because collecting them may block.
+    /// Returns the metrics as text. Another thread collects the metrics, because this may block.
     async fn made(&self) -> anyhow::Result<String> {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();

@@ -37,7 +37,7 @@ impl Source {
         }
     }
 
-    /// Adds the metrics of these engines.
+    /// Adds ESP engines, whose metrics are then a part of the text.
     pub fn with_engines(mut self, engines: Engines) -> Self {
         self.engines = engines;
         self

@@ -45,7 +45,7 @@ fn attach(device: &Device, number: u16) -> MemoryHandle {
     wire
 }
 
-/// Returns the value of one sample.
+/// Returns the value of a sample, given the start of its line in the text.
 fn value(text: &str, sample: &str) -> f64 {
     let found = text.lines().find_map(|line| line.strip_prefix(sample));
     let found = found.unwrap_or_else(|| panic!("no {sample} in {text}"));
@@ -61,7 +61,7 @@ fn packets_are_counted_by_port_and_reason() {
     let wires: Vec<_> = (0..2).map(|number| attach(&device, number)).collect();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
-    // The switch counts a frame after sending it.
+    // Waits for the counter, because the switch counts a frame only after sending it.
     let sent = r#"sluice_dataplane_port_sent_packets_total{interface="memory1",port="1"} "#;
     let deadline = Instant::now() + DEADLINE;
     let text = loop {
@@ -96,7 +96,7 @@ fn packets_are_counted_by_port_and_reason() {
         let found = value(&text, &format!("sluice_dataplane_{sample} "));
         assert_eq!(found, expected, "{sample}");
     }
-    // The program sends this frame to port 1, which was removed.
+    // The program sends this frame to port 1. The port was removed, so the frame is dropped.
     device.remove_port(1).unwrap();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     let dropped = r#"sluice_dataplane_dropped_packets_total{reason="no_such_port"} "#;
@@ -210,9 +210,9 @@ fn queues_with_metrics_are_bounded() {
     assert_eq!(value(&text, "sluice_dataplane_queues_left_out "), 256.0);
 }
 
-/// Sends a request and reads until the end.
+/// Sends a request, and reads the response until the server closes the connection.
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> String {
-    // The server may refuse the request before it has read all of it.
+    // The server may refuse the request, and close the connection, before it has read the whole request.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let _ = timeout(DEADLINE, stream.read_to_end(&mut answer)).await;
@@ -287,7 +287,8 @@ async fn silent_clients_hold_a_place_each_and_no_more() {
     task.abort();
 }
 
-/// Tests that scrapes are rare. Each scrape interrupts the workers, which forward packets.
+/// Checks that eleven scrapes, one after the other, take at least ten times the minimum interval. The server delays
+/// scrapes, because each scrape interrupts the workers.
 #[tokio::test(flavor = "multi_thread")]
 async fn scrapes_are_bounded_in_number() {
     let (_device, _, source) = switch(Config::default());

@@ -23,7 +23,7 @@ const PACKETS: usize = 100_000;
 const RUNS: usize = 11;
 const BATCH: usize = 32;
 
-/// Numbers of packets and runs of a measurement.
+/// Number of packets per run, and number of runs.
 #[derive(Clone, Copy)]
 struct Amount {
     packets: usize,

@@ -20,8 +20,8 @@ pub struct Native {
 }
 
 impl Native {
-    /// Creates an engine that runs this code. Takes only those parts of `config` that are not compiled into the code:
-    /// the seed, the limit of passes and the congestion flag.
+    /// Creates an engine that runs this code. Of `config`, uses only the parts that are not compiled into the code: the
+    /// seed, the limit of passes and the congestion flag.
     pub fn new(code: Arc<Code>, config: Config) -> Self {
         let config = Config {
             seed: config.seed,
@@ -41,7 +41,7 @@ impl Native {
         &self.code
     }
 
-    /// Sets the handle by which packets yield from now on. `None` if packets do not run in a lane.
+    /// Sets the handle that packets use to yield from now on. `None` if packets do not run in a lane.
     pub(crate) fn set_yielder(&mut self, yielder: Option<Yielder>) {
         self.work.yielder = yielder;
     }
@@ -65,7 +65,7 @@ impl Native {
 /// Value for [`Frame::requested`] that makes the code stop after ingress.
 static STOP: u8 = 1;
 
-/// Converts the result of the parser's machine code.
+/// Converts the result of the parser's machine code to [`Parsed`].
 fn parsed(code: u64) -> Parsed {
     match code {
         0 => Parsed::Done,

@@ -24,9 +24,9 @@
 //!
 //! * The engine treats a packet exactly as `sluice_interpreter::Interpreter` does, including counters and random
 //!   numbers.
-//! * Before each access to the packet, the code makes the same check as the interpreter.
+//! * Before each access to the packet, the code makes the same bounds check as the interpreter.
 //! * Constructs that cannot be compiled to inline code are listed in the [`Report`].
-//! * The code lives as long as the engines that run it.
+//! * The code stays in memory as long as an engine exists that runs the code.
 //! * [`Lanes`] run several packets at a time, with the same results.
 
 mod analysis;

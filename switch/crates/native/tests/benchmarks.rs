@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that both engines send the same output for the packets of every benchmark, in the same order and by the same
-//! ports.
+//! Checks that both engines send the same output for the packets of every benchmark, in the same order and through the
+//! same ports.
 
 mod cases;
 mod traces;
@@ -18,7 +18,7 @@ use cases::{Bench, Runs};
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 
-/// The sent packets with their ports, and the digests.
+/// A sink that collects the sent packets with their ports, and the digests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sent {
     packets: Vec<(u32, Vec<u8>)>,
@@ -64,7 +64,8 @@ fn run<E: Runs>(bench: &mut Bench<E>, packets: &[Vec<u8>]) -> Sent {
     sent
 }
 
-/// Checks that every packet leaves by port 2, and that native code, also in lanes, agrees with the interpreter.
+/// Checks that every packet is sent through port 2, and that native code, with and without lanes, sends the same output
+/// as the interpreter.
 fn agree(name: &str, tables: &str, fill: impl Fn(&Store), packets: &[Vec<u8>]) {
     let mut native = load::<Native>(tables, &fill);
     let oracle = run(&mut load::<Interpreter>(tables, &fill), packets);

@@ -235,7 +235,7 @@ fn program(case: &Case) -> Value {
     program
 }
 
-/// The sent packets.
+/// A sink that collects the sent packets.
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
 

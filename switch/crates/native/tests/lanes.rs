@@ -102,7 +102,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
         assert_eq!(some.panics, 1, "no packet is sent after a panic");
         assert_eq!(some.taken, all.taken[..room]);
-        // The counters of replaced engines are kept, and include all packets processed before the panic.
+        // The counters of replaced engines are not lost: they include all packets processed before the panic.
         let received = lanes.counters().received - before.received;
         assert!(received > room as u64 && received <= PACKETS as u64);
 
@@ -110,7 +110,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(batch(&mut lanes, &mut bench, packets, &mut again));
         assert_eq!(again.taken, all.taken, "after a panic at {room}");
     }
-    // Lanes can be dropped after a panic.
+    // Checks that lanes can be dropped when their last batch has panicked.
     assert!(!batch(
         &mut lanes,
         &mut bench,
@@ -132,7 +132,8 @@ fn who_gives_a_batch_and_panics_ends_it() {
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
-    // At the panic, either no packet was fed yet, or some packets wait, or some packets are in lanes.
+    // The closure panics after this number of packets. At that time no packet was fed yet, or packets wait in the
+    // queue, or packets are in lanes.
     for given in [0, 5, 70, PACKETS] {
         let mut some = Limited::new(usize::MAX);
         let tables = bench.reader.pin();

@@ -57,7 +57,7 @@ impl<E: Runs> Router<E> {
         sent.0
     }
 
-    /// Writes the group again, with only these members, given by their ids.
+    /// Replaces the members of the group by the members with these ids.
     fn write(&mut self, present: &[u32], weights: &[u32]) {
         let profile = sluice_program::ProfileId(0);
         let mut group = self.0.store.view().groups(profile).remove(0);
@@ -78,8 +78,9 @@ fn run<E: Runs>(weights: &[u32]) -> Vec<u8> {
     Router::<E>::new(weights).next_hops()
 }
 
-/// Simulates links that fail and recover. At each change, writes the group without the members that failed, as the
-/// controller does.
+/// Simulates links that fail and recover: writes the group without the members whose links have failed, as the
+/// controller does. Checks at each change that a flow moves only if its old next hop has left the group or its new one
+/// has returned, and that the distribution still follows the weights.
 #[test]
 fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     let cases: [(&[u32], &[&[u32]]); 3] = [
@@ -112,7 +113,8 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
             for id in present {
                 let has = after.iter().filter(|hop| u32::from(**hop) == *id).count() as f64;
                 let due = f64::from(FLOWS * weights[*id as usize - 1]) / f64::from(total);
-                // The bound is five standard deviations for 20,000 random flows.
+                // The bound is five standard deviations of the number of flows that random choice would give to this
+                // next hop.
                 let bound = 5.0 * due.sqrt();
                 assert!(
                     (has - due).abs() < bound,
@@ -125,8 +127,8 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     }
 }
 
-/// Compares the distribution of flows with the weights by a chi-square test. Of a thousand random hash functions, one
-/// exceeds the bounds.
+/// Checks by a chi-square test that flows are distributed according to the weights. The bounds are so wide that only
+/// one of a thousand random hash functions would exceed them.
 #[test]
 fn flows_come_to_next_hops_as_their_weights_say() {
     let cases: [(&[u32], f64); 4] = [

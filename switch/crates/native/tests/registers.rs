@@ -16,7 +16,7 @@ const WORKERS: usize = 2;
 /// on two cores.
 const PACKETS: usize = 100_000;
 
-/// The values in the sent packets.
+/// A sink that collects the register values from the sent packets.
 #[derive(Default)]
 struct Values(Vec<u32>);
 

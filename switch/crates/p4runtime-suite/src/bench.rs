@@ -28,7 +28,7 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 /// Time to wait for an event that must not come.
 pub const QUIET: Duration = Duration::from_millis(150);
 
-/// Election ids of one case.
+/// Number of election ids that one case may use.
 const RANGE: u64 = 1_000;
 
 /// A server and its device.
@@ -40,7 +40,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Describes a server at `HOST:PORT`. `packet_io` says whether packets come back.
+    /// Describes a server at `HOST:PORT`. `packet_io` tells whether the server returns the suite's packet-outs as
+    /// packet-ins.
     pub fn new(address: &str, device_id: u64, packet_io: bool) -> Self {
         Self {
             address: address.into(),
@@ -49,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Connects to a server at `HOST:PORT`, and sends a packet to find out whether packets come back.
+    /// Connects to a server at `HOST:PORT`, and sends a packet-out to find out whether it comes back as a packet-in.
     ///
     /// # Errors
     /// No server listens at the address, or the server refuses this client as primary, or refuses the pipeline.
@@ -67,20 +68,20 @@ impl Target {
         }
     }
 
-    /// Returns whether packets come back.
+    /// Returns whether the server returns the suite's packet-outs as packet-ins.
     pub fn has_packet_io(&self) -> bool {
         self.packet_io
     }
 }
 
-/// A case's access to the server.
+/// Access of one case to the server under test.
 pub struct Bench {
     target: Target,
     first_id: u64,
 }
 
 impl Bench {
-    /// Creates a bench with election ids above all earlier ones.
+    /// Creates a bench whose election ids are above those of all earlier benches.
     pub fn new(target: Target) -> Self {
         static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -110,10 +111,10 @@ impl Bench {
         format!("{name}-{}", self.first_id)
     }
 
-    /// Opens a connection.
+    /// Opens a connection to the server under test.
     ///
     /// # Errors
-    /// No server listens there.
+    /// No server listens at the target's address.
     pub async fn channel(&self) -> Outcome<Channel> {
         let unusable = |error: &dyn std::fmt::Display| Failure::Failed(format!("connect: {error}"));
         let endpoint = Endpoint::from_shared(format!("http://{}", self.target.address))
@@ -150,7 +151,7 @@ impl Bench {
     /// Returns a primary with the case's n-th election id.
     ///
     /// # Errors
-    /// The server refuses.
+    /// The server refuses this client as primary.
     pub async fn elected(&self, n: u64) -> Outcome<Client> {
         let mut client = self.client().await?;
         client.is_told(n, tonic::Code::Ok).await?;
@@ -175,7 +176,7 @@ impl Bench {
     /// Checks that the server has no pipeline yet. Only the first client of a server can see this.
     ///
     /// # Errors
-    /// Skipped if the server has a pipeline.
+    /// Skips the case if the server has a pipeline.
     pub async fn before_any_pipeline(&self) -> Outcome {
         let mut client = self.client().await?;
         match client.pipeline(Default::default()).await? {

@@ -20,15 +20,15 @@ pub struct Verdict {
     pub took: Duration,
 }
 
-/// A case's steps while they run.
+/// The steps of a case, as a running future.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 
-/// One case.
+/// A test case.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The specification's section, by its title.
     pub section: &'static str,
-    /// The required behaviour of the server.
+    /// Name of the case: the required behaviour of the server.
     pub name: &'static str,
     steps: for<'a> fn(&'a mut Bench) -> Running<'a>,
 }

@@ -20,7 +20,7 @@ fn field(field_id: u32, kind: field_match::FieldMatchType) -> FieldMatch {
     }
 }
 
-/// Returns an exact match, byte for byte.
+/// Returns an exact match with these bytes, which need not be canonical.
 pub fn exact_bytes(id: u32, value: &[u8]) -> FieldMatch {
     let value = value.to_vec();
     field(
@@ -34,7 +34,7 @@ pub fn exact(id: u32, value: u128) -> FieldMatch {
     exact_bytes(id, &number(value))
 }
 
-/// Returns a prefix.
+/// Returns a longest-prefix match.
 pub fn lpm(id: u32, value: u128, prefix_len: i32) -> FieldMatch {
     let value = number(value);
     field(
@@ -43,7 +43,7 @@ pub fn lpm(id: u32, value: u128, prefix_len: i32) -> FieldMatch {
     )
 }
 
-/// Returns a value and its mask.
+/// Returns a ternary match: a value and a mask.
 pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     let (value, mask) = (number(value), number(mask));
     field(
@@ -52,7 +52,7 @@ pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     )
 }
 
-/// Returns a range with two bounds.
+/// Returns a range match with two bounds.
 pub fn range(id: u32, low: u128, high: u128) -> FieldMatch {
     let (low, high) = (number(low), number(high));
     field(
@@ -70,7 +70,7 @@ pub fn optional(id: u32, value: u128) -> FieldMatch {
     )
 }
 
-/// Returns a match field without a match.
+/// Returns a match field whose match is not set.
 pub fn no_match(field_id: u32) -> FieldMatch {
     FieldMatch {
         field_id,
@@ -155,7 +155,7 @@ pub fn ranked(
     }
 }
 
-/// Returns a request for all entries of a table. Other constructors complete it to an entry.
+/// Returns a request for all entries of a table. Other constructors add fields to this request, to build an entry.
 pub fn all_of(table: &str) -> TableEntry {
     entry(table, vec![], None)
 }
@@ -198,7 +198,7 @@ pub fn member(profile: &str, member_id: u32, value: u128) -> ActionProfileMember
     }
 }
 
-/// Returns a group of members with weights. Its size is at most 8.
+/// Returns a group of members with weights. The group's maximum size is 8.
 pub fn group(group_id: u32, members: &[(u32, i32)]) -> ActionProfileGroup {
     let member = |&(member_id, weight): &(u32, i32)| action_profile_group::Member {
         member_id,
@@ -263,7 +263,7 @@ pub fn register(name: &str, index: Option<i64>, value: Option<u128>) -> Register
     }
 }
 
-/// Returns the members of the value set.
+/// Returns an entity that sets the members of the program's value set.
 pub fn kinds(values: &[u128]) -> ValueSetEntry {
     let member = |value: &u128| ValueSetMember {
         r#match: vec![exact(1, *value)],
@@ -355,7 +355,7 @@ macro_rules! into_entity {
     )*};
 }
 
-/// Any kind of entity.
+/// Conversion of a P4Runtime message of any entity type to an [`Entity`].
 pub trait IntoEntity {
     /// Wraps the value as an entity.
     fn into_entity(self) -> Entity;

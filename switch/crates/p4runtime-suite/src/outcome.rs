@@ -30,7 +30,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -
     Err(Failure::Failed(message))
 }
 
-/// Fails unless `it` is true.
+/// Fails with the message `what` unless `it` is true.
 pub fn holds(it: bool, what: impl Into<String>) -> Outcome {
     if it {
         Ok(())

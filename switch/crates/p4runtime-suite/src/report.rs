@@ -16,7 +16,7 @@ pub enum Result {
     Passed,
     /// The server violates the specification.
     Failed,
-    /// Not tested.
+    /// The case could not be tested.
     Skipped,
 }
 
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a case.
+    /// Adds the result of a case, and returns its line of the report.
     pub fn add(&mut self, case: &Case, verdict: &Verdict) -> &Line {
         let (result, reason) = match &verdict.outcome {
             Ok(()) => (Result::Passed, None),
@@ -69,7 +69,7 @@ impl Report {
         self.failed > 0
     }
 
-    /// Returns the counts in one line.
+    /// Returns the numbers of passed, failed and skipped cases in one line.
     pub fn summary(&self) -> String {
         let total = self.cases.len();
         format!(
@@ -78,7 +78,7 @@ impl Report {
         )
     }
 
-    /// Returns the counts by section, and the cases that did not pass.
+    /// Returns the numbers of passed, failed and skipped cases of each section, and the cases that did not pass.
     pub fn table(&self) -> String {
         let mut out = String::new();
         let mut sections: Vec<&str> = Vec::new();
@@ -106,14 +106,14 @@ impl Report {
         out
     }
 
-    /// Returns everything as JSON, for programs.
+    /// Returns the whole report as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("strings and numbers can be written as JSON")
     }
 }
 
 impl Line {
-    /// Formats the line for people.
+    /// Formats the line as text.
     pub fn text(&self) -> String {
         let result = match self.result {
             Result::Passed => "ok     ",

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 /// Time limit for a server to start listening.
 const START: Duration = Duration::from_secs(20);
 
-/// A running server, killed when this is dropped.
+/// A running server. Dropping the value kills the server.
 pub struct Spawned(Child);
 
 impl Drop for Spawned {

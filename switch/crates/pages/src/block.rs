@@ -19,7 +19,8 @@ pub struct Block {
 
 // SAFETY: a block owns its memory exclusively, and no thread-local state belongs to it.
 unsafe impl Send for Block {}
-// SAFETY: as for `Send`. A shared borrow gives only the address. Code that dereferences the address is responsible.
+// SAFETY: as for `Send`. A shared borrow gives only the address. Code that dereferences the address must prevent data
+// races.
 unsafe impl Sync for Block {}
 
 impl Block {

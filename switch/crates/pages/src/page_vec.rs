@@ -59,7 +59,7 @@ impl<T: Copy> PageVec<T> {
         }
     }
 
-    /// Takes the items as a `Vec`, and leaves `self` empty. If the items are in a block, returns an empty `Vec` and
+    /// Returns the items as a `Vec`, and leaves `self` empty. If the items are in a block, returns an empty `Vec` and
     /// does not change `self`.
     fn take(&mut self) -> Vec<T> {
         if self.block.is_some() {
@@ -137,7 +137,7 @@ impl<T: Copy> Drop for PageVec<T> {
     }
 }
 
-/// Rounds a size in bytes up to whole huge pages, if this adds only a small part.
+/// Rounds a size in bytes up to whole huge pages, if this adds only a small part of the size.
 fn rounded(bytes: usize) -> usize {
     let whole = bytes.next_multiple_of(HUGE);
     if whole == HUGE || whole - bytes <= bytes / 16 {
@@ -192,7 +192,8 @@ impl<T: Copy + fmt::Debug> fmt::Debug for PageVec<T> {
 mod tests {
     use super::*;
 
-    /// Checks that the items agree with a `Vec` while both grow and shrink, from normal memory to huge pages and back.
+    /// Checks that a [`PageVec`] has the same items as a `Vec` while both grow and shrink, from normal memory to huge
+    /// pages and back.
     #[test]
     fn items_are_what_a_vector_would_have() {
         let (mut items, mut vector) = (PageVec::new(), Vec::new());

@@ -22,8 +22,8 @@ pub struct Reserved {
     mapping: NonNull<u8>,
 }
 
-// SAFETY: the value owns the mapping, and itself neither reads nor writes it. Code that uses its addresses is
-// responsible for its accesses.
+// SAFETY: the value owns the mapping, and itself neither reads nor writes it. Code that dereferences an address in the
+// mapping must prevent data races.
 unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}

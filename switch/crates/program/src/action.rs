@@ -15,7 +15,7 @@ use crate::layout::{FieldSlot, ParamSlot};
 pub struct Param {
     /// Name in the P4 program.
     pub name: String,
-    /// Position of its value.
+    /// Position of the parameter's value in the parameter words of an entry.
     pub slot: ParamSlot,
 }
 
@@ -32,7 +32,7 @@ pub struct Action {
     pub ops: Vec<Op>,
     /// Registers that the action reads or writes, in ascending order. The engine locks them.
     pub registers: Box<[RegisterId]>,
-    /// Source location of each of `ops`.
+    /// Location in the P4 source of each operation in `ops`.
     pub sources: Vec<Option<SourceInfo>>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
 pub enum LValue {
     /// A field at a fixed position.
     Field(FieldSlot),
-    /// A field of a header that is found at run time. The slot is relative to this header.
+    /// A field of a header that is selected at run time. The slot is relative to the start of this header.
     HeaderField(HeaderRef, FieldSlot),
 }
 
@@ -92,11 +92,11 @@ pub enum Op {
     AssignUnionStack(UnionStackId, UnionStackId),
     /// `setValid`: fields become 0 if the header was not valid.
     AddHeader(HeaderRef),
-    /// `setInvalid`.
+    /// `setInvalid`: the header becomes invalid, and its fields keep their values.
     RemoveHeader(HeaderRef),
-    /// `push_front(n)`.
+    /// `push_front(n)` of a header stack.
     Push(StackId, Arith),
-    /// `pop_front(n)`.
+    /// `pop_front(n)` of a header stack.
     Pop(StackId, Arith),
     /// `push_front(n)` of a union stack.
     PushUnion(UnionStackId, Arith),
@@ -140,16 +140,18 @@ pub enum Op {
     Clone {
         /// The clone session.
         session: Arith,
-        /// Metadata that the copy keeps.
+        /// Metadata that the clone keeps.
         preserve: Option<FieldListId>,
     },
-    /// Sends the packet back to the parser in its original form.
+    /// Sends the packet back to the parser, with the bytes that it had when it last entered the parser. The field list
+    /// is the metadata that the packet keeps.
     Resubmit(Option<FieldListId>),
-    /// Sends the packet back to the parser in its deparsed form.
+    /// Sends the packet back to the parser, with the bytes that the deparser has written. The field list is the
+    /// metadata that the packet keeps.
     Recirculate(Option<FieldListId>),
     /// Truncates the packet to this number of bytes.
     Truncate(Arith),
-    /// Logs a message.
+    /// Logs a message, made of literal parts and of the values of the arguments.
     Log(Vec<LogPart>, Vec<Arith>),
     /// `assert` or `assume`: counts and logs a failure if the condition is false.
     Assert(Bool),

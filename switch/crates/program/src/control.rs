@@ -33,9 +33,9 @@ pub struct Conditional {
     pub name: String,
     /// The condition.
     pub condition: Bool,
-    /// Next step when true.
+    /// Next step if the condition is true.
     pub if_true: Next,
-    /// Next step when false.
+    /// Next step if the condition is false.
     pub if_false: Next,
     /// Location in the P4 source.
     pub source: Option<SourceInfo>,
@@ -48,11 +48,11 @@ pub enum MatchKind {
     Exact,
     /// The entry with the longest matching prefix wins.
     Lpm,
-    /// The value under a mask must be equal.
+    /// The value and the entry's value must be equal in the bits that the mask selects.
     Ternary,
     /// The value must be between two bounds, both included.
     Range,
-    /// The value must be equal, or the entry ignores the field.
+    /// The value must be equal, unless the entry matches any value of the field.
     Optional,
 }
 
@@ -105,13 +105,13 @@ pub struct TableDefault {
     pub action: ActionId,
     /// Parameters of the action, each as (width + 7) / 8 big-endian bytes.
     pub params: Vec<Vec<u8>>,
-    /// Whether the control plane cannot set another action.
+    /// True if the control plane cannot set another action.
     pub const_action: bool,
-    /// Whether the control plane cannot change the action's parameters either.
+    /// True if the control plane cannot change the action's parameters either.
     pub const_entry: bool,
 }
 
-/// The value of one key field in an entry of the program.
+/// The value of one key field, in an entry that the P4 program defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableKeyValue {
     /// Exact value.
@@ -146,7 +146,7 @@ pub struct Table {
     pub name: String,
     /// Key fields. Empty for a table that has only a default action.
     pub key: Vec<Key>,
-    /// Bytes of the lookup key.
+    /// Length of the lookup key in bytes.
     pub key_bytes: usize,
     /// Match kind of the whole key, derived from its fields.
     pub kind: MatchKind,
@@ -160,7 +160,7 @@ pub struct Table {
     pub profile: Option<ProfileId>,
     /// Declared number of entries.
     pub max_size: usize,
-    /// The direct counter of the table, if it has one.
+    /// The direct counter of the table, if there is one.
     pub counter: Option<CounterId>,
     /// Value of `with_counters` in the JSON: whether the table's entries count packets.
     pub with_counters: bool,
@@ -172,17 +172,18 @@ pub struct Table {
     pub default: Option<TableDefault>,
     /// Entries that the P4 program defines.
     pub entries: Vec<TableEntry>,
-    /// Whether the control plane cannot change these entries.
+    /// True if the control plane cannot change the entries that the P4 program defines.
     pub const_entries: bool,
-    /// Next step for each action. Used if `next_any`, `on_hit` and `on_miss` do not apply.
+    /// Next step for each action. Used if `next_any` is not set, and neither `on_hit` nor `on_miss` applies.
     pub next: Vec<(ActionId, Next)>,
-    /// Next step after every action, if it is the same for all actions.
+    /// Next step after every action, if all actions have the same next step.
     pub next_any: Option<Next>,
     /// Next step after a hit, for every action.
     pub on_hit: Option<Next>,
     /// Next step after a miss, for every action.
     pub on_miss: Option<Next>,
-    /// Next step after a miss if there is no default action, and after an action that no other field covers.
+    /// Next step if no other field gives one: after a miss without a default action, and after an action that `next`
+    /// does not contain.
     pub base_default: Next,
     /// Whether the table belongs to the ingress pipeline.
     pub ingress: bool,
@@ -196,7 +197,7 @@ impl Table {
         self.key.iter().any(|key| key.kind.needs_priority())
     }
 
-    /// Returns the table's own copy of the action that a member names.
+    /// Returns the table's own copy of the action that a member of the action profile has.
     #[inline]
     pub fn own_copy(&self, action: ActionId) -> ActionId {
         let mut copies = self.copies.iter();

@@ -16,7 +16,7 @@ use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
 use crate::layout::{FieldSlot, ParamSlot};
 
 /// Shift count from which on a shift drops all bits. The result is then 0, or -1 for a right shift of a negative
-/// number. Every field is narrower than this number, so the result is exact modulo 2^width.
+/// number. Every field has fewer bits than this number, so the result is exact modulo 2^width.
 pub const MAX_SHIFT: u32 = 1 << 16;
 
 /// Machine representation in which an expression cannot overflow.
@@ -140,7 +140,7 @@ pub enum Data {
     Const(Constant),
     /// A field at a fixed position in the PHV.
     Field(FieldSlot),
-    /// A field of a header that is found at run time. The slot is relative to this header.
+    /// A field of a header that is selected at run time. The slot is relative to the start of this header.
     HeaderField(HeaderRef, FieldSlot),
     /// An action's parameter.
     Param(ParamSlot),
@@ -154,7 +154,8 @@ pub enum Data {
     Complement(Box<Data>),
     /// Arithmetic with two operands.
     Arith(ArithOp, Box<(Data, Data)>),
-    /// `(left << right) mod 2^width`, p4c's masked left shift. Its evaluation needs no wide intermediate value.
+    /// `(left << right) mod 2^width`: a left shift with the mask that p4c adds. The evaluation needs no wide
+    /// intermediate value.
     ShlMod(Box<(Data, Arith)>, u32),
     /// A cast to a width in bits.
     Cast(CastOp, Box<Data>, u32),
@@ -171,7 +172,7 @@ pub enum Bool {
     Const(bool),
     /// Whether a header is valid.
     Valid(HeaderRef),
-    /// Whether any member of a union is valid.
+    /// Whether a union has a valid member.
     ValidUnion(UnionRef),
     /// A comparison. Both operands fit in its number class.
     Cmp(CmpOp, NumberClass, Box<(Data, Data)>),
@@ -341,7 +342,8 @@ impl Data {
                     left_class.max(right_class),
                 )
             }
-            // Bits that would be shifted out are masked off before the shift. So there is no wide intermediate value.
+            // The evaluation masks off the bits that would be shifted out before it shifts. So there is no wide
+            // intermediate value.
             Self::ShlMod(operands, width) => {
                 let (_, class) = operands.0.analyse();
                 (Bounds::unsigned(*width), class)
@@ -390,7 +392,7 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
         }
         ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
         ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
-        // An operand that is never negative bounds the result, independently of the other operand.
+        // If an operand is never negative, the result is at most this operand, whatever the other operand is.
         ArithOp::And if right.below.is_none() && left.below.is_none() => {
             Bounds::unsigned(left.above.min(right.above))
         }

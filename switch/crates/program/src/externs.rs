@@ -81,9 +81,9 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
-    /// Returns whether the algorithm only promises to spread flows evenly, like a CRC or xxHash. XOR, sums and identity
-    /// promise more. They give some flows the same value, for example both directions of a connection, and a program
-    /// may rely on this.
+    /// Returns whether programs can rely only on an even spread of flows by the algorithm, as for a CRC or xxHash. For
+    /// XOR, sums and identity, programs can rely on more: some flows always get the same value, for example both
+    /// directions of a connection.
     pub fn only_spreads(self) -> bool {
         match self {
             Self::Crc8Custom
@@ -124,7 +124,7 @@ pub struct Calculation {
     /// Inputs of the algorithm, in order.
     pub input: Vec<CalculationInput>,
     /// Whether another hash that spreads evenly may replace the algorithm. True if the program uses the value only to
-    /// select a member of a group, and the algorithm only promises to spread evenly.
+    /// select a member of a group, and the algorithm [only spreads](HashAlgorithm::only_spreads).
     pub unseen: bool,
 }
 
@@ -139,7 +139,8 @@ pub struct Checksum {
     pub target: FieldSlot,
     /// The calculation that yields the checksum's value.
     pub calculation: CalculationId,
-    /// Condition under which the checksum is verified and updated. `None` if this is done always.
+    /// Condition under which the checksum is verified and updated. `None` if the checksum is always verified and
+    /// updated.
     pub condition: Option<Bool>,
     /// Whether the checksum is verified after the parser.
     pub verify: bool,
@@ -150,8 +151,8 @@ pub struct Checksum {
 /// A digest that `digest()` sends to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Name, equal to the name in P4Info. p4c makes one list for each call of `digest()`, so several lists may have the
-    /// same name.
+    /// Name, equal to the name in P4Info. p4c makes one digest for each call of `digest()`, so several digests may have
+    /// the same name.
     pub name: String,
     /// Fields in order, each with name and slot.
     pub fields: Vec<(String, FieldSlot)>,
@@ -177,6 +178,7 @@ pub struct ValueSet {
     pub width: u32,
     /// Declared number of members.
     pub max_size: usize,
-    /// Widths in bits of the components of the key that uses the set. Empty if no key uses the set.
+    /// Widths in bits of the components of the `select` key that is compared with the set. Empty if no `select` uses
+    /// the set.
     pub components: Vec<u16>,
 }

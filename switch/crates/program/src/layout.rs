@@ -13,8 +13,8 @@ pub const SLACK: usize = 32;
 /// Maximum width of a field in bits. Programs with wider fields are refused at load.
 pub const MAX_FIELD_BITS: u32 = 1 << 15;
 
-/// A run of bits in the PHV, most significant bit first. If a field is reached through a stack index, its slot is
-/// relative to the start of its header.
+/// A run of bits in the PHV, most significant bit first. For a field of a stack element that is selected by an index at
+/// run time, the slot is relative to the start of the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldSlot {
     /// Index of the byte that contains the first bit.
@@ -58,8 +58,8 @@ impl FieldSlot {
         }
     }
 
-    /// Returns an unsigned slot of `width` bits. Its lowest bit is `low` bits above this slot's least significant bit.
-    /// Returns `None` if the result would not lie inside this slot.
+    /// Returns an unsigned slot of `width` bits. The lowest bit of the result is `low` bits above the least significant
+    /// bit of this slot. Returns `None` if the result would not lie inside this slot.
     pub fn slice(&self, low: u32, width: u32) -> Option<Self> {
         let all = u32::from(self.width);
         if width == 0 || low.checked_add(width)? > all {
@@ -110,7 +110,7 @@ pub struct HeaderType {
     pub name: String,
     /// Fields in order.
     pub fields: Vec<Field>,
-    /// Bits on the wire without the `varbit` field.
+    /// Number of bits on the wire, without the `varbit` field.
     pub fixed_bits: usize,
     /// Index of the `varbit` field, if there is one.
     pub varbit: Option<usize>,

@@ -3,7 +3,7 @@
 //!
 //! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype ([`TableId`],
 //! [`ActionId`], ...), and determines all widths. It refuses constructs that the switch cannot run, and reports their
-//! name and source location. After loading, neither JSON nor names are used.
+//! name and source location. After loading, the switch uses neither the JSON nor names.
 //!
 //! * [`layout`]: layout of headers and fields in the packet header vector (PHV), and of action parameters;
 //! * [`expr`]: expressions over unbounded integers, each with its number class;

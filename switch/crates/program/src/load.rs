@@ -34,7 +34,7 @@ const MAX_NESTING: usize = 800;
 /// Upper limit (exclusive) for the values of errors. p4c counts errors from 0.
 const MAX_ERROR: u32 = 1 << 16;
 
-/// The objects that were already read, by their names and ids in the JSON.
+/// Objects that were already read, so that later parts can refer to them by their names and ids in the JSON.
 struct Loader {
     headers: Headers,
     counters: HashMap<String, CounterId>,
@@ -232,8 +232,8 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
         .collect()
 }
 
-/// Returns the program's values for the core library's errors. A program cannot see an error that it does not declare,
-/// so such an error gets a value that no declared error has.
+/// Returns the values of the core library's errors in this program. An error that the program does not declare gets a
+/// value that no declared error has, because the program cannot refer to this error.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     let mut unused = errors
         .iter()
@@ -260,7 +260,8 @@ fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     }
 }
 
-/// Refuses extern objects. v1model's own externs have their own JSON arrays, so they are not extern objects.
+/// Refuses programs with extern objects. v1model's own externs, such as counters, are not among the extern objects:
+/// they have their own JSON arrays.
 fn refuse_externs(root: &Cursor<'_>) -> Result<()> {
     match root.list("extern_instances")?.first() {
         Some(instance) => {

@@ -101,7 +101,7 @@ pub enum Target {
     State(StateId),
 }
 
-/// The comparison of a case with the transition key.
+/// The condition of a case on the transition key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionMatch {
     /// Matches if `key & mask == value`. Each has `key_bytes` bytes.

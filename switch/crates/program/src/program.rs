@@ -89,7 +89,7 @@ pub struct Program {
     pub phv_bytes: usize,
     /// Number of bytes at the start of the PHV that hold metadata.
     pub metadata_bytes: usize,
-    /// Every declared error with its value.
+    /// Every error that the program declares, with its value.
     pub errors: Vec<(String, u32)>,
     /// Values of the core library's errors.
     pub core_errors: CoreErrors,
@@ -167,8 +167,8 @@ impl Program {
         field_list, field_list_by_name, field_lists, FieldListId, FieldList;
     }
 
-    /// Returns the table's own copy of an action. `action` may be the copy of another table, because p4c makes a copy
-    /// with the same name for each table that uses the action. Returns `None` if the table has no such action.
+    /// Returns the table's own copy of an action. `action` may be a copy that belongs to another table: p4c makes a
+    /// copy, with the same name, for each table that uses the action. Returns `None` if the table has no such action.
     pub fn action_for(&self, table: &Table, action: ActionId) -> Option<ActionId> {
         if table.actions.contains(&action) {
             return Some(action);

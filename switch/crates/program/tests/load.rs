@@ -398,8 +398,8 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     ] {
         let header = json!({"name": name, "id": 2, "header_type": name, "metadata": true});
         let ty = json!({"name": name, "id": 2, "fields": [["ingress_port", 32, false]]});
-        // Tests with and without the header, because p4c omits unused headers. In both cases the program has no
-        // standard_metadata.
+        // Tests a program with the metadata header and one without it, because p4c omits unused headers. In both cases
+        // the program has no standard_metadata.
         for with_header in [true, false] {
             let mut json = minimal();
             json["header_types"].as_array_mut().unwrap()[0] = ty.clone();
@@ -417,7 +417,8 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     }
 }
 
-/// Tests programs of 2019's p4c, which omitted all intrinsic metadata from a program that does not read it.
+/// Checks that programs for other architectures are recognized by the names of their parsers, and refused. p4c of 2019
+/// omitted the intrinsic metadata, by which such programs are recognized otherwise, if a program did not read it.
 #[test]
 fn programs_of_other_architectures_are_known_by_their_parsers() {
     for (name, architecture) in [

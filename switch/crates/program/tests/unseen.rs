@@ -74,7 +74,8 @@ fn assign(header: &str, name: &str, value: Value) -> Value {
     json!({"op": "assign", "parameters": [field(header, name), value]})
 }
 
-/// Changes the program. Returns whether its calculation is then marked as unseen.
+/// Changes the program that [`balanced`] returns. Returns whether the calculation of the changed program is marked as
+/// unseen.
 fn unseen(change: impl FnOnce(&mut Value)) -> bool {
     let mut json = balanced();
     change(&mut json);

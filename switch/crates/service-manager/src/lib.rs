@@ -66,8 +66,8 @@ impl ServiceManager {
         }
     }
 
-    /// Returns the interval of keepalives (`WATCHDOG=1`), half of the manager's timeout. Returns `None` without a
-    /// timeout.
+    /// Returns the interval of keepalives (`WATCHDOG=1`), half of the manager's timeout. Returns `None` if the manager
+    /// sets no timeout.
     pub fn interval(&self) -> Option<Duration> {
         self.interval
     }

@@ -41,7 +41,7 @@ impl Default for Access {
     }
 }
 
-/// File of a socket. Dropping this removes the file, if it is still the same socket.
+/// File of a socket. Dropping the value removes the file, unless the file was replaced by another one meanwhile.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -81,8 +81,8 @@ pub fn is_served(path: &Path) -> bool {
 /// Listens at a path with a non-blocking socket. Creates a missing directory.
 ///
 /// # Errors
-/// Names the obstacle and its path. Obstacles are a file that is not a socket, a running server, and a directory in
-/// which any user could replace the socket.
+/// Fails if the path is a file that is not a socket, if a server uses the socket, or if any user could replace the
+/// socket in its directory. The error names the reason and the path.
 pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

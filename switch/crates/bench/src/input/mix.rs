@@ -2,7 +2,7 @@
 //! Defines the distribution of prefix lengths in a full Internet table, and the shares of nested and of adjacent
 //! prefixes. All numbers were counted in one real table with 901,899 IPv4 and 160,147 IPv6 prefixes.
 
-/// The prefixes of one length.
+/// The prefixes of one length in the real table.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) length: u32,
@@ -23,7 +23,7 @@ const fn share(length: u32, count: u32, nested: u8, adjacent: u8) -> Share {
     }
 }
 
-/// Shares for IPv4, in ascending order of length.
+/// The IPv4 prefixes of the real table, in ascending order of length.
 pub(crate) const IPV4: &[Share] = &[
     share(8, 16, 0, 5),
     share(9, 13, 10, 10),
@@ -46,7 +46,7 @@ pub(crate) const IPV4: &[Share] = &[
     share(32, 886, 99, 25),
 ];
 
-/// Shares for IPv6, in ascending order of length.
+/// The IPv6 prefixes of the real table, in ascending order of length.
 pub(crate) const IPV6: &[Share] = &[
     share(20, 20, 0, 10),
     share(24, 25, 0, 10),

@@ -69,7 +69,7 @@ impl Zipf {
         }
     }
 
-    /// Draws a rank.
+    /// Draws a random rank with this distribution.
     pub(crate) fn rank(&self, random: &mut Random) -> usize {
         let total = self.cumulative.last().copied().unwrap_or(0.0);
         let at = random.unit() * total;

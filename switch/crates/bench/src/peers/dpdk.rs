@@ -23,8 +23,8 @@ impl Dpdk {
     /// # Errors
     /// Fails if the library or DPDK cannot be loaded, or if EAL does not start.
     pub(crate) fn start(path: &Path, processor: u32, heap_bytes: usize) -> Result<Self> {
-        // SAFETY: the library is compiled from bench/peers/dpdk.c, and has only DPDK's initializers. The library is
-        // never unloaded, because EAL cannot be unloaded.
+        // SAFETY: the library is compiled from bench/peers/dpdk.c. Loading it runs only DPDK's own initializers. The
+        // library is never unloaded, because EAL cannot be unloaded.
         let library = unsafe { Library::new(path) };
         let library = library.with_context(|| format!("loading {}", path.display()))?;
         let dpdk = Self {

@@ -42,7 +42,7 @@ type Tune = unsafe extern "C" fn(Handle, *const Tuple, usize) -> c_int;
 type Values = unsafe extern "C" fn(Handle, *const Tuple, usize, *mut u32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// A classifier with its rules, and the trace in the library's form.
+/// A classifier filled with rules, and the trace in the library's form.
 pub(crate) struct DpdkAcl {
     table: Handle,
     trace: Vec<Tuple>,

@@ -18,12 +18,12 @@ type Run = unsafe extern "C" fn(Handle, *const u8, u32, usize) -> u64;
 type Values = unsafe extern "C" fn(Handle, *const u8, u32, usize, *mut i32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// A table with its entries, and the keys of the trace in the library's form.
+/// A table filled with entries, and the keys of the trace in the library's form.
 pub(crate) struct DpdkHash {
     table: Handle,
     width: usize,
     trace: Vec<u8>,
-    /// For each position, the number of the entry.
+    /// Entry numbers, indexed by the position that rte_hash returns for a key.
     entries: Vec<u32>,
     lookup: Run,
     chain: Run,

@@ -25,7 +25,7 @@ pub(crate) enum DpdkStructure {
     Lpm,
 }
 
-/// A DPDK structure with its routes.
+/// A DPDK structure, filled with routes.
 pub(crate) struct DpdkLpm<A> {
     name: &'static str,
     pub(super) table: Handle,
@@ -43,7 +43,7 @@ fn keys<A: Family>(trace: &Trace<A>) -> *const c_void {
     from(trace, &(0..trace.keys.len()))
 }
 
-/// Returns a range of the keys in the library's form.
+/// Returns the keys of a range of the trace, in the library's form.
 fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
     match A::BITS {
         32 => trace.keys[range.clone()].as_ptr().cast(),
@@ -52,8 +52,8 @@ fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
 }
 
 impl<A: Family> DpdkLpm<A> {
-    /// Builds the structure with these routes, shortest first, and with room for some more routes. Selects the fastest
-    /// of the structure's lookup functions by a measurement with `sample`.
+    /// Builds the structure with these routes, which must be sorted by length, shortest first. Leaves room for some
+    /// more routes. Selects the fastest of the structure's lookup functions by a measurement with `sample`.
     ///
     /// # Errors
     /// Fails if the structure cannot store all routes.

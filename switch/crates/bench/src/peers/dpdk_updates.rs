@@ -43,8 +43,8 @@ impl Updater {
         }
     }
 
-    /// Adds a route or changes its next hop if `hop` is `Some`, and else removes the route. Returns whether this
-    /// succeeded.
+    /// If `hop` is `Some`, adds a route or changes the route's next hop. Otherwise removes the route. Returns whether
+    /// DPDK accepted the update.
     pub(crate) fn update<A: Family>(
         &self,
         fib: &DpdkLpm<A>,

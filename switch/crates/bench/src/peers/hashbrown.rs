@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the crate hashbrown, with the faster of two keyed hashes, foldhash and ahash. The key of the hash is secret.
-//! So an attacker who chooses keys of the table cannot choose their buckets.
+//! Wraps the crate hashbrown, with the faster of two hash functions, foldhash and ahash. Both have a secret seed. So an
+//! attacker who chooses the table's keys cannot choose the buckets of these keys.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -9,10 +9,10 @@ use ::hashbrown::HashMap;
 use crate::lookup_tables::{ExactTable, Keys, choose};
 use crate::system::thread_time;
 
-/// Number of entries in the trial that selects the faster hash.
+/// Number of entries in the table on which both hash functions are timed, to select the faster one.
 const TRIAL: usize = 100_000;
 
-/// A key of the table. Its hash covers only its bytes, without a length.
+/// A key of the table. Only the key's bytes are hashed, without a length.
 #[derive(PartialEq, Eq)]
 struct Key<const N: usize>([u8; N]);
 
@@ -76,7 +76,7 @@ impl<const N: usize, S: BuildHasher + Default> ExactTable for Map<N, S> {
     }
 }
 
-/// Returns the map with the faster hash, and the name of this hash.
+/// Returns the map with the faster hash function, and the name of this function.
 pub(crate) fn fastest(table: &[u8], keys: &Keys) -> (Box<dyn ExactTable>, &'static str) {
     match keys.width {
         13 => of_width::<13>(table, keys),

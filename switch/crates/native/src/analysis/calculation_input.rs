@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can compute from fields in
+//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can collect from fields in
 //! registers.
 
 use std::collections::BTreeSet;
@@ -74,13 +74,14 @@ pub(crate) enum Piece {
 /// Input of a calculation or a selector, split into pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
-    /// Headers that must be valid. If one of them is invalid, the input does not consist of these pieces.
+    /// Headers that must be valid. If one of them is invalid, its fields are left out of the input, so `pieces` does
+    /// not apply.
     pub(crate) headers: BTreeSet<HeaderId>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bits: u32,
 }
 
-/// Splits an input into pieces. Returns `None` if its length varies or exceeds [`MOST_BITS`] bits.
+/// Splits an input into pieces. Returns `None` if the input's length varies or exceeds [`MOST_BITS`] bits.
 pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<Input> {
     let (mut headers, mut pieces, mut bits) = (BTreeSet::new(), Vec::new(), 0);
     for input in inputs {

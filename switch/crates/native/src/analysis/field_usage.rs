@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records how a whole program uses metadata fields and headers. Machine code may keep some fields in registers. Other
-//! code reads some fields from the header vector.
+//! Records how a whole program uses metadata fields and headers. A function of machine code may keep some fields in
+//! registers. But a field must be in the header vector if other code, such as another function or the runtime, reads
+//! the field.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -17,7 +18,8 @@ const MOST_WORDS: u16 = 4;
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) slot: FieldSlot,
-    /// Whether the field may be kept in registers: it is 0 when a packet is parsed, and only machine code writes it.
+    /// Whether the field may be kept in registers. This requires that the field is 0 when parsing starts, and that only
+    /// machine code writes the field.
     pub(crate) keepable: bool,
     /// Whether some code reads the field from the header vector, in a function that does not keep the field in
     /// registers.
@@ -40,7 +42,7 @@ pub(crate) struct FieldUsage {
     pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
     /// Whether metadata fields may be kept in registers at all.
     pub(crate) keep: Cell<bool>,
-    /// Whether `reread` is final for all fields, which is so after the first build.
+    /// Whether `reread` has its final value for all fields. True after the first build.
     pub(crate) pruned: Cell<bool>,
 }
 
@@ -199,7 +201,7 @@ impl FieldUsage {
 }
 
 /// Returns the headers outside of stacks and unions, by offset, and marks them as not read. Code refers to these
-/// headers by constant ids, so each read can be noted when the code is generated.
+/// headers by constant ids, so each read can be recorded when the code is generated.
 fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
     let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
     let stacked: BTreeSet<HeaderId> = stacked.copied().collect();

@@ -39,13 +39,14 @@ impl Known {
         }
     }
 
-    /// Keeps only the facts that are also certain in `other`, and adds the weights.
+    /// Keeps only the facts that are also certain in `other`. Adds the weight of `other`.
     pub(crate) fn meet(&mut self, other: &Self) {
-        // If both edges have the same words, a block that dominates both edges defines these words.
+        // If both edges have the same words, the words were computed in a block that dominates both edges. So the words
+        // can be used where the edges meet.
         self.words
             .retain(|field, words| other.words.get(field) == Some(words));
-        // If the field is a constant only on the more likely path, passing the field in a register costs as much as
-        // loading it.
+        // A field is not near if it has a constant value only on the more likely edge. That edge would have to write
+        // the constant to a register, which costs as much as loading the field later.
         let heavier = if other.weight > self.weight {
             other
         } else {
@@ -71,7 +72,8 @@ impl Known {
         self.fields.get(&index).copied()
     }
 
-    /// Forgets which fields are in registers, as is needed after a call. Fields with a constant value remain near.
+    /// Forgets which fields are in registers. Needed after a call, which overwrites registers. Fields with a constant
+    /// value remain near.
     pub(crate) fn forget_words(&mut self) {
         self.words.clear();
         let constants = &self.fields;
@@ -99,11 +101,13 @@ impl Known {
 /// Metadata fields that a function keeps in registers, and the facts on edges to blocks that are not begun yet.
 #[derive(Default)]
 pub(crate) struct Flow {
-    /// For each metadata field, whether the function keeps it in registers. Empty in functions that keep none.
+    /// For each metadata field, whether the function keeps the field in registers. Empty if the function keeps no
+    /// fields.
     pub(crate) kept: Vec<bool>,
-    /// Variables for the words of each kept field, least significant first. A variable holds the value as of its last
-    /// write. While the field is not near, it is loaded from memory instead.
+    /// Variables for the words of each kept field, least significant first. A variable holds the value that was last
+    /// written to it, which may be out of date. While the field is not near, the code loads the field from memory
+    /// instead.
     pub(crate) variables: Vec<Vec<Variable>>,
-    /// For each block that is not begun yet: the facts that are certain on all edges to it so far.
+    /// For each block that is not begun yet: the facts that are certain on all edges that lead to the block so far.
     pub(crate) incoming: BTreeMap<Block, Known>,
 }

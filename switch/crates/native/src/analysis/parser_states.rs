@@ -95,8 +95,7 @@ pub(crate) fn bounds(
     (cyclic, bounded)
 }
 
-/// Estimated share of packets that take an exceptional transition, among the packets for which the transition is
-/// possible.
+/// Estimated weight of an exceptional transition. A usual transition has at least the weight 1.
 const EXCEPTION: f64 = 1.0 / 32.0;
 
 /// Likelihoods of the transitions between states, estimated from the structure of the program.
@@ -112,8 +111,8 @@ impl Likelihood {
             let targets: BTreeSet<StateId> = followers(program, StateId(id)).into_iter().collect();
             let (on, ends): (Vec<StateId>, Vec<StateId>) =
                 targets.iter().partition(|target| goes_on[target.index()]);
-            // A detour, such as a tag, a tunnel or options, is an exception. Most other targets of the state can be
-            // reached from a detour.
+            // A target from which most other targets of the state can be reached is a detour, such as a tag, a tunnel
+            // or options. A detour is assumed to be an exception.
             let (detours, ways): (Vec<StateId>, Vec<StateId>) = on.iter().partition(|target| {
                 let again = on
                     .iter()
@@ -183,7 +182,8 @@ fn beyond(program: &Program, groups: &[Vec<StateId>]) -> Vec<BTreeSet<StateId>> 
     beyond
 }
 
-/// Returns for each state whether the state itself, or a state that can be reached from it, extracts a header.
+/// Returns for each state whether the parser may still extract a header: in the state itself, or in a state that can be
+/// reached from it.
 fn goes_on(program: &Program, beyond: &[BTreeSet<StateId>]) -> Vec<bool> {
     let extract = |op: &ParserOp| matches!(op, ParserOp::Extract(_) | ParserOp::ExtractVarbit(..));
     let itself = |id: StateId| program.state(id).ops.iter().any(extract);

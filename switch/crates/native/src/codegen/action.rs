@@ -27,13 +27,13 @@ const NEVER: TrapCode = TrapCode::unwrap_user(1);
 /// Reachability of the end of a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Control can reach the end, and the builder stands there.
+    /// Control can reach the end, and the builder is at the end.
     Open,
     /// Control cannot reach the end. The builder is in a block that has ended.
     Closed,
 }
 
-/// Counter of an action's operations, for actions that might exceed the limit.
+/// Counter of the operations that an action has executed. Used only in actions that might exceed the limit.
 #[derive(Clone, Copy)]
 struct Steps {
     taken: Variable,
@@ -272,7 +272,7 @@ impl Lower<'_> {
     }
 
     /// Logs a message. The runtime function takes the address of the message's parts in the program, and the arguments.
-    /// Each argument is its number of words, followed by these words in two's complement.
+    /// Each argument consists of its number of words, followed by the words themselves, in two's complement.
     fn log(&mut self, parts: &Vec<LogPart>, arguments: &[Arith], params: &Params) {
         let mut values = Vec::new();
         for argument in arguments {
@@ -322,7 +322,7 @@ impl Lower<'_> {
         });
     }
 
-    /// Generates code that runs `then` with two ids if neither is [`NONE`].
+    /// Generates code that runs `then` with both ids, unless one of them is [`NONE`].
     fn when_both(&mut self, left: Value, right: Value, then: impl FnOnce(&mut Self, Value, Value)) {
         let (left_exists, left) = self.existing(left);
         let (right_exists, right) = self.existing(right);
@@ -390,8 +390,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Calls a runtime function with the id of a header found at run time. Counts an out-of-range access if the id is
-    /// [`NONE`].
+    /// Calls a runtime function with the id of a header that is selected at run time. Counts an out-of-range access if
+    /// the id is [`NONE`].
     fn on_found(&mut self, id: Value, function: *const ()) {
         let (exists, id) = self.existing(id);
         self.either(
@@ -548,7 +548,8 @@ impl Lower<'_> {
         self.int(list.map_or(NONE, |list| list.0.into()))
     }
 
-    /// Generates code that runs `then` if a register cell's address is not 0, and else counts an out-of-range access.
+    /// Generates code that runs `then` if the address of a register cell is not 0. Otherwise the code counts an
+    /// out-of-range access.
     fn on_cell(&mut self, place: Value, then: impl FnOnce(&mut Self)) {
         let zero = self.int(0);
         let exists = self.compare(IntCC::NotEqual, place, zero);

@@ -185,7 +185,7 @@ impl Lower<'_> {
             while offset < run.bytes {
                 let left = run.bytes - offset;
                 // The last byte of an input of odd length is the first byte of a word in memory. So this byte is the
-                // word's low byte.
+                // low byte of that word.
                 let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;
@@ -209,8 +209,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, word)
     }
 
-    /// Loads 4, 2 or 1 bytes from the header vector in memory order: as many as `left` allows. Returns the bytes and
-    /// their number.
+    /// Loads 4, 2 or 1 bytes from the header vector in memory order: the largest of these numbers that is not above
+    /// `left`. Returns the bytes, and how many were loaded.
     fn load_word(&mut self, left: u32, byte: u32) -> (Value, u32) {
         let (base, offset) = (self.phv, byte as i32);
         let flags = MemFlagsData::new().with_notrap();

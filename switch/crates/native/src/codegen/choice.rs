@@ -3,9 +3,9 @@
 //!
 //! To choose the member of a group, machine code first computes the selector's hash, mostly from fields in registers.
 //! Then three loads follow (see [`GroupHandle`]). The first load depends on the table's lookup, and each further load
-//! depends on the previous one. So the packet waits for the whole chain. The first word of a row, its head, names the
-//! row's member or group. To shorten the chain, a table with a profile and few keys has the heads of all rows in a
-//! separate array ([`TableHandle::HEADS`]).
+//! depends on the previous one. So the packet waits for the whole chain. The first word of a row is called its head.
+//! The head identifies the row's member or group. To shorten the chain, a table with a profile and few keys has the
+//! heads of all rows in a separate array ([`TableHandle::HEADS`]).
 //!
 //! The runtime handles the cases that a [`GroupHandle`] does not cover. These are one-shot groups (which belong to one
 //! entry), very large groups, groups that watch ports, and buckets that several members share. The runtime uses the
@@ -57,8 +57,8 @@ impl Lower<'_> {
     }
 
     /// Resolves a row, given its head, to an action and the address of the action's parameters. The table must have a
-    /// profile and no meter. `row` computes the row's address where it is needed. On paths that do not call the
-    /// runtime, `count` counts the packet.
+    /// profile and no meter. `row` computes the row's address where it is needed. `count` generates code that counts
+    /// the packet, on paths that do not call the runtime. (The runtime counts the packet itself.)
     pub(crate) fn choose_action(
         &mut self,
         id: TableId,
@@ -132,8 +132,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, number)
     }
 
-    /// Returns the id of the group member that the packet's hash chooses. Branches to `elsewhere` if the choice needs
-    /// more than the group's handle.
+    /// Returns the id of the group member that the packet's hash chooses. Branches to `elsewhere` if the information in
+    /// the group's handle does not suffice.
     fn member_of(
         &mut self,
         id: TableId,
@@ -191,7 +191,8 @@ impl Lower<'_> {
             let arguments = [number, row, hash];
             self.call(lookups::behind_by_hash as *const (), &arguments, 2)
         } else {
-            // Passes no hash: the runtime draws a random number, and only if there are several members.
+            // Passes no hash. For a random selector the runtime draws a random number, but only if the group has
+            // several members.
             self.call(lookups::behind as *const (), &[number, row], 2)
         };
         let action = self.b.ins().ireduce(I32, found[1]);

@@ -28,7 +28,7 @@ pub(crate) enum Part {
     Forward = 0,
     Egress = 1,
     Deparser = 2,
-    /// Only the parser, for packets that ingress cloned.
+    /// Only the parser, for clones that the ingress pipeline requested.
     Parser = 3,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Part {
 /// write to memory.
 const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Forward];
 
-/// Errors when a program is compiled.
+/// The reason why a program cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
     /// There is no code generator for this machine.

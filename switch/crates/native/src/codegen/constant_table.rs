@@ -56,7 +56,7 @@ struct Row {
     patterns: Vec<Pattern>,
     action: ActionId,
     params: Rc<[u64]>,
-    /// Number of the entry's record.
+    /// Number of the record in which the table keeps the entry's counter and the time of its last hit.
     record: u32,
 }
 
@@ -176,7 +176,7 @@ impl Lower<'_> {
             });
         }
         let columns = self.columns(table);
-        // If a column's value is known at compile time, rows that do not match it are dropped.
+        // If a column's value is known at compile time, drops the rows that do not match this value.
         for (index, column) in columns.iter().enumerate() {
             if let Some(value) = self.constant(column.value) {
                 rows.retain(|row| row.patterns[index].matches(value));
@@ -273,7 +273,8 @@ impl Lower<'_> {
     /// matches.
     fn vectors(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let (hit, none) = (self.b.create_block(), self.b.create_block());
-        // Narrow columns come first: they are cheap, and in most cases no row matches in them.
+        // Order: narrow columns come first. They are cheap to test, and for most packets they already show that no row
+        // matches.
         let (narrow, wide): (Vec<_>, Vec<_>) = (0..columns.len())
             .filter(|index| rows.iter().any(|row| row.patterns[*index] != Pattern::Any))
             .partition(|index| columns[*index].width <= TABLED);
@@ -343,8 +344,8 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // Each row has one pattern for the column, so its bit is added at most once, and the sum equals the
-                // union.
+                // Each row has one pattern for the column, so the row's bit is added at most once. Therefore the sum
+                // equals the union.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);

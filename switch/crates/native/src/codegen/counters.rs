@@ -14,8 +14,8 @@ use crate::codegen::lower::Lower;
 use crate::runtime::frame::Frame;
 
 impl Lower<'_> {
-    /// Counts the packet in a cell of an indirect counter. If the index is beyond the array, counts an out-of-range
-    /// access instead.
+    /// Counts the packet in a cell of an indirect counter. If the index is beyond the end of the array, counts an
+    /// out-of-range access instead.
     pub(crate) fn count(&mut self, id: CounterId, index: Value) {
         let cells = Externs::cells_of(self.program, id);
         let size = self.int(cells.len() as u64);
@@ -46,7 +46,7 @@ impl Lower<'_> {
     }
 
     /// Counts the packet in the packet state of an entry ([`EntryState`]), and stores the packet's time there as the
-    /// last hit.
+    /// time of the last hit.
     pub(crate) fn leave_behind(&mut self, state: Value) {
         // Order: the time is stored before the branch to atomic or plain additions. So the address of the state is
         // computed only once, ahead of that branch.

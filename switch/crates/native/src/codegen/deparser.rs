@@ -2,9 +2,9 @@
 //! Generates the deparser, which updates checksums, runs extern calls, and writes all valid headers one after the
 //! other. The caller appends the payload.
 //!
-//! After parsing, some sets of valid headers are most likely. If the validity of many headers is uncertain here, the
-//! code compares all validity bytes at once with these sets. For a packet with one of these sets, the code writes the
-//! headers at constant offsets, without testing each header.
+//! Most packets have one of a few sets of valid headers after parsing. If the validity of many headers is uncertain
+//! here, the code compares all validity bytes at once with the most likely of these sets. For a packet with one of
+//! these sets, the code writes the headers at constant offsets, without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -29,7 +29,7 @@ const MOST_SETS: usize = 6;
 const MANY_UNCERTAIN: usize = 4;
 
 impl Lower<'_> {
-    /// Notes which headers are valid at the end of the parser, if the validity of all headers is certain there.
+    /// Records which headers are valid at the end of the parser, if the validity of all headers is certain there.
     pub(crate) fn note_together(&mut self) {
         let order = &self.program.deparser.order;
         let known = order
@@ -83,8 +83,8 @@ impl Lower<'_> {
         sets.sort_by(|left, right| right.weight.total_cmp(&left.weight));
         sets.truncate(MOST_SETS);
         let sets: Vec<BTreeSet<HeaderId>> = sets.iter().map(|set| set.valid.clone()).collect();
-        // Each validity byte is 0 or 1. So up to eight words of validity bytes fit in one word, each word shifted by
-        // its index in bits.
+        // Each validity byte is 0 or 1. So up to eight words of validity bytes fit in one word: word number n is
+        // shifted left by n bits.
         let bits_of = |valid: &BTreeSet<HeaderId>, (ty, at): (Type, u32)| {
             let bytes = (0..ty.bytes()).filter(|byte| {
                 let id = HeaderId(first.0 + at + byte);
@@ -144,7 +144,8 @@ impl Lower<'_> {
         self.b.ins().isub(place, start)
     }
 
-    /// Returns whether any of these headers is valid. The validity bytes of the headers must fill one word.
+    /// Returns whether any of these headers is valid. The validity bytes of the headers must be consecutive and fill 2,
+    /// 4 or 8 bytes.
     fn any_valid(&mut self, ids: &[HeaderId]) -> Value {
         if ids.iter().all(|id| self.known.valid(*id) == Some(false)) {
             return self.byte(false);
@@ -155,7 +156,7 @@ impl Lower<'_> {
         self.compare(IntCC::NotEqual, valid, zero)
     }
 
-    /// Returns the address of an end of the output.
+    /// Returns the address that an [`End`] stands for.
     fn at(&mut self, (base, offset): End) -> Value {
         match offset {
             0 => base,

@@ -25,18 +25,18 @@ const MOST_WORDS: usize = 64;
 pub(crate) enum Params {
     /// No parameters.
     None,
-    /// The address of the parameters' words, found at run time.
+    /// The address of the parameters' words, which is known only at run time.
     At(Value),
     /// The parameters' words, known at compile time.
     Known(Rc<[u64]>),
 }
 
-/// Target of a reference to a header or union.
+/// The header or union to which a reference leads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IdSource<T> {
     /// Known at compile time.
     Fixed(T),
-    /// Found at run time. The value is the id, or [`NONE`].
+    /// Selected at run time. The value is the id, or [`NONE`].
     Found(Value),
 }
 
@@ -162,8 +162,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns whether a header found at run time exists, and the address of its fields. If the header does not exist,
-    /// the result is the address of the first header.
+    /// Returns whether a header that is selected at run time exists, and the address of the header's fields. If the
+    /// header does not exist, returns the address of the program's first header instead.
     pub(crate) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;
@@ -225,7 +225,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Returns the address of a register cell, or 0 if the index is beyond the array.
+    /// Returns the address of a register cell, or 0 if the index is beyond the end of the array.
     pub(crate) fn register(&mut self, id: RegisterId, index: &Arith, params: &Params) -> Value {
         let index = self.index(index, params);
         let id = self.int(id.0.into());
@@ -486,7 +486,7 @@ impl Lower<'_> {
         if slot.lead != 0 || slot.signed || !fits || self.is_kept(*slot) {
             return None;
         }
-        // `load_slot`, which this load replaces, notes which metadata and which headers are read from memory.
+        // This load replaces `load_slot`, so it must also record that metadata or a header is read from memory.
         self.note_load(*slot);
         self.note_read(*slot);
         let number = constant_words(constant, 1)[0].swap_bytes() >> (64 - slot.width);
@@ -528,9 +528,9 @@ impl Lower<'_> {
         }
     }
 
-    // References to headers and unions, which may be resolved only at run time.
+    // References to headers and unions. Some references can be resolved only at run time.
 
-    /// Returns the id at an index of a constant list, or `NONE` if the index is beyond the list.
+    /// Returns the id at an index of a constant list, or `NONE` if the index is beyond the end of the list.
     fn select_id(&mut self, ids: Vec<u64>, index: Value) -> Value {
         let length = self.int(ids.len() as u64);
         let inside = self.compare(IntCC::UnsignedLessThan, index, length);
@@ -599,7 +599,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Notes that an instance is used as a whole. If the instance is metadata, no metadata fields can be kept in
+    /// Records that an instance is used as a whole. If the instance is metadata, no metadata fields can be kept in
     /// registers.
     pub(crate) fn as_header(&mut self, id: HeaderId) {
         if self.program.header(id).metadata {

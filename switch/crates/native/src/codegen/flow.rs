@@ -13,9 +13,9 @@ use crate::analysis::known::Known;
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 
-/// Estimated share of packets that take an edge to a block that is marked cold.
+/// Estimated share of packets that jump to a block that is marked cold, of all packets that reach the branch.
 const COLD: f64 = 1.0 / 64.0;
-/// Maximum number of cases of a switch that compares with one case after the other.
+/// Maximum number of cases of a switch that is compiled to a sequence of comparisons.
 const MOST_COMPARED: usize = 4;
 
 impl Lower<'_> {
@@ -24,7 +24,7 @@ impl Lower<'_> {
         self.b.ins().jump(to, &[]);
     }
 
-    /// Jumps to a block that takes a value.
+    /// Jumps to a block with one parameter, and passes this value.
     pub(crate) fn jump_with(&mut self, to: Block, value: Value) {
         self.flow_to(to);
         self.b.ins().jump(to, &[BlockArg::Value(value)]);
@@ -40,7 +40,7 @@ impl Lower<'_> {
         self.branch_by_share(condition, yes, no, share);
     }
 
-    /// Like [`Self::branch`], with an estimate of the share of packets that take `yes`.
+    /// Like [`Self::branch`], with an estimate of the share of packets that jump to `yes`.
     pub(crate) fn branch_by_share(&mut self, condition: Value, yes: Block, no: Block, share: f64) {
         match self.constant(condition) {
             _ if yes == no => self.jump(yes),
@@ -54,7 +54,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Continues in a block to which all edges exist, and seals it.
+    /// Continues in a block and seals the block. All edges to the block must exist.
     pub(crate) fn enter(&mut self, block: Block) {
         self.known = self.incoming(block);
         self.b.switch_to_block(block);
@@ -116,7 +116,7 @@ impl Lower<'_> {
         self.flow_part(to, 1.0);
     }
 
-    /// Records an edge to a block. `share` estimates which share of the packets at this point takes the edge.
+    /// Records an edge to a block. `share` is the estimated share of the packets at this point that take the edge.
     pub(crate) fn flow_part(&mut self, to: Block, share: f64) {
         let mut known = self.known.clone();
         known.weight *= share;
@@ -128,7 +128,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the estimated likelihood that a packet reaches a block by the edges that exist so far.
+    /// Returns the estimated likelihood that a packet reaches a block, summed over the edges that exist so far.
     pub(crate) fn weight_of(&self, block: Block) -> f64 {
         let known = self.flow.incoming.get(&block);
         known.map_or(0.0, |known| known.weight)
@@ -139,12 +139,13 @@ impl Lower<'_> {
         self.flow.incoming.contains_key(&block)
     }
 
-    /// Takes the facts that are certain on all edges to a block so far. Returns no facts if there is no edge.
+    /// Removes and returns the facts that are certain on all edges that lead to a block so far. Returns no facts if
+    /// there is no edge.
     pub(crate) fn incoming(&mut self, block: Block) -> Known {
         self.flow.incoming.remove(&block).unwrap_or_default()
     }
 
-    /// Takes the facts that are certain on all edges to any of these blocks so far.
+    /// Removes and returns the facts that are certain on all edges that lead to any of these blocks so far.
     pub(crate) fn incoming_to_any(&mut self, blocks: &[Block]) -> Known {
         let mut known = blocks
             .iter()
@@ -204,7 +205,7 @@ impl Lower<'_> {
                 self.decide(inner, params, &mut |lower, holds| target(lower, !holds))
             }
             Bool::And(operands) | Bool::Or(operands) => {
-                // If the left operand has this outcome, the right operand decides.
+                // If the left operand has the outcome `open`, the right operand decides.
                 let open = matches!(condition, Bool::And(_));
                 let second = self.b.create_block();
                 self.decide(&operands.0, params, &mut |lower, holds| {

@@ -8,8 +8,8 @@
 //!  limit           traffic manager    dropped            traffic manager    dropped   headers written
 //! ```
 //!
-//! Facts that are certain at the end of ingress, such as the validity of headers, stay certain in egress and in the
-//! deparser. The function ends between two parts if:
+//! Facts that are certain at the end of ingress, such as the validity of headers, need not be tested again in egress
+//! and in the deparser. The function ends between two parts if:
 //!
 //! - the program requested a clone, a digest, another pass or a multicast group;
 //! - no queue has the packet's priority;
@@ -32,8 +32,8 @@ use crate::codegen::pipeline::Graph;
 use crate::codegen::variants::FactUses;
 use crate::runtime::frame::Frame;
 
-/// Maximum number of steps of an egress that is compiled as a part of this function. A longer egress is only compiled
-/// as a separate function.
+/// Maximum number of steps of an egress pipeline that is compiled as a part of this function. A longer egress pipeline
+/// is compiled only as a separate function.
 const MOST_STEPS: usize = 128;
 
 /// Layout of the function's result. The low bits hold the outcome. The number of header bytes written starts at bit
@@ -187,7 +187,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that jumps to `otherwise` if the condition holds, and else continues.
+    /// Generates code that jumps to `otherwise` if the condition holds, and continues if it does not hold.
     fn unless(&mut self, condition: Value, otherwise: Block) {
         if self.constant(condition) == Some(0) {
             return;

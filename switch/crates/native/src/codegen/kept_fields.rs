@@ -2,8 +2,8 @@
 //! Keeps metadata fields in registers, and tracks the facts that are certain on each edge of the code.
 //!
 //! In the function that parses a packet and runs ingress, metadata fields start as 0. Other code reads metadata fields
-//! only where the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: it
-//! holds them in registers and does not store them unless needed.
+//! only where the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: the
+//! fields are in registers, and are stored to memory only if other code reads them.
 //!
 //! Each edge of the code carries the facts that are certain there: values of fields, registers that hold fields, and
 //! validity of headers. Where edges meet, only the facts that are certain on all of them remain.
@@ -52,8 +52,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), for kept fields. A field that is not kept is
-    /// marked as read from the header vector.
+    /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), but returns only kept fields. Marks a field
+    /// that is not kept as read from the header vector.
     pub(crate) fn kept(&self, slot: FieldSlot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
         if self.keeps(index) {
@@ -68,12 +68,12 @@ impl Lower<'_> {
         self.flow.kept.get(index) == Some(&true)
     }
 
-    /// Notes that a slot is read from the header vector, unless the slot lies in a kept field.
+    /// Records that a slot is read from the header vector, unless the slot lies in a kept field.
     pub(crate) fn note_load(&self, slot: FieldSlot) {
         self.kept(slot);
     }
 
-    /// Notes that a header's bytes are read, unless the header is certainly valid here.
+    /// Records that a header's bytes are read, unless the header is certainly valid here.
     pub(crate) fn note_read(&self, slot: FieldSlot) {
         if let Some((_, id, read)) = self.facts.named_header(slot)
             && self.known.valid(*id) != Some(true)
@@ -113,7 +113,7 @@ impl Lower<'_> {
         words
     }
 
-    /// Returns the words of a near field from its variables.
+    /// Returns the words of a near field. Reads them from the field's variables, which are in registers.
     fn near_words(&mut self, index: usize) -> Words {
         let mut bits = u32::from(self.facts.fields[index].slot.width);
         let mut words = Words::new();
@@ -156,7 +156,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes a slot if the slot lies in a kept field. Returns whether the slot lies in one.
+    /// Writes words to a slot if the slot lies in a kept field. Returns whether it does.
     pub(crate) fn store_kept(&mut self, slot: FieldSlot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;
@@ -196,7 +196,7 @@ impl Lower<'_> {
         true
     }
 
-    /// Forgets the facts that an operation may change.
+    /// Forgets the facts that may no longer hold after an operation.
     pub(crate) fn forget_written(&mut self, op: &Op) {
         use sluice_program::action::LValue;
         let mut slots = Vec::new();

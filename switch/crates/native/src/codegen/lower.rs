@@ -55,7 +55,8 @@ pub(crate) struct ValidHeaders {
     pub(crate) valid: BTreeSet<HeaderId>,
 }
 
-/// The address to which a slot's offset is relative: the start of the header vector, or of a header found at run time.
+/// The address to which a slot's offset is relative: the start of the header vector, or the start of a header that is
+/// selected at run time.
 pub(crate) type Base = Value;
 
 /// A function under construction. Invariant: the builder is in a block that has not ended. Exception: functions that
@@ -86,7 +87,7 @@ pub(crate) struct Lower<'a> {
 }
 
 impl<'a> Lower<'a> {
-    /// Begins a function that takes a frame.
+    /// Begins a function whose argument is the address of a frame.
     pub(crate) fn new(
         program: &'a Program,
         config: &'a Config,
@@ -129,8 +130,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Loads a field of the frame again for each use. If a register held the field until the next use, the compiler
-    /// would mostly spill this or another value.
+    /// Loads a field of the frame. Each use loads the field again: to keep the field in a register until the next use,
+    /// the compiler would mostly have to spill this value or another one.
     pub(crate) fn frame_field(&mut self, offset: usize) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32 - MIDDLE as i32;
@@ -184,7 +185,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Notes that only the low `bits` bits of a word can be set.
+    /// Records that only the low `bits` bits of a word can be set.
     pub(crate) fn note_bits(&mut self, value: Value, bits: u32) {
         if bits < 64 {
             self.narrow.insert(value, bits);
@@ -254,7 +255,7 @@ impl<'a> Lower<'a> {
         self.call_by(function, args, results)
     }
 
-    /// Like [`Self::call`], for a function whose address is found at run time.
+    /// Like [`Self::call`], for a function whose address is known only at run time.
     pub(crate) fn call_by(
         &mut self,
         function: Value,
@@ -279,8 +280,8 @@ impl<'a> Lower<'a> {
     }
 
     fn call_address(&mut self, function: Value, args: &[Value], results: usize) -> Vec<Value> {
-        // Values that stay in registers across a call would be spilled. The fields need no spill, because they are in
-        // memory already.
+        // Forgets which fields are in registers: a value that is used after the call would be spilled to the stack. A
+        // field need not be spilled, because it can be loaded from the header vector again.
         self.known.forget_words();
         let known = self
             .signatures
@@ -496,7 +497,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Therefore the load is
-    /// not noted as a read of the header.
+    /// not recorded as a read of the header.
     pub(crate) fn load_guarded(&mut self, base: Base, slot: FieldSlot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))

@@ -3,9 +3,9 @@
 //! first.
 //!
 //! Expressions have infinite precision; only their results are truncated where they are stored. Addition, subtraction,
-//! multiplication, left shifts and bitwise operations are exact modulo a power of two. So they are computed in as many
-//! words as the result needs. Comparison, division, right shifts and saturation need the whole value. The loader
-//! determines the bounds of each value, and the bounds give its number of words.
+//! multiplication, left shifts and bitwise operations are exact modulo a power of two. So these operations are computed
+//! in as many words as the result needs. Comparison, division, right shifts and saturation need the whole value. The
+//! loader determines the bounds of each value, and the number of words follows from the bounds.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;

@@ -37,12 +37,13 @@ pub(crate) struct Parsing {
     accepted: Variants,
     /// Block for packets that have entered too many states.
     limit: Block,
-    /// Number of states entered, if it can exceed the limit.
+    /// Number of states that the packet has entered. `None` if the number cannot exceed the limit.
     steps: Option<Variable>,
     states: Vec<Variants>,
     /// For each state, whether the state lies on a cycle. A state on a cycle is compiled only once.
     cyclic: Vec<bool>,
-    /// For each state, whether a packet that enters it may have entered more states than the limit.
+    /// For each state, whether the limit must be tested: a packet that enters the state may have entered more states
+    /// than allowed.
     bounded: Vec<bool>,
     likelihood: Likelihood,
     /// Facts that the code after the parser uses.
@@ -55,7 +56,8 @@ impl Parsing {
         self.likelihood.of(state, target)
     }
 
-    /// Returns the likelihood of a state's target if no case matches, or 0 if there is no such target.
+    /// Returns the likelihood of `rest`, the target of a state for packets that match no case. Returns 0 if there is no
+    /// such target.
     fn weight_of_rest(&self, state: StateId, rest: Option<Target>) -> f64 {
         rest.map_or(0.0, |target| self.weight(state, target))
     }
@@ -80,12 +82,13 @@ impl Parsing {
 #[derive(Clone, Copy)]
 enum Destination {
     Fixed(HeaderId),
-    /// A header found at run time: its id, and one of the possible headers, which all have the same type.
+    /// A header that is selected at run time: its id, and one of the headers that may be selected. All of them have the
+    /// same type.
     Found(Value, HeaderId),
 }
 
 impl Destination {
-    /// Returns a header of the destination's type.
+    /// Returns a header that has the same type as the destination.
     fn example(self) -> HeaderId {
         match self {
             Self::Fixed(id) | Self::Found(_, id) => id,
@@ -192,7 +195,7 @@ impl Lower<'_> {
         blocks.collect()
     }
 
-    /// Forgets all facts that a parser's operation may change.
+    /// Forgets all facts that may no longer hold after an operation of the parser.
     fn forget_parsed(&mut self, op: &ParserOp) {
         match op {
             ParserOp::Run(op) => self.forget_written(op),
@@ -287,7 +290,7 @@ impl Lower<'_> {
         self.jump_with(parsing.failed, error);
     }
 
-    /// Generates code that continues if the condition holds, and else ends parsing with an error.
+    /// Generates code that ends parsing with an error unless the condition holds.
     fn check(&mut self, condition: Value, error: u32, parsing: &Parsing) {
         if self.constant(condition) == Some(1) {
             return;
@@ -308,7 +311,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that continues if `bytes` bytes are left, and else ends parsing with an error.
+    /// Generates code that ends parsing with an error unless at least `bytes` bytes of the packet are left.
     fn check_left(&mut self, bytes: Value, parsing: &Parsing) {
         let enough = match (self.known.parsed, self.constant(bytes)) {
             (Some(taken), Some(bytes)) => {
@@ -326,7 +329,7 @@ impl Lower<'_> {
         self.check(enough, error, parsing);
     }
 
-    /// Consumes bytes. The caller must have checked that the packet has so many bytes left.
+    /// Consumes bytes. The caller must have checked that the packet has this number of bytes left.
     fn take(&mut self, bytes: Value, parsing: &Parsing) {
         let before = self.taken(parsing);
         let sum = self.known.parsed.zip(self.constant(bytes));
@@ -451,7 +454,7 @@ impl Lower<'_> {
         Destination::Found(self.constant_at(address, filled), first)
     }
 
-    /// Returns the index of the fill level of the stack to which an extraction adds.
+    /// Returns the index of the fill level of the stack to which an extraction adds an element.
     fn level(&self, to: &ExtractTo) -> usize {
         match to {
             ExtractTo::Header(_) => usize::MAX,

@@ -19,7 +19,7 @@ pub(crate) struct Graph {
     exit: Variants,
     /// The steps in reverse postorder: a step comes after all its predecessors.
     order: Vec<Node>,
-    /// Facts that each step, or code reachable from it, uses.
+    /// For each step, the facts that the step and the code reachable from the step use.
     interests: BTreeMap<(bool, u32), FactUses>,
     variants: BTreeMap<(bool, u32), Variants>,
 }
@@ -111,7 +111,7 @@ impl Lower<'_> {
         graph.exit.block(&mut self.b, about)
     }
 
-    /// Makes the block `exit` jump to the end of the pipeline, if an edge leads to this block.
+    /// Makes the block `exit` jump to the end of the pipeline, if any edge leads to `exit`.
     pub(crate) fn leave_by(&mut self, exit: Block, graph: &mut Graph) {
         if self.is_reached(exit) {
             self.enter(exit);

@@ -13,7 +13,8 @@ use cranelift_codegen::ir::{ConstantData, InstBuilder, Value};
 use crate::codegen::lower::{Lower, chunks};
 use crate::runtime::frame::Frame;
 
-/// Number of bytes that one store clears. Fields at a smaller distance are cleared together.
+/// Number of bytes that one store clears. Byte ranges that are less than this number of bytes apart are cleared
+/// together, with the bytes between them.
 const VECTOR: u32 = 16;
 
 impl Lower<'_> {

@@ -288,8 +288,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the call of a lookup: the version that yields if the table is far, else the version that does not
-    /// yield.
+    /// Generates the call of a lookup. Calls the version that yields if the table is far ([`Self::is_far`]), else the
+    /// version that does not yield.
     fn look_up_by(&mut self, id: TableId, function: LookUp, arguments: Vec<Value>) -> Value {
         let far = self.is_far(id);
         let [at_once, waiting] =
@@ -318,13 +318,13 @@ impl Lower<'_> {
         self.b.use_var(row)
     }
 
-    /// Returns the row of a key that is an index into an array.
+    /// Looks up a key that is an index into an array, and returns the row.
     fn look_up_direct(&mut self, id: TableId, table: &Table, bits: u32) -> Value {
         let key = self.direct_key(table, bits);
         self.row_of_direct(id, table, key)
     }
 
-    /// Returns the key of a table that is an array, as an index.
+    /// Returns the key of a table that is an array, as an index into the array.
     fn direct_key(&mut self, table: &Table, bits: u32) -> Value {
         let key = self.packed(table, |_| true);
         // No higher bit can be set. The mask enforces this nevertheless, because the key determines the address of a
@@ -368,7 +368,8 @@ impl Lower<'_> {
         number.unwrap_or_else(|| self.int(0))
     }
 
-    /// Generates code that runs one of the table's actions, given its number at run time. Ends the block.
+    /// Generates code that runs one of the table's actions. The action's number is known only at run time. Ends the
+    /// block.
     fn dispatch(
         &mut self,
         table: &Table,

@@ -41,10 +41,11 @@ enum Fact {
     Valid(HeaderId),
 }
 
-/// A user of facts, by its kind and number: a step, a checksum, or the code after a pipeline.
+/// A piece of code that uses facts: a step, a checksum, or the code after a pipeline. Identified by its kind and
+/// number.
 type FactUser = (u8, u32);
 
-/// Facts that are used by steps, each with its users.
+/// Facts that pieces of code use. Each fact has the set of its users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FactUses(BTreeMap<Fact, BTreeSet<FactUser>>);
 
@@ -88,8 +89,8 @@ impl FactUses {
     /// that the code after egress uses.
     pub(crate) fn end_of_ingress(&mut self, program: &Program, facts: &FieldUsage) {
         let standard = &program.standard_metadata;
-        // With `2 * MANY` users, `egress_spec` splits paths before all other facts. A packet that is dropped needs no
-        // other fact.
+        // With `2 * MANY` users, `egress_spec` splits paths before all other facts. It must be the first, because a
+        // dropped packet needs no other fact.
         for step in 0..2 * MANY {
             self.field(facts, standard.egress_spec, (3, step as u32));
         }
@@ -102,8 +103,8 @@ impl FactUses {
         self.end_of_egress(program);
     }
 
-    /// Adds the facts that the code after egress uses. Each header counts as [`MANY`] steps, because a variant adds
-    /// little more code than it saves.
+    /// Adds the facts that the code after egress uses. The validity of each header counts as used by [`MANY`] steps, so
+    /// that this fact alone may split paths: a variant for a set of valid headers saves nearly as much code as it adds.
     pub(crate) fn end_of_egress(&mut self, program: &Program) {
         let order = &program.deparser.order;
         if order.len() <= MOST_EMITTED {
@@ -179,7 +180,7 @@ impl FactUses {
 /// The used facts that are certain at one point of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// For each fact: the number of steps that use it, the fact, and its value.
+    /// For each fact: the number of steps that use the fact, the fact, and its value.
     certain: Vec<(usize, Fact, u64)>,
     /// Number of bytes that the parser has consumed, if the number is certain and used.
     pub(crate) parsed: Option<u64>,
@@ -209,7 +210,7 @@ impl Known {
     }
 }
 
-/// The blocks at which one step begins, by the facts that are certain there.
+/// The blocks at which one step begins: one block for each set of facts that are certain at the step's begin.
 #[derive(Debug, Default)]
 pub(crate) struct Variants(Vec<(About, Block)>);
 
@@ -237,7 +238,8 @@ fn weight(ways: &[Progress]) -> f64 {
     ways.iter().map(|way| way.weight).sum()
 }
 
-/// Groups paths by the value that `answer` returns for them. Groups whose weight is below `least` go to `rare`.
+/// Groups paths by the value that `answer` returns for a path's facts. Moves the paths of groups whose weight is below
+/// `least` to `rare`.
 fn split(
     ways: Vec<Progress>,
     least: f64,
@@ -260,8 +262,8 @@ fn split(
 }
 
 impl Lower<'_> {
-    /// Returns the blocks at which a step is compiled, one for each group of paths that agree in the most used facts.
-    /// All edges to the step must exist.
+    /// Returns the blocks at which a step is compiled, one for each group of paths that agree in the facts that most
+    /// steps use. All edges to the step must exist.
     pub(crate) fn settle(&mut self, variants: Variants) -> Vec<Block> {
         let reached = variants.0.into_iter();
         let ways: Vec<Progress> = reached
@@ -306,7 +308,7 @@ impl Lower<'_> {
         parts.filter_map(|ways| self.together(ways)).collect()
     }
 
-    /// Merges paths into one block. Returns `None` if there are no paths.
+    /// Merges paths: all of them lead to one block, which is returned. Returns `None` if there are no paths.
     fn together(&mut self, ways: Vec<Progress>) -> Option<Block> {
         match &ways[..] {
             [] => None,

@@ -23,7 +23,7 @@ const STACK: usize = 256 << 10;
 /// Stagger between the starts of lane stacks, in bytes, so that their hot lines fall into different cache sets.
 const SHIFT: usize = 13 * 64;
 
-/// A lane's engine, and the handle by which its packets yield.
+/// A lane's engine, and the yield point that the lane's packets use.
 struct State {
     yield_point: YieldPoint,
     /// The lane's engine. While a batch is under way, only the lane uses it.
@@ -32,14 +32,14 @@ struct State {
     broken: Cell<bool>,
 }
 
-/// An engine with its own stack; see the module.
+/// A lane: an engine with its own stack.
 pub(crate) struct Lane {
     state: NonNull<State>,
     /// Owns the stack that the lane runs on.
     _fiber: Fiber,
 }
 
-/// Makes the packets of an engine yield in this lane, and returns a traffic manager around the engine.
+/// Gives an engine the handle that its packets use to yield in this lane. Returns a traffic manager around the engine.
 fn manager(mut engine: Native, state: NonNull<State>) -> TrafficManager<Native> {
     // SAFETY: the lane owns its state, and the state outlives the engine.
     let yield_point = unsafe { &raw const (*state.as_ptr()).yield_point };
@@ -140,8 +140,8 @@ fn process(state: &State) {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // No packet is in the lane, and its stack is not resumed. SAFETY: manager and state came from boxes, and no
-        // other reference to them is left.
+        // No packet is in the lane, and the lane's stack is never resumed. SAFETY: manager and state came from boxes,
+        // and no other reference to them is left.
         unsafe {
             drop(Box::from_raw(self.state.as_ref().manager.as_ptr()));
             drop(Box::from_raw(self.state.as_ptr()));

@@ -37,30 +37,30 @@ use crate::lanes::lane::Lane;
 use crate::scheduling::packet_queue;
 use crate::scheduling::scheduler::{BatchContext, LANES, Scheduler};
 
-/// Engines that process batches of packets; see the module.
+/// A set of lanes, which processes batches of packets.
 pub struct Lanes {
     /// The lanes. Invariant: their number is `LANES`.
     lanes: Vec<Lane>,
-    /// The scheduler of the lanes, allocated as a box.
+    /// The scheduler of the lanes. The pointer comes from a box, and the lanes refer to it too.
     scheduler: NonNull<Scheduler>,
-    /// Copies of packets whose buffers do not outlive the batch.
+    /// Copies of packets whose bytes do not stay valid until the end of the batch.
     copies: Vec<Vec<u8>>,
-    /// Counters of engines that were replaced after a panic.
+    /// Sum of the counters of engines that were replaced after a panic.
     ended: Counters,
     code: Arc<Code>,
     config: Config,
 }
 
-// SAFETY: the lanes own everything on their stacks. Between batches each lane has an engine, which may be sent to
-// another thread, and no packet.
+// SAFETY: the lanes own everything on their stacks. Between batches no lane has a packet, and the engines of the lanes
+// may be sent to another thread.
 unsafe impl Send for Lanes {}
 
 impl Lanes {
     /// Default for `far`. From about this number of entries on, a table exceeds the private caches of a core.
     pub const FAR: u64 = 10_000;
 
-    /// Creates lanes whose packets yield in lookups of tables with at least `far` entries. Returns `None` for a program
-    /// that draws random numbers.
+    /// Creates lanes in which packets yield during lookups of tables with at least `far` entries. Returns `None` for a
+    /// program that draws random numbers.
     ///
     /// # Errors
     /// Fails if there is no memory for the stacks.
@@ -89,7 +89,7 @@ impl Lanes {
         unsafe { self.scheduler.as_ref() }
     }
 
-    /// Returns whether packets would yield in lookups of at least one of these tables.
+    /// Returns whether lanes are useful with these tables: at least one table is so large that its lookups would yield.
     pub fn are_worthwhile(&self, tables: &TableReplica) -> bool {
         tables.most_entries() >= self.scheduler().far
     }
@@ -134,8 +134,8 @@ impl Lanes {
         sum
     }
 
-    /// Runs packets until the queue has room and few packets wait. Packets that are under way at that time stay
-    /// suspended.
+    /// Runs packets until the queue has room and at most [`LANES`] packets wait. Packets that are under way at that
+    /// time stay suspended.
     ///
     /// # Panics
     /// Panics if a packet causes a panic.
@@ -194,7 +194,8 @@ impl Drop for Lanes {
     }
 }
 
-/// Returns whether a program draws random numbers. Each lane would have a different random sequence.
+/// Returns whether a program draws random numbers. Such a program cannot run in lanes: each lane has its own random
+/// generator, so the results would differ from those without lanes.
 fn draws(program: &Program) -> bool {
     let mut ops = program.actions.iter().flat_map(|action| &action.ops);
     let selectors = program
@@ -250,7 +251,7 @@ impl<'p> Batch<'_, 'p> {
     }
 }
 
-/// Guard of the lanes that ends the batch when it is dropped.
+/// Guard that holds the lanes during a batch. Dropping the guard ends the batch.
 struct Ending<'a>(&'a mut Lanes);
 
 impl Drop for Ending<'_> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides functions that machine code calls: externs, and operations on headers that are found at run time. Each
+//! Provides functions that machine code calls: externs, and operations on headers that are selected at run time. Each
 //! function does one operation and is not specific to a program. No function interprets the program's operations.
 //!
 //! All arguments and results, including ids, are 64 bits wide. [`NONE`] stands for "no header".
@@ -78,14 +78,14 @@ pub(crate) unsafe extern "C" fn emit(frame: &mut Frame<'_>, id: u64, out: *mut u
     scratch.len() as u64
 }
 
-/// `setValid` of a header found at run time.
+/// Executes `setValid` on a header whose id is known only at run time.
 pub(crate) extern "C" fn add_header(frame: &mut Frame<'_>, id: u64) {
     let program = frame.program();
     let (packet, _) = frame.packet_and_work();
     packet.add_header(program, header(id));
 }
 
-/// `setInvalid` of a header found at run time.
+/// Executes `setInvalid` on a header whose id is known only at run time.
 pub(crate) extern "C" fn remove_header(frame: &mut Frame<'_>, id: u64) {
     let program = frame.program();
     let (packet, _) = frame.packet_and_work();
@@ -124,21 +124,21 @@ pub(crate) extern "C" fn assign_union_stack(frame: &mut Frame<'_>, to: u64, from
     packet.phv.assign_union_stack(program, to, from);
 }
 
-/// `push_front`.
+/// Executes `push_front` on a header stack.
 pub(crate) extern "C" fn push(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
     let (packet, _) = frame.packet_and_work();
     packet.phv.push(program, StackId(stack as u32), count);
 }
 
-/// `pop_front`.
+/// Executes `pop_front` on a header stack.
 pub(crate) extern "C" fn pop(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
     let (packet, _) = frame.packet_and_work();
     packet.phv.pop(program, StackId(stack as u32), count);
 }
 
-/// `push_front` of a union stack.
+/// Executes `push_front` on a stack of unions.
 pub(crate) extern "C" fn push_union(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
     let (packet, _) = frame.packet_and_work();
@@ -147,7 +147,7 @@ pub(crate) extern "C" fn push_union(frame: &mut Frame<'_>, stack: u64, count: u6
         .push_union(program, UnionStackId(stack as u32), count);
 }
 
-/// `pop_front` of a union stack.
+/// Executes `pop_front` on a stack of unions.
 pub(crate) extern "C" fn pop_union(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
     let (packet, _) = frame.packet_and_work();
@@ -176,7 +176,7 @@ pub(crate) extern "C" fn headers_equal(frame: &mut Frame<'_>, left: u64, right: 
     equal.into()
 }
 
-/// Returns the position and the header of a union's valid member.
+/// Returns a union's valid member, if there is one: the member's position in the union, and its header id.
 fn valid_member(frame: &mut Frame<'_>, union: u64) -> Option<(usize, HeaderId)> {
     if union == NONE {
         return None;
@@ -218,7 +218,7 @@ pub(crate) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: 
         .into()
 }
 
-/// Executes a meter. Returns the colour, or [`NONE`] if the index is beyond the array.
+/// Executes a cell of a meter. Returns the colour, or [`NONE`] if the index is beyond the end of the array.
 pub(crate) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index: u64) -> u64 {
     frame.turn();
     let id = MeterId(meter as u32);
@@ -233,8 +233,8 @@ pub(crate) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index:
     }
 }
 
-/// Returns the address of the first word of a register cell, or null if the index is beyond the array. The caller may
-/// read and write the cell's words. The address stays valid while the packet is processed.
+/// Returns the address of the first word of a register cell, or null if the index is beyond the end of the array. The
+/// caller may read and write the cell's words. The address stays valid while the packet is processed.
 pub(crate) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) -> *const u64 {
     frame.turn();
     let externs = frame.externs();
@@ -328,8 +328,8 @@ pub(crate) extern "C" fn truncate(frame: &mut Frame<'_>, length: u64) {
     packet.truncate = packet.truncate.min(length);
 }
 
-/// Logs a message. `values` holds the arguments one after the other, `count` words in total. Each argument is its
-/// number of words, followed by these words in two's complement.
+/// Logs a message. `values` holds the arguments one after the other, `count` words in total. Each argument consists of
+/// its number of words, followed by the words themselves, in two's complement.
 ///
 /// # Safety
 /// `parts` belongs to the program, and `values` points to `count` words.

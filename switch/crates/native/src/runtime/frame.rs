@@ -17,12 +17,12 @@ pub(crate) struct Work {
     pub(crate) counters: Counters,
     /// The profile, for code that was compiled for profiling.
     pub(crate) profile: Option<Box<Profile>>,
-    /// Handle by which a packet yields, for packets that run in a lane.
+    /// Handle that a packet uses to yield, if packets run in a lane.
     pub(crate) yielder: Option<Yielder>,
 }
 
-/// Argument of one call. Machine code reads the fields by their offsets. Invariant: the targets of all pointers outlive
-/// the call, and the packet and the worker's buffers belong to the caller alone.
+/// Argument of one call of machine code, which reads the fields at constant offsets. Invariant: the targets of all
+/// pointers outlive the call, and the packet and the worker's buffers belong to the caller alone.
 #[repr(C)]
 pub(crate) struct Frame<'a> {
     /// The packet header vector: `phv_bytes` bytes, then one validity byte for each header, 0 or 1.
@@ -31,9 +31,10 @@ pub(crate) struct Frame<'a> {
     pub(crate) filled: *mut u32,
     /// Number of bits in the `varbit` field of each header.
     pub(crate) varbit: *mut u32,
-    /// The flag that [`sluice_engine::phv::Phv::touch`] sets. Machine code sets the flag to 1 before the same writes.
+    /// The flag that [`sluice_engine::phv::Phv::touch`] sets. Machine code sets the flag to 1 before each write for
+    /// which Rust code must call that function.
     pub(crate) touched: *mut u8,
-    /// The packet as it entered the parser.
+    /// The bytes of the packet as it entered the parser.
     pub(crate) data: *const u8,
     /// Length of `data` in bytes.
     pub(crate) data_len: usize,
@@ -41,7 +42,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) parsed: *mut usize,
     /// Nonzero if the traffic manager must continue after the current pipeline.
     pub(crate) requested: *const u8,
-    /// Packet length in bytes for `packet_length`.
+    /// Packet length in bytes for the metadata field `packet_length`.
     pub(crate) length: *mut u64,
     /// Output of the deparser. Has room for all headers at once.
     pub(crate) out: *mut u8,
@@ -53,7 +54,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) cells: *const CounterCell,
     /// Current time in microseconds.
     pub(crate) now_us: u64,
-    /// Packet length in bytes for counters.
+    /// Packet length in bytes that counters and meters use.
     pub(crate) ingress_length: u64,
     /// Port on which the packet arrived.
     pub(crate) ingress_port: u64,
@@ -61,7 +62,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) fresh: u64,
     /// Nonzero if no other thread updates counters at the same time, so that updates need not be atomic.
     pub(crate) alone: u64,
-    /// Minimum number of entries of a table whose lookups yield while memory is fetched.
+    /// Lookups yield while memory is fetched in tables with at least this number of entries.
     pub(crate) far: u64,
     packet: *mut Packet,
     work: *mut Work,
@@ -161,7 +162,7 @@ impl<'a> Frame<'a> {
         self.now_us
     }
 
-    /// Returns the handle by which the packet yields, if it runs in a lane.
+    /// Returns the handle that the packet uses to yield, if the packet runs in a lane.
     #[inline]
     pub(crate) fn yielder(&self) -> Option<Yielder> {
         // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.

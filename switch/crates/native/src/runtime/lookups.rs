@@ -13,7 +13,7 @@ use sluice_tables::{Lookup, Row};
 use crate::runtime::calls::NONE;
 use crate::runtime::frame::Frame;
 
-/// Flag in the action of [`Found`] that says that an entry was hit.
+/// Flag in [`Found::action`]: the lookup hit an entry.
 pub(crate) const HIT: u64 = 1 << 32;
 
 /// An action and its parameters, returned in two registers.
@@ -34,8 +34,8 @@ pub(crate) struct LookUp {
     pub(crate) waiting: *const (),
 }
 
-/// Returns the lookup by a key of any size in a table of any kind. The arguments are the key's address and the key's
-/// length in bytes.
+/// Returns the functions that look up a key of any size in a table with any match kind. The arguments are the key's
+/// address and the key's length in bytes.
 pub(crate) fn bytes() -> LookUp {
     LookUp {
         at_once: row as *const (),
@@ -43,8 +43,8 @@ pub(crate) fn bytes() -> LookUp {
     }
 }
 
-/// Returns the lookup by a key of one to eight 64-bit words in an exact-match table. The last word may be incomplete.
-/// The arguments are the same as for [`bytes`]. Returns `None` for a longer key.
+/// Returns the functions that look up a key of one to eight 64-bit words in an exact-match table. The last word of a
+/// key may be incomplete. The arguments are the same as for [`bytes`]. Returns `None` for a longer key.
 pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     fn of<const WORDS: usize>() -> LookUp {
         LookUp {
@@ -65,8 +65,8 @@ pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
     })
 }
 
-/// Returns the lookup by an address of at most 32 bits. The arguments are the exact fields as one number, and the
-/// address, left-aligned.
+/// Returns the functions that look up an address of at most 32 bits in a longest-prefix-match table. The arguments are
+/// the exact-match fields of the key as one number, and the address, left-aligned.
 pub(crate) fn narrow() -> LookUp {
     LookUp {
         at_once: row_narrow as *const (),
@@ -74,8 +74,8 @@ pub(crate) fn narrow() -> LookUp {
     }
 }
 
-/// Returns the lookup by an address of at most 128 bits. The arguments are the same as for [`narrow`], with the address
-/// in two words, most significant first.
+/// Returns the functions that look up an address of at most 128 bits in a longest-prefix-match table. The arguments are
+/// the same as for [`narrow`], with the address in two words, most significant first.
 pub(crate) fn wide() -> LookUp {
     LookUp {
         at_once: row_wide as *const (),
@@ -236,8 +236,8 @@ fn joined(high: u64, low: u64) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// Resolves a row to its action in any table: with or without a selector, direct counters or direct meters. Counts and
-/// meters the packet.
+/// Resolves a row to its action. Works for any table: with or without a selector, direct counters or direct meters.
+/// Counts and meters the packet.
 ///
 /// # Safety
 /// A lookup in this table for this packet returned `row`.
@@ -280,7 +280,7 @@ pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
     leave_and_tell(frame, id, found)
 }
 
-/// Returns the hash by which the selector of a profile chooses, or 0 if the profile has no selector.
+/// Returns the hash that the selector of a profile uses to choose a member, or 0 if the profile has no selector.
 pub(crate) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64 {
     let program = frame.program();
     let came_in = frame.input();
@@ -293,7 +293,7 @@ pub(crate) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64
     })
 }
 
-/// Counts and meters the packet at the row that it found, and returns the row's action.
+/// Counts and meters the packet at the entry that the lookup found. Returns the entry's action.
 fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Found {
     let table = frame.program().table(id);
     if found.meter.is_some() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the runtime of machine code: the frame (its argument), the functions that it calls, and the pages that hold
-//! it.
+//! Provides the runtime of machine code: the frame (the argument of machine code), the functions that machine code
+//! calls, and the memory pages that hold the code.
 
 pub(crate) mod calls;
 pub(crate) mod frame;

@@ -29,8 +29,8 @@ impl Fiber {
         DefaultStack::new(bytes).map(Self)
     }
 
-    /// Prepares the stack: when it is resumed, it calls `function` with `argument`. The stack's first frame lies
-    /// `shift` bytes below the top of the stack. Returns the saved stack pointer.
+    /// Prepares the stack, so that resuming it calls `function` with `argument`. The stack's first frame lies `shift`
+    /// bytes below the top of the stack. Returns the saved stack pointer.
     ///
     /// # Safety
     /// The previous contents of the stack are never resumed. `shift` is a multiple of 16 and leaves enough room.
@@ -53,9 +53,9 @@ impl Fiber {
     }
 }
 
-/// Defines a function that leaves the stack on which it is called. The function saves registers on that stack and calls
-/// `next` with its argument and the saved stack pointer. Then it resumes the stack whose saved stack pointer `next`
-/// returns.
+/// Defines a function that leaves the stack on which it is called. The defined function saves registers on that stack.
+/// It passes its own argument and the saved stack pointer to `next`. Then it resumes the stack whose saved stack
+/// pointer `next` returns.
 #[cfg(target_arch = "x86_64")]
 macro_rules! leaving {
     ($(#[$doc:meta])* $name:ident($argument:ty), next = $next:path) => {

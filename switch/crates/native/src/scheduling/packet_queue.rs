@@ -58,11 +58,11 @@ pub(crate) struct PacketQueue {
     packets: [Cell<Job>; CAPACITY],
     /// Number of packets queued so far.
     count: Cell<usize>,
-    /// Number of the first packet that no lane has taken.
+    /// Number (not count) of the first packet that no lane has taken.
     next: Cell<usize>,
     /// Number of the first packet that is not done; equals `count` if all are done.
     oldest: Cell<usize>,
-    /// One bit for each packet from `oldest` on, set if it is done.
+    /// One bit for each packet from `oldest` on, set if the packet is done.
     done: Cell<u64>,
 }
 
@@ -113,7 +113,8 @@ impl PacketQueue {
         self.count.set(self.count.get() + 1);
     }
 
-    /// Takes the next packet and returns it with its number.
+    /// Returns the next packet that no lane has taken, with the packet's number. The packet counts as taken from then
+    /// on.
     ///
     /// # Safety
     /// The packet's bytes stay valid for `'p`.

@@ -3,15 +3,15 @@
 //!
 //! A prefetch that misses the TLB does not retire before its page walk ends. Later instructions can execute meanwhile,
 //! but only as many as the reorder buffer holds. So a page walk costs more than the rest of the lookup. The page walks
-//! of several prefetches in a row overlap. Therefore each lane notes the lines that it needs, and yields. When a group
-//! of lanes has yielded, all noted lines are prefetched.
+//! of several prefetches in a row overlap. Therefore each lane records the lines that it needs, and yields. When a
+//! group of lanes has yielded, all recorded lines are prefetched.
 
 use std::cell::Cell;
 
-/// Maximum number of noted lines. Further lines are prefetched immediately.
+/// Maximum number of recorded lines. Further lines are prefetched immediately.
 const ROOM: usize = 64;
 
-/// List of noted cache lines; see the module.
+/// List of recorded cache lines; see the module.
 pub(crate) struct Prefetches {
     lines: [Cell<*const u8>; ROOM],
     count: Cell<usize>,
@@ -26,7 +26,7 @@ impl Prefetches {
         }
     }
 
-    /// Notes the cache line of an address.
+    /// Records the cache line of an address, so that the next `fetch` prefetches the line.
     #[inline(always)]
     pub(crate) fn note(&self, line: *const u8) {
         let count = self.count.get();
@@ -38,7 +38,7 @@ impl Prefetches {
         }
     }
 
-    /// Prefetches all noted lines, and forgets them.
+    /// Prefetches all recorded lines, and clears the list.
     #[inline]
     pub(crate) fn fetch(&self) {
         let noted = &self.lines[..self.count.replace(0)];

@@ -17,8 +17,8 @@ use crate::scheduling::prefetches::Prefetches;
 /// of the first-level cache.
 pub(crate) const LANES: usize = 8;
 
-/// Number of lanes per prefetch group. The lines that the lanes of a group noted are prefetched together, when the last
-/// lane of the group has yielded.
+/// Number of lanes per prefetch group. The lines that the lanes of a group recorded are prefetched together, when the
+/// last lane of the group has yielded.
 const TOGETHER: usize = 4;
 const _: () = assert!(TOGETHER.is_power_of_two() && LANES.is_multiple_of(TOGETHER));
 
@@ -32,7 +32,7 @@ pub(crate) struct BatchContext {
 
 /// State that all lanes share.
 pub(crate) struct Scheduler {
-    /// Minimum number of entries of a table whose lookups yield while memory is fetched.
+    /// Lookups yield while memory is fetched in tables with at least this number of entries.
     pub(crate) far: u64,
     pub(crate) packets: PacketQueue,
     pub(crate) prefetches: Prefetches,
@@ -48,7 +48,7 @@ pub(crate) struct Scheduler {
     finishing: Cell<bool>,
     /// Whether the batch under way has panicked. If so, nothing more is sent.
     failed: Cell<bool>,
-    /// Payload of the batch's panic.
+    /// Payload of the panic in the batch under way, if there was a panic.
     panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
@@ -73,7 +73,7 @@ impl Scheduler {
         self.suspended[index].set(saved);
     }
 
-    /// Takes the payload of the panic in the batch, if there was one.
+    /// Removes and returns the payload of the batch's panic, if there was a panic.
     #[inline]
     pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         match self.failed.get() {
@@ -159,7 +159,7 @@ impl Scheduler {
 }
 
 leaving! {
-    /// Yields: leaves a lane's stack until it is resumed.
+    /// Yields: leaves a lane's stack. Returns when the scheduler resumes the lane.
     ///
     /// # Safety
     /// The caller runs on the stack of this lane, and the lane's batch is under way.
@@ -224,7 +224,7 @@ impl YieldPoint {
     }
 }
 
-/// Handle by which a packet yields: a reference to the [`YieldPoint`] of the packet's lane.
+/// Handle that a packet uses to yield: a reference to the [`YieldPoint`] of the packet's lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielder(NonNull<YieldPoint>);
 
@@ -251,7 +251,7 @@ impl Yielder {
         self.yield_point().scheduler()
     }
 
-    /// Returns the minimum number of entries of a table whose lookups yield while memory is fetched.
+    /// Returns the minimum size of a table, in entries, from which on its lookups yield while memory is fetched.
     #[inline]
     pub(crate) fn far(&self) -> u64 {
         self.scheduler().far

@@ -3,7 +3,7 @@
 
 use sluice_tables::{KeyField, Value};
 
-/// The command in a line. Names are resolved when the command runs.
+/// The command in a line of a case file. Names are resolved when the command runs.
 #[derive(Debug)]
 pub(super) enum Command {
     Entry {

@@ -63,7 +63,7 @@ impl Sink for Outputs {
     }
 }
 
-/// Queues per port.
+/// Number of queues per port.
 const QUEUES: u32 = 4;
 
 /// An engine that can run case files.
@@ -219,7 +219,8 @@ impl<E: Runs> Bench<E> {
             Command::Leave if self.leave() => Ok(()),
             Command::Leave => Err("no packet waits in a queue".to_owned()),
             Command::Digest { name, fields } => {
-                // p4c generates one digest for each call of digest(). All have the name of the digest's type.
+                // p4c generates one digest for each call of digest(). The name of each is the name of the digest's
+                // type, so several digests may have the same name.
                 let named = |id: DigestId| self.program.digest(id).name == name;
                 match self.outputs.digests.first() {
                     Some((sent, bytes)) if named(*sent) && *bytes == fields => {
@@ -401,8 +402,8 @@ impl<E: Runs> Bench<E> {
         })
     }
 
-    /// Compares the first unchecked packet sent by this port with a pattern. The order of packets on different ports
-    /// does not matter.
+    /// Compares the first unchecked packet that was sent through this port with a pattern. The order of packets on
+    /// different ports does not matter.
     fn expect(&mut self, port: u32, pattern: &str) -> Result<()> {
         let packets = &mut self.outputs.packets;
         let Some(index) = packets.iter().position(|(by, _)| *by == port) else {

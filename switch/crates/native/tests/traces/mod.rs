@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides tables and packets for the benchmarks of the router program. The tests check that both engines process them
-//! identically.
+//! Provides tables and packets for the benchmarks of the router program. The tests check that both engines process
+//! these packets identically.
 
 #![allow(dead_code)] // each benchmark uses only some of it
 

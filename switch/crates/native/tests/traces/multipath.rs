@@ -42,7 +42,8 @@ pub(crate) fn tables(weights: &[u32]) -> String {
     network("no_outbound_policy", members) + &group(members, weights) + &route
 }
 
-/// Returns one packet for each of `count` flows by the route. The flows differ in addresses and source ports.
+/// Returns one packet for each of `count` flows. All of them take the route. The flows differ in addresses and source
+/// ports.
 pub(crate) fn flows(count: u32) -> Vec<Vec<u8>> {
     let packet = |flow: u32| {
         udp4(

@@ -52,7 +52,7 @@ enum Inbound {
 
 /// A client with a stream.
 pub struct Client {
-    /// Remote procedures.
+    /// Stub for the RPCs.
     pub rpc: P4RuntimeClient<Channel>,
     /// The device id in requests.
     pub device_id: u64,
@@ -169,10 +169,10 @@ impl Client {
         timeout(DEADLINE, ending).await.map_err(late)
     }
 
-    /// Fails if a message comes.
+    /// Checks that no message comes within [`QUIET`].
     ///
     /// # Errors
-    /// A message came.
+    /// A message comes.
     pub async fn is_quiet(&mut self) -> Outcome {
         match timeout(QUIET, self.receive()).await {
             Err(_) => Ok(()),

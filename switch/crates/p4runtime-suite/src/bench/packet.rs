@@ -36,7 +36,7 @@ pub enum Walk {
 pub struct Frame {
     /// Source address.
     pub src: u64,
-    /// EtherType. If it is 0x88b5, the key follows.
+    /// EtherType. The program parses the key fields only if it is 0x88b5.
     pub kind: u16,
     /// Key field.
     pub a: u32,
@@ -99,10 +99,10 @@ impl Frame {
     }
 }
 
-/// A packet that came back.
+/// A packet that came back as a packet-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Port that it arrived on.
+    /// Port on which the packet arrived.
     pub ingress_port: u128,
     /// Value set by the table's action; 0 for a miss.
     pub mark: u128,

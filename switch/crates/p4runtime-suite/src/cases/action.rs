@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests actions of entries: each action belongs to the table and is used in its scope, and each parameter is given
-//! once.
+//! Tests the checks of an entry's action: the action must belong to the table and be used in its scope, and each
+//! parameter must be given exactly once.
 
 use super::prelude::*;
 

@@ -10,7 +10,7 @@ fn a_is(bytes: &[u8]) -> TableEntry {
     entry
 }
 
-/// Field c has 12 bits.
+/// Returns an entry that matches these bytes in field `c`, which has 12 bits.
 fn c_is(bytes: &[u8]) -> TableEntry {
     let mut entry = exact_entry(0, 1);
     entry.r#match[1] = exact_bytes(2, bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests indirect counters.
+//! Tests reads, writes and counts of indirect counters.
 
 use super::prelude::*;
 

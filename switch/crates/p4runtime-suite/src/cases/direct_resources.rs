@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests counters and meters of entries. Clients read and write them with the entry or alone.
+//! Tests counters and meters of entries. Clients read and write them as a part of the entry, or as entities of their
+//! own.
 
 use super::prelude::*;
 

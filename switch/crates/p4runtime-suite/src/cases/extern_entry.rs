@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests externs of other architectures. The program has none.
+//! Tests requests for externs of other architectures. The suite's program has no such externs. So the server must
+//! refuse requests for one extern, and return no entries for a read of all externs.
 
 use super::prelude::*;
 

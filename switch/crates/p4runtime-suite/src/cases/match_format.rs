@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests match fields: each match field belongs to the table, is given at most once, has the field's kind, and is
-//! canonical.
+//! Tests the checks of an entry's match fields: each field must belong to the table, be given at most once, have the
+//! declared match kind, and be canonical.
 
 use super::prelude::*;
 

@@ -5,12 +5,12 @@ use super::prelude::*;
 use crate::bench::Client;
 use crate::outcome::Outcome;
 
-/// Selects the meter that packets go through.
+/// Values of the packet-out's port that select the meter.
 const TWO_RATES: u16 = 0;
 const ONE_RATE: u16 = 1;
 const TWO_COLORS: u16 = 2;
 
-/// Sends this number of packets at once through cell 1. Returns the packets' colours.
+/// Sends this number of packets through cell 1 of a meter, without delay. Returns the packets' colours.
 async fn colors(c: &mut Client, meter: u16, packets: usize) -> Outcome<Vec<u128>> {
     let mut colors = Vec::new();
     for _ in 0..packets {

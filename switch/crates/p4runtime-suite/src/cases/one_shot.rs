@@ -7,7 +7,7 @@ fn shot(action: Option<TableAction>) -> TableEntry {
     entry("selector_table", vec![exact(1, 1)], action)
 }
 
-/// Returns a set with one change.
+/// Returns an entry whose one-shot action set was valid before `change` was applied.
 fn altered(change: impl FnOnce(&mut ActionProfileActionSet)) -> TableEntry {
     let mut action = to_set(&[(5, 1)]);
     if let Some(table_action::Type::ActionProfileActionSet(set)) =

@@ -177,7 +177,7 @@ async fn a_packet_out_with_an_empty_value_is_dropped(t) {
 async fn a_client_that_does_not_read_slows_nobody(t) {
     let mut slow = t.primary().await?;
     slow.needs_packets()?;
-    // The client does not read these packet-ins.
+    // The client `slow` does not read the packet-ins that these packet-outs cause.
     for src in 0..5_000 {
         slow.packet_out(Frame { src, ..Frame::default() }.out(Walk::Keyless)).await?;
     }

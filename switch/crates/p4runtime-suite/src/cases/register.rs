@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests registers.
+//! Tests reads and writes of registers.
 
 use super::prelude::*;
 

@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 async fn error(c: &mut Client) -> Outcome<StreamError> {
     c.send_election_id().await?;
     let unsaid = || Failure::Skipped("optional, and not sent here".into());
-    // The arbitration message may overtake the error.
+    // The arbitration message may arrive before the error.
     for _ in 0..2 {
         match c.next().await {
             Ok(Response::Error(error)) => return Ok(error),

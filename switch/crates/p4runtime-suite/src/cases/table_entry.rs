@@ -153,7 +153,7 @@ async fn a_full_table_is_resource_exhausted_and_keeps_what_it_has(t) {
         c.insert(entry(n), OK).await?;
     }
     let mut held = 16;
-    // The table holds at least as many entries as its size.
+    // The table must hold at least as many entries as its declared size.
     let mut code = OK;
     while code == OK && held < 4096 {
         held += 1;

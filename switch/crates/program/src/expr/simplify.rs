@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds expressions, and simplifies p4c's encoding of fixed widths in unbounded integers.
+//! Builds expressions. Simplifies the code that p4c generates to compute with fixed widths in unbounded integers.
 //!
 //! Each rule preserves the value for every packet. A slice, `(field >> k) & mask`, becomes a narrower field. A masked
 //! left shift becomes an operation without a wide intermediate value. So most programs need no integer wider than a

@@ -240,7 +240,8 @@ impl<'j> Arguments<'_, 'j, '_> {
         Ok(Op::Assign(self.lvalue(0)?, Arith::from(value)))
     }
 
-    /// Returns the slots that `mark_to_drop` changes, or `None` if it changes the standard metadata itself.
+    /// Returns the slots that a call of `mark_to_drop` changes, or `None` if the call changes the standard metadata
+    /// itself.
     fn metadata_copy(&self) -> Result<Option<(FieldSlot, Option<FieldSlot>)>> {
         if self.items.is_empty() {
             return Ok(None);
@@ -333,7 +334,7 @@ impl<'j> Arguments<'_, 'j, '_> {
         }
     }
 
-    /// Reads `log_msg(format, {arguments})`. Each `{}` in the format takes the next argument.
+    /// Reads `log_msg(format, {arguments})`. Each `{}` in the format stands for the next argument.
     fn log(&self) -> Result<Op> {
         let format = self.named(0, "string")?;
         let arguments = match self.items.get(1) {

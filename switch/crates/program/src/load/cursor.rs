@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines a cursor, which is a position in the JSON with its path. So every error includes its location.
+//! Defines a cursor, which is a position in the JSON together with the path to this position. So every error can
+//! include its location.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -114,13 +115,13 @@ impl<'a> Cursor<'a> {
         Some(self.child(Step::Key(key), value))
     }
 
-    /// Returns a mandatory member of this object.
+    /// Returns a member of this object, or an error if the member is absent.
     pub(super) fn at(&self, key: &'a str) -> Result<Cursor<'a>> {
         self.get(key)
             .ok_or_else(|| self.error(format!("\"{key}\" is missing")))
     }
 
-    /// Returns a mandatory element of this array.
+    /// Returns an element of this array, or an error if the element is absent.
     pub(super) fn nth(&self, index: usize) -> Result<Cursor<'a>> {
         let value = self.value.get(index).ok_or_else(|| {
             self.error(format!(
@@ -144,7 +145,7 @@ impl<'a> Cursor<'a> {
             .collect())
     }
 
-    /// Returns the elements of this array. Accepts `{}` as an empty array, because p4c writes it in some cases.
+    /// Returns the elements of this array. Accepts `{}` as an empty array, because p4c writes `{}` in some cases.
     pub(super) fn items_or_nothing(&self) -> Result<Vec<Cursor<'a>>> {
         match self.value.as_object() {
             Some(object) if object.is_empty() => Ok(Vec::new()),
@@ -235,7 +236,8 @@ impl<'a> Cursor<'a> {
         Ok(if negative { -value } else { value })
     }
 
-    /// Reads a non-negative hexadecimal integer below 2^`width`. Returns it as (width + 7) / 8 big-endian bytes.
+    /// Reads a non-negative hexadecimal integer below 2^`width`. Returns the integer as (width + 7) / 8 big-endian
+    /// bytes.
     pub(super) fn hex_bits(&self, width: u16) -> Result<Vec<u8>> {
         if self.integer()?.bits() > u64::from(width) {
             return Err(self.error(format!("the number does not fit {width} bits")));

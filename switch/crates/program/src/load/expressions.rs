@@ -45,7 +45,7 @@ impl Value {
     }
 }
 
-/// Reader of expressions. `params` has the parameters in scope.
+/// Reader of expressions. `params` contains the action parameters to which expressions can refer.
 #[derive(Clone, Copy)]
 pub(super) struct Expressions<'a> {
     pub(super) loader: &'a Loader,

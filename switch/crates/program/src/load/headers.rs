@@ -209,8 +209,8 @@ impl Headers {
         relative.moved(header.offset)
     }
 
-    /// Finds the fields that the architecture uses. Looks for BMv2's name first, which `field_aliases` may map to
-    /// another field, and then for the name in `standard_metadata`.
+    /// Finds the fields that the architecture uses. Some fields have two names. BMv2's name is looked up first, and the
+    /// JSON's `field_aliases` may map it to another field. The second lookup is by the name in `standard_metadata`.
     pub(super) fn standard_metadata(&self, root: &Cursor<'_>) -> Result<StandardMetadata> {
         let mut aliases = HashMap::new();
         for alias in root.list("field_aliases")? {

@@ -268,8 +268,8 @@ impl Loader {
         })
     }
 
-    /// Connects each direct counter and meter with the table that it names. Also connects each meter with the field
-    /// that receives the colour.
+    /// Connects each direct counter and each direct meter with the table that the JSON names as its binding. Also
+    /// connects each direct meter with the field that receives the colour.
     fn bind_direct_counters(&self, root: &Cursor<'_>, all: &mut Pipelines) -> Result<()> {
         for (index, json) in root.list("counter_arrays")?.iter().enumerate() {
             if let Some(table) = bound_table(json, &all.tables)? {
@@ -427,8 +427,8 @@ impl Names<'_> {
             match key {
                 "__HIT__" => on_hit = Some(node),
                 "__MISS__" => on_miss = Some(node),
-                // If several tables use an action, it has a copy with the same name for each table. A member of a
-                // shared profile may name another table's copy.
+                // If several tables use an action, p4c makes a copy with the same name for each table. A member of a
+                // shared profile may refer to the copy of another table.
                 name => {
                     let ids = actions.actions.iter().enumerate();
                     let named = ids.filter(|(_, action)| action.name == name);
@@ -494,7 +494,8 @@ fn successors(node: Node, all: &Pipelines) -> Vec<Next> {
     }
 }
 
-/// For each table with an action profile, finds the table's own copies of actions that other tables of the profile use.
+/// For each table with an action profile: finds the actions of other tables with the same profile of which this table
+/// has its own copy. Fills [`Table::copies`].
 fn find_copies(tables: &mut [Table], actions: &[Action]) {
     let name = |id: &ActionId| &actions[id.index()].name;
     for index in 0..tables.len() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removes the priority field from programs that never write it. Then the switch does not have to read the field.
+//! Removes the priority from the standard metadata of programs that never write it. Then the switch does not have to
+//! read the field for each packet.
 
 use crate::action::{LValue, Op};
 use crate::expr::HeaderRef;

@@ -88,7 +88,8 @@ impl Headers {
             })
     }
 
-    /// Returns the slot of a field in stack elements of a header type. The slot is relative to the element.
+    /// Returns the slot of a field in a stack element of this header type. The slot is relative to the start of the
+    /// element.
     pub(super) fn element_slot(&self, ty: HeaderTypeId, field: usize) -> Option<FieldSlot> {
         let field = self.types[ty.index()].fields.get(field)?;
         (!field.varbit).then_some(field.slot)

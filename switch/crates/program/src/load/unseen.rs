@@ -3,11 +3,11 @@
 //!
 //! A program that balances load often hashes a flow to a field that only a selector uses. The switch may choose any
 //! member of the group, as long as the same flow always gets the same member. So the value of such a field cannot be
-//! observed outside the switch. Every hash that spreads as evenly is correct, and all engines use a cheaper one
-//! ([`Calculation::unseen`]).
+//! observed outside the switch. Every hash that spreads flows as evenly is correct, and all engines replace the
+//! program's hash by a cheaper one ([`Calculation::unseen`]).
 //!
-//! The router's own `multipath.p4` is such a program. With the cheaper hash, forwarding to groups reaches 0.88 of the
-//! rate of a single path. With CRC-32 it reaches 0.83.
+//! The router's own `multipath.p4` is such a program. With the cheaper hash, the packet rate with groups is 0.88 of the
+//! rate with a single path. With CRC-32, the packet rate with groups is 0.83 of that rate.
 //!
 //! [`Calculation::unseen`]: crate::Calculation::unseen
 
@@ -138,7 +138,7 @@ impl Sights {
         self.bits.push(bits(slot));
     }
 
-    /// Adds all fields of a header.
+    /// Adds all fields of a header to the parts that the program reads.
     fn header(&mut self, program: &Program, id: HeaderId) {
         let header = program.header(id);
         self.bits.push(bits_of(header.offset, header.bytes));
@@ -217,8 +217,8 @@ impl Sights {
 
     fn op(&mut self, program: &Program, op: &Op) {
         match op {
-            // An assignment from the field to itself does not expose its value, because expressions have no side
-            // effects.
+            // If a field is read only to compute its own new value, this does not expose the value, because expressions
+            // have no side effects.
             Op::Assign(LValue::Field(to), value) => {
                 let known = self.bits.len();
                 self.arith(program, value);

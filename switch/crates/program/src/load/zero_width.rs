@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-/// Removed fields, by the names of their header or stack and of the field.
+/// Removed fields: for each field, the name of its header or stack, and the name of the field.
 type Fields = HashSet<(String, String)>;
 
 /// Removes all fields and parameters of zero width from the program.

@@ -85,7 +85,7 @@ impl Lower<'_> {
         self.store(new, counters, offset as u32);
     }
 
-    /// Generates code that counts an access beyond an array or stack.
+    /// Generates code that counts an access beyond the end of an array or stack.
     pub(crate) fn out_of_range(&mut self) {
         self.bump(offset_of!(Counters, index_out_of_range));
     }

@@ -9,7 +9,7 @@ use crate::outcome::{Failure, Outcome};
 pub trait Expected: std::fmt::Debug + Copy {
     /// Returns whether the code is an expected one.
     fn has(self, code: Code) -> bool;
-    /// Returns whether UNIMPLEMENTED means that the server lacks an optional feature.
+    /// Returns true if the feature is optional, so that UNIMPLEMENTED skips the case instead of failing it.
     fn optional(self) -> bool {
         false
     }

@@ -13,10 +13,10 @@ use crate::outcome::{Failure, Outcome, same};
 const MARKER: u64 = 0x02ff_ffff_ffff;
 
 impl Client {
-    /// Skips the case if packets do not come back.
+    /// Skips the case if the server does not return packet-outs as packet-ins.
     ///
     /// # Errors
-    /// Skipped.
+    /// The failure [`Failure::Skipped`], if packets do not come back.
     pub fn needs_packets(&self) -> Outcome {
         if self.packet_io {
             return Ok(());
@@ -35,10 +35,11 @@ impl Client {
         self.send(Some(Request::Packet(packet))).await
     }
 
-    /// Sends a packet through the program. Returns the packets that came back, in order.
+    /// Sends a packet through the program, then a marker packet. Returns the packets that came back before the marker
+    /// packet, in order.
     ///
     /// # Errors
-    /// The marker packet that is sent afterwards does not come back. Skipped if packets do not come back.
+    /// The marker packet does not come back. Skipped if packets do not come back.
     pub async fn walks(&mut self, walk: Walk, frame: Frame) -> Outcome<Vec<Seen>> {
         self.packet_out(frame.out(walk)).await?;
         let marker = Frame {

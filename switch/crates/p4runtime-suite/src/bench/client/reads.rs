@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements steps that read.
+//! Implements steps that read entities and compare them with the expected ones.
 
 use sluice_p4runtime::proto::v1::*;
 use tonic::{Code, Status};
@@ -11,7 +11,7 @@ use crate::entity::IntoEntity;
 use crate::outcome::{Failure, Outcome, same};
 
 impl Client {
-    /// Calls the Read RPC. Returns the entities, and the status with which the RPC ended.
+    /// Calls the Read RPC. Returns the entities that were read before the RPC ended, and the RPC's status.
     pub async fn try_read(&mut self, entities: Vec<Entity>) -> (Vec<Entity>, Result<(), Status>) {
         let request = ReadRequest {
             device_id: self.device_id,
@@ -35,7 +35,7 @@ impl Client {
     /// Reads the requested entities.
     ///
     /// # Errors
-    /// The server refuses.
+    /// The server refuses the request.
     pub async fn read(&mut self, request: impl IntoEntity) -> Outcome<Vec<Entity>> {
         let request = request.into_entity();
         let what = format!("read of {request:?}");
@@ -65,7 +65,7 @@ impl Client {
         same(found, expected, "the entities read")
     }
 
-    /// Expects that a read returns exactly what was written.
+    /// Expects that a read returns exactly the entity `written`.
     ///
     /// # Errors
     /// The result differs.

@@ -17,7 +17,7 @@ impl Client {
     /// Calls the Write RPC.
     ///
     /// # Errors
-    /// Errors from the server.
+    /// Fails with the status with which the server refuses the RPC.
     pub async fn write(
         &mut self,
         updates: Vec<Update>,
@@ -48,7 +48,7 @@ impl Client {
         check(code, expected, || format!("the whole write: {message}"))
     }
 
-    /// Returns the errors of a batch, one for each update in order.
+    /// Writes a batch. Returns the server's `Error` message for each update, in order.
     ///
     /// # Errors
     /// The server's response does not have this form.
@@ -78,7 +78,7 @@ impl Client {
         Ok(errors)
     }
 
-    /// Returns the code of each update of a batch.
+    /// Writes a batch. Returns the code of each update.
     ///
     /// # Errors
     /// The errors of [`errors`](Self::errors).
@@ -86,7 +86,7 @@ impl Client {
         self.codes_with(Atomicity::ContinueOnError, updates).await
     }
 
-    /// Returns the code of each update of a batch of this atomicity.
+    /// Writes a batch with this atomicity. Returns the code of each update.
     ///
     /// # Errors
     /// The errors of [`errors`](Self::errors).
@@ -102,7 +102,7 @@ impl Client {
             .collect())
     }
 
-    /// Expects this code for an update.
+    /// Writes an update, and expects this code.
     ///
     /// # Errors
     /// The code differs.
@@ -115,7 +115,7 @@ impl Client {
         check(code, expected, || format!("{what}: {}", errors[0].message))
     }
 
-    /// Expects this code for an INSERT.
+    /// Inserts an entity, and expects this code.
     ///
     /// # Errors
     /// The code differs.
@@ -123,7 +123,7 @@ impl Client {
         self.updates(insert(entity), expected).await
     }
 
-    /// Expects this code for a MODIFY.
+    /// Modifies an entity, and expects this code.
     ///
     /// # Errors
     /// The code differs.
@@ -131,7 +131,7 @@ impl Client {
         self.updates(modify(entity), expected).await
     }
 
-    /// Expects this code for a DELETE.
+    /// Deletes an entity, and expects this code.
     ///
     /// # Errors
     /// The code differs.
