@@ -11,7 +11,7 @@ pub struct Applied {
     pub changes: Vec<(u32, u32)>,
     /// Entries whose last route was removed.
     pub unused: Vec<u32>,
-    /// Whether a changed prefix covers a neighbour.
+    /// Whether a changed prefix covers the address of a neighbour.
     pub covers_neighbor: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum Cut {
         /// The selected bits, in the little-endian word.
         mask: u64,
     },
-    /// Counts the thresholds that the number of a range field exceeds. The count is the child's index.
+    /// Counts the thresholds that the key's number in a range field exceeds. The count is the child's index.
     Thresholds {
         /// Index of the range field in the layout.
         number: u8,

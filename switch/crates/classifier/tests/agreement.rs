@@ -86,7 +86,7 @@ fn byte(random: &mut Random) -> u8 {
 }
 
 fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owned {
-    // Most rules match only a few bytes. Otherwise no rule would match.
+    // In most rules, all but a few bytes are wildcards. Otherwise hardly any key would match a rule.
     let known = random.below(8);
     let mut value: Vec<u8> = (0..bytes).map(|_| byte(random)).collect();
     let mut bounds: Vec<u8> = (0..bytes)
@@ -458,7 +458,7 @@ fn a_look_up_compares_with_few_rules() {
     }
 }
 
-/// Checks ranges that only thresholds can separate.
+/// Checks lookups among rules whose ranges only thresholds can separate.
 #[test]
 fn disjoint_ranges_are_searched_not_scanned() {
     let mut list = Classifier::new(4, std::slice::from_ref(&(0..4)));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Buckets. A bucket is one or more cache lines that hold tags, values and keys.
 //!
-//! A bucket begins with a header word. It has a tag for each slot, which is 0 for an empty slot. Its last byte counts
-//! the displaced keys: keys whose first bucket is this one but that are stored in their other bucket. The slots' values
-//! follow the header, and then their keys.
+//! A bucket begins with a header word. The header holds a tag for each slot; the tag of an empty slot is 0. The
+//! header's last byte counts the displaced keys. A displaced key is stored in its second bucket, because this bucket,
+//! its first, was full. After the header come the values of all slots, and then the keys of all slots.
 //!
 //! All tags are compared at once, in a register. The tag of a different key matches by chance once in about 250 cases,
 //! which costs one comparison of keys. The value is in the first line. So a processor that predicts a match continues
@@ -56,8 +56,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape with the fewest lines of those that have at least four slots and waste at most a fifth of the
-    /// bucket.
+    /// Considers all shapes that have at least four slots and waste at most a fifth of the bucket. Returns the shape
+    /// with the fewest lines.
     pub(crate) fn new(key_bytes: usize) -> Self {
         let slot = key_bytes + VALUE;
         let of = |lines: usize| {

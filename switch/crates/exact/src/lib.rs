@@ -146,7 +146,7 @@ impl<H: HashKey> Exact<H> {
             + self.memory.bytes()
     }
 
-    /// Returns the position in the directory of a hash's segment.
+    /// Returns the directory index of the segment that holds `hash`.
     #[inline(always)]
     fn position(&self, hash: u64) -> usize {
         hash.rotate_right(FIRST_SEGMENT_BIT) as usize & self.last

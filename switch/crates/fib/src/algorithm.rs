@@ -43,8 +43,8 @@ impl std::fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 /// The structure must be rebuilt, because it could not be updated in place, or because an update would cost more than a
-/// rebuild. Before the rebuild, each address under the changed prefix gets the answer from before or from after the
-/// change.
+/// rebuild. Until the rebuild, a lookup of an address under the changed prefix returns the answer from before or from
+/// after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsRebuild;
 

@@ -3,9 +3,9 @@
 
 use crate::{Address, NONE, Prefix};
 
-/// A change of routes: of the route to a prefix, or of routes to prefixes inside it. For a single route, the code that
-/// changes the RIB also determines the new answer of the prefix' addresses. So no follower has to search the RIB for
-/// the answer.
+/// A change of the route to a prefix, or of several routes to prefixes inside that prefix. For a single route, the code
+/// that changes the RIB also determines the new answer of the prefix' addresses. So no follower has to search the RIB
+/// for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change<A> {
     address: A,

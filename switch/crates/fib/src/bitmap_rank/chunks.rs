@@ -100,7 +100,7 @@ impl<I: LookupItem> Chunks<I> {
         self.used = at + units;
         let lines = self.used.div_ceil(LINE);
         if lines > self.lines.capacity() {
-            // Grows by a sixteenth. Doubling would waste as much memory as the structure saves.
+            // Grows by a sixteenth. Doubling would waste about as much memory as this compact layout saves.
             self.lines.reserve(lines + lines / 16);
         }
         self.lines.resize(lines, Line([0; LINE]));
@@ -207,8 +207,9 @@ impl<I: LookupItem> Chunks<I> {
         runs.items.extend_from_slice(self.items(at as u32, count));
     }
 
-    /// Replaces the answer of the positions `from..to`. Does so only if these positions are exactly one run and remain
-    /// one, and the run has an answer. Returns whether it was replaced.
+    /// Replaces the answer of the positions `from..to`. Does so only if these positions are exactly one run, this run
+    /// has an answer (not a reference), and no adjacent run has the item `item`. Returns whether the answer was
+    /// replaced.
     pub(super) fn set_run(&mut self, at: u32, from: usize, to: usize, item: I) -> bool {
         let starts: [u64; 4] = std::array::from_fn(|word| self.units()[at as usize + word]);
         let begins = |position: usize| starts[position / 64] >> (position % 64) & 1 == 1;
