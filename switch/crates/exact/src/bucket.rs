@@ -30,7 +30,7 @@ pub(crate) const MAX_SLOTS: usize = 7;
 /// Size of the header word in bytes.
 const HEADER: usize = size_of::<u64>();
 
-/// Offset in the header of the count of displaced keys.
+/// Offset of the count of displaced keys in the header.
 const COUNT: usize = HEADER - 1;
 
 /// A word with the value 1 in each byte.
@@ -169,7 +169,7 @@ pub(crate) struct BucketRef<'a> {
 }
 
 impl<'a> BucketRef<'a> {
-    /// Stands for no bucket.
+    /// Null reference, which refers to no bucket.
     pub(crate) const NULL: Self = Self {
         start: std::ptr::null(),
         bucket: PhantomData,
@@ -317,7 +317,7 @@ impl Header {
         (agreeing != 0).then(|| first_slot(agreeing))
     }
 
-    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
+    /// Returns whether some keys may be stored in their second bucket although this is their first bucket.
     #[inline(always)]
     pub(crate) fn overflowed(self) -> bool {
         self.0 >> (8 * COUNT) != 0
@@ -344,7 +344,7 @@ impl<'a> Bucket<'a> {
         Header(u64::from_le_bytes(*header))
     }
 
-    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
+    /// Returns whether some keys may be stored in their second bucket although this is their first bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
         self.header().overflowed()

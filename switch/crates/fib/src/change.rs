@@ -40,8 +40,8 @@ impl<A: Address> Change<A> {
         Prefix::new(self.address, self.length.into())
     }
 
-    /// Returns the common answer of all addresses of the prefix, if it is known. The answer is [`NONE`] if no route
-    /// matches.
+    /// Returns the answer that all addresses of the prefix have, if the change states one. The answer is [`NONE`] if no
+    /// route matches.
     pub(crate) fn answer(self) -> Option<u32> {
         self.is_uniform.then_some(self.value)
     }
