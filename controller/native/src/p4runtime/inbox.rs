@@ -108,7 +108,7 @@ impl Answer {
 pub enum Refused {
     /// The session has ended.
     Closed,
-    /// Too many requests are unanswered, or have an answer that Python has not polled.
+    /// Too many requests are outstanding: not answered, or answered but not polled by Python.
     Busy,
 }
 

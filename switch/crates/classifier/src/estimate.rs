@@ -59,7 +59,8 @@ fn cost(rules: f32) -> f32 {
 impl Costs {
     fn new(rules: usize, sample: usize) -> Self {
         let scale = rules as f32 / sample as f32;
-        // A child may have more rules than the node, because rules are copied.
+        // A child may have more rules than the node, because rules are copied. So the table covers four times the
+        // sample.
         let table = (0..=4 * sample).map(|n| cost(n as f32 * scale)).collect();
         Self { scale, table }
     }
@@ -109,8 +110,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // With overlapping windows, more pairs of adjacent bits are in one window. Overlapping does not pay for few rules
-    // or for long keys.
+    // With overlapping windows, more pairs of adjacent bits are in one window. For few rules or for long keys,
+    // overlapping costs more time than it saves.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -336,7 +337,7 @@ impl Greedy<'_> {
             }
         }
         for (index, (_, mask)) in self.window.iter().enumerate() {
-            // The value `spare` plus one marks a rule that is in the rest.
+            // In `stars`, the value `spare` plus one marks a rule that is in the rest.
             self.stars[index] +=
                 u8::from(mask >> bit & 1 == 0 && self.stars[index] <= self.spare[index]);
         }

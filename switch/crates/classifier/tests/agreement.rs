@@ -312,8 +312,8 @@ fn lists_of_access_list_shape() {
     }
 }
 
-/// Adds and removes rules while large trees are rebuilt incrementally. Values are reused immediately, and many rules
-/// have the same priority.
+/// Checks lookups while large trees are rebuilt incrementally. Rules are added and removed, values are reused
+/// immediately, and many rules have the same priority.
 #[test]
 fn rules_that_come_and_go_while_the_tree_is_built_anew() {
     let random = &mut Random::new(31);

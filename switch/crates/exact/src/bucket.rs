@@ -110,7 +110,7 @@ impl Tag {
     /// Tag of an empty slot.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Position of the lowest bit of the tag in a hash.
+    /// Bit position in a hash at which the tag begins.
     pub(crate) const FROM: u32 = 40;
 
     /// Smallest tag of a key.

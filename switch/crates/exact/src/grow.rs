@@ -15,7 +15,7 @@ use crate::{Exact, SEGMENT_BYTES};
 /// segments, once.
 const ONLY_BYTES: usize = 256 << 10;
 
-/// Number of segment bits when the table first has several segments.
+/// Number of segment bits after the split of a single segment.
 const FIRST_DEPTH: u32 = 3;
 
 /// Maximum number of directory positions per segment. Well-distributed hashes need two or four.
@@ -109,7 +109,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Enters a segment at all directory positions that agree with `first` in their lowest `depth` bits.
+    /// Writes a segment to all directory positions whose lowest `depth` bits equal those of `first`.
     fn direct(&mut self, index: usize, depth: u32, first: usize) {
         let view = self.segments[index].view();
         for position in (first..self.directory.len()).step_by(1 << depth) {

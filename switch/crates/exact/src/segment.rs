@@ -89,8 +89,8 @@ impl Segment {
         self.lines.has_own_memory()
     }
 
-    /// Empties the segment and sets its depth. Returns the former contents. If `new` has lines, the segment uses these
-    /// from now on. They must be empty and have the same length.
+    /// Empties the segment and sets its depth. Returns the former contents. If `new` is given, the segment uses these
+    /// lines from now on. They must be empty, and as many as the segment's present lines.
     pub(crate) fn emptied(&mut self, depth: u32, new: Option<Lines>) -> Self {
         let lines = match new {
             Some(new) => std::mem::replace(&mut self.lines, new),

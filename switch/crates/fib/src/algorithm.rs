@@ -68,8 +68,8 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
         Lines::NONE
     }
 
-    /// Returns the cache lines that a lookup of this address reads and that are probably in no near cache. Returns only
-    /// lines whose addresses are known without waiting for other lines.
+    /// Returns the cache lines that a lookup of this address reads and that are probably not in a cache near the core.
+    /// Returns only lines whose addresses are known without waiting for other lines.
     fn lines(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE

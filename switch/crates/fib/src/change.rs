@@ -57,7 +57,8 @@ pub(crate) fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     let mut outer = 0;
     for index in 1..changes.len() {
         if changes[outer].prefix().covers(changes[index].prefix()) {
-            // The answer of the outer change may have been determined before the inner change was made.
+            // The answer of the outer change may have been determined before the inner change was made, so it must be
+            // looked up again.
             changes[outer].is_uniform = false;
         } else {
             outer += 1;

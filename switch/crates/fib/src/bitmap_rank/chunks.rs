@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 0 to 31 | four words with a bit for each position that starts a run; never position 0 |
 //! | 32 to 35 | for each word, the number of bits in the words before it |
-//! | 36 on | an item for each run, one more than there are bits |
+//! | 36 on | an item for each run; there is one run more than set bits |
 //!
 //! So the run of a position is found by counting bits, without a comparison or branch. Memory is allocated in units of
 //! eight bytes, with a free list for each size. A chunk's first three words are always in one cache line. The counts

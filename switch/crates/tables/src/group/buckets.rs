@@ -34,8 +34,8 @@ const MIN_BUCKETS: usize = 1 << 10;
 /// Number of buckets of a group with many members, and of a group that declares no size.
 const USUAL_BUCKETS: usize = 1 << 12;
 
-/// Maximum declared size for each bucket: a group of a larger size gets more than [`USUAL_BUCKETS`] buckets. The
-/// declared size is the limit of the sum of the weights.
+/// A group has more than [`USUAL_BUCKETS`] buckets only if its declared size exceeds [`USUAL_BUCKETS`] times this
+/// number. The declared size is the limit of the sum of the weights.
 const SIZE_EACH: usize = 4;
 
 /// Maximum number of buckets of a group.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Assigns buckets when a group is modified. Shares stay exact, and only flows that must move for this do move.
+//! Assigns buckets when a group is modified. Shares stay exact, and only those flows move that must move for this.
 //!
 //! A group keeps its *base*, the assignment when all its members are present. Each member has a part of the base. A
 //! member that a write removes is *absent* until a later write adds it again. While a member is absent, its part is

@@ -182,7 +182,7 @@ proptest! {
         }
     }
 
-    /// Checks that only those positions move that exact shares require to move.
+    /// Checks that no more positions move than exact shares require.
     #[test]
     fn other_weights_and_new_members_move_as_little_as_exact_shares_allow(
         weights in weights(),

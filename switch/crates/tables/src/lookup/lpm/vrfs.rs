@@ -85,7 +85,7 @@ pub(super) struct Vrfs<T> {
     pub(super) layout: Layout,
     hasher: DefaultHashBuilder,
     pub(super) list: Vec<Vrf<T>>,
-    /// Index of positions in the list, by exact fields.
+    /// Maps exact fields to positions in the list.
     index: HashTable<u32>,
 }
 
