@@ -4,7 +4,8 @@
 //!
 //! * [`p4runtime`]: runs P4Runtime sessions (stream, Write, Read, pipeline) over tonic,
 //! * [`tap`]: reads and writes the router's host interfaces,
-//! * [`fpm`]: runs the server for zebra's `dplane_fpm_nl`, and only splits its stream into frames,
+//! * [`fpm`]: runs the server for zebra's `dplane_fpm_nl`. It splits the stream into frames but
+//!   does not parse them,
 //! * [`routes`]: stores all routes and applies bulk operations to them,
 //! * `python`: contains the classes of the Python module, documented in `src/sluice/_native.pyi`,
 //! * [`fast_path`]: forwards packets between [`p4runtime`] and [`tap`] without Python,
@@ -13,7 +14,7 @@
 //!
 //! Invariants:
 //!
-//! * The crate contains no P4 names. Only [`fast_path`] makes decisions, by tables from Python.
+//! * The crate contains no P4 names. Only [`fast_path`] makes decisions, using tables from Python.
 //! * Every queue is bounded. If a queue is full, its writer waits, or data is dropped and counted.
 //! * No input from the network or from Python causes a panic.
 //! * Only `python` depends on Python. The other modules are built and tested without Python

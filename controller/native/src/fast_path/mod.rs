@@ -10,13 +10,15 @@
 //!                   Python, through the same queues as without a fast path
 //! ```
 //!
-//! [`rules`] decides by tables that Python sets and updates. Python gets all frames that the tables
-//! do not cover. A full queue drops frames, but no rule of the fast path refuses a frame.
+//! [`rules`] decides with tables that Python sets and updates. Python gets all frames that the
+//! tables do not cover. The rules themselves drop no frame. The fast path drops a frame only if a
+//! queue is full.
 //!
 //! Python may need to know which packets were delivered to the host. The fast path then queues a
 //! copy of each such packet ([`FastPath::told`]). This queue is bounded. If the queue is full, the
-//! packet itself goes to Python. Packets of one punt reason may fill at most half of the queue, so
-//! a flood of pings does not displace routing protocols.
+//! fast path passes the packet itself to Python instead of delivering it. Packets of one punt
+//! reason may fill at most half of the queue, so a flood of pings does not displace routing
+//! protocols.
 //!
 //! The session's queue of packet-outs is bounded, too. Each TAP may have [`WAITING`] frames in this
 //! queue. If there are many TAPs, each has an equal share of [`ALL_WAITING`] instead, so no TAP
@@ -55,7 +57,7 @@ pub trait Switch: Debug + Send + Sync {
 pub trait Host: Debug + Send + Sync {
     /// Sends a frame to the host; returns whether the host accepted it.
     fn give(&self, index: u32, frame: &[u8]) -> bool;
-    /// Starts to pass the host's frames to the fast path, because a switch is attached now. A
+    /// Starts to pass the host's frames to the fast path. Called when a switch is attached. A
     /// repeated call has no effect.
     fn wake(&self);
 }
@@ -117,7 +119,7 @@ struct Told {
 
 impl Told {
     /// Adds a packet if there is room. `limit` is the capacity of the queue. Packets of one reason
-    /// may use half of it.
+    /// may use at most half of this capacity.
     fn add(&mut self, limit: usize, reason: u128, packet: &PacketIn) -> bool {
         let waiting = self.by_reason.entry(reason).or_default();
         let has_room = self.packets.len() < limit && *waiting < limit.div_ceil(2);

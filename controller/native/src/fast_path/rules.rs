@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides which frames pass without Python, by tables that Python sets. Does no I/O.
+//! Decides which frames pass without Python, using tables that Python sets. Does no I/O.
 //!
-//! A decision has the destination and the metadata of a frame that passes. The decision `None`
-//! means that Python must handle the frame. This module refuses no frame, so only Python counts
-//! refusals.
+//! For a frame that passes, the decision contains the TAP, and for a frame from the host also the
+//! metadata. `None` means that Python must handle the frame. This module refuses no frame, so only
+//! Python counts refusals.
 //!
 //! The decision depends on the tables, and on fields that are equal in all unfragmented packets of
 //! a flow. So until the tables change, all packets of a flow take the same path and stay in order.
@@ -39,7 +39,7 @@ pub struct Rules {
     /// default VRF.
     pub vrf_ports: Vec<Ports>,
     /// Protocols other than UDP that the host may receive and send in a VRF other than the default
-    /// VRF. Their answers have the request's destination as their source.
+    /// VRF. The host sends answers of these protocols from the destination address of the request.
     pub answered_in_place: HashSet<u8>,
     /// Destination UDP ports of packets that the host may receive in a VRF other than the default
     /// VRF.
@@ -58,7 +58,8 @@ pub struct Interfaces {
     pub taps: HashMap<u32, Tap>,
     /// Ifindex of the TAP for each layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
-    /// The router's addresses by VRF. An address that several VRFs have is in no list.
+    /// The router's addresses by VRF. An address that belongs to several VRFs is in none of the
+    /// sets.
     pub sources: HashMap<u32, HashSet<IpAddr>>,
 }
 
@@ -79,7 +80,8 @@ pub struct Tap {
 
 const DEFAULT_VRF: u32 = 0;
 
-/// Decides whether a frame of the host passes. Returns its TAP and the metadata for the packet-out.
+/// Decides whether a frame from the host passes without Python. Returns its TAP and the metadata
+/// for the packet-out.
 pub(super) fn from_host<'i>(
     rules: &Rules,
     interfaces: &'i Interfaces,
@@ -108,8 +110,8 @@ pub(super) fn from_host<'i>(
     passes.then_some((tap, &*tap.ip_metadata))
 }
 
-/// Decides whether a packet-in passes. Returns the ifindex of its TAP, and whether the packet is
-/// IP.
+/// Decides whether a packet-in passes to the host without Python. Returns the ifindex of its TAP,
+/// and whether the packet is IP.
 pub(super) fn to_host(
     rules: &Rules,
     interfaces: &Interfaces,
@@ -139,7 +141,8 @@ impl Rules {
         self.protocols.contains(&packet.protocol) && !is_icmp_error && !is_withheld
     }
 
-    /// Returns whether the connection or the daemon has chosen the egress interface of this packet.
+    /// Returns whether the fast path may send this packet of the host in a VRF other than the
+    /// default VRF. In such packets, the connection or the daemon has chosen the egress interface.
     fn is_of_its_vrf(&self, packet: &Packet) -> bool {
         if packet.protocol != UDP {
             return self.answered_in_place.contains(&packet.protocol);
@@ -151,7 +154,8 @@ impl Rules {
         })
     }
 
-    /// Returns whether every answer of the host has the destination address of this packet as its source.
+    /// Returns whether the host sends all answers to this packet from the packet's destination
+    /// address.
     fn is_answered_in_place(&self, frame: &[u8]) -> Option<bool> {
         let (version, packet) = match Frame::of(frame)?.payload {
             Payload::Ip(version, packet) => (version, packet),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the FPM server, which accepts zebra's connections and queues whole frames for Python.
 //!
-//! Each read of a socket wakes Python once, whether it has ten routes or a thousand. So while a
-//! table is transferred, the server pauses between reads ([`Pace`]): then the reads are fewer and
+//! Each read of a socket wakes Python once, no matter how many routes it returns. So while a whole
+//! table is transferred, the server pauses between reads ([`Pace`]). This makes the reads fewer and
 //! larger.
 //!
 //! The server drops no frame. Queued frames hold permits of a byte budget. When the permits are
@@ -48,7 +48,7 @@ pub struct Event {
     pub connection: u64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// Permit for the event's bytes, or the slot of the connection. It is released when Python has
+    /// Permit for the event's bytes, or the slot of the connection. Released when Python has
     /// fetched the event.
     _permit: Option<OwnedSemaphorePermit>,
 }

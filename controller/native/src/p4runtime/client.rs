@@ -211,8 +211,8 @@ impl Client {
         self.call(token, Method::Write, request)
     }
 
-    /// Sends a serialized SetForwardingPipelineConfigRequest. The request keeps its order among the
-    /// writes.
+    /// Sends a serialized SetForwardingPipelineConfigRequest. Writes and these requests are sent in
+    /// the order of the calls.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].

@@ -108,7 +108,7 @@ impl Answer {
 pub enum Refused {
     /// The session has ended.
     Closed,
-    /// Too many requests are unanswered, or have an answer that Python has not polled.
+    /// Too many requests are outstanding: not answered, or answered but not polled by Python.
     Busy,
 }
 
@@ -147,7 +147,8 @@ pub struct Inbox {
     notifications: usize,
     arbitrations: usize,
     packets: VecDeque<PacketIn>,
-    /// Requests without an answer, by request number. The value is Python's token and the kind.
+    /// Requests without an answer, by request number. Each has Python's token and the kind of the
+    /// request.
     pending: BTreeMap<u64, (u64, RequestKind)>,
     next_request: u64,
     /// Number of requests that are pending or whose answer is in `events`.

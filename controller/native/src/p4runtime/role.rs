@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes the role that a session requests: the default role, a named role, or a named role that is
-//! restricted to some packets.
+//! Encodes the role that a session requests: the default role, a named role, or a named role that
+//! may receive and send only certain packets.
 //!
 //! The restriction is role.config in sluice-switch's format
 //! (`switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).

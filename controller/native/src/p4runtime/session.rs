@@ -9,8 +9,8 @@
 //!
 //! The session ends when the client or the switch ends the stream. A session never reconnects.
 //!
-//! If Python is too slow, reads slow down: queued parts of reads hold permits. Without a free
-//! permit, HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
+//! If Python is too slow, reads slow down. Each queued part of a read holds a permit. While no
+//! permit is free, HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
 //! connection's window, so packet-ins still pass.
 
 use std::convert::Infallible;
@@ -114,7 +114,7 @@ pub(super) struct Work {
     pub(super) ordered: UnboundedReceiver<Call>,
     pub(super) concurrent: UnboundedReceiver<Call>,
     pub(super) outgoing: Outgoing,
-    /// Dropping this ends `outgoing`.
+    /// Dropping this sender ends `outgoing`.
     pub(super) session_end: oneshot::Sender<Infallible>,
 }
 

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,
     pub(super) packets: Receiver<PacketOut>,
-    /// Resolves when the session drops its sender.
+    /// Resolves when the session drops the sender of this channel.
     pub(super) session_end: oneshot::Receiver<Infallible>,
 }
 

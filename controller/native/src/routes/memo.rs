@@ -2,9 +2,9 @@
 //! Decodes route messages from FPM frames, if their text is known. The text of a message is the
 //! message without its prefix.
 //!
-//! A full table has a million prefixes, but only some hundred texts: interface, gateway, metric.
-//! The memo cuts the attribute RTA_DST out of a message and looks up the rest. Then only the prefix
-//! must be decoded.
+//! A full table has a million prefixes, but only a few hundred texts, because a text contains only
+//! values like interface, gateway and metric. The memo cuts the attribute RTA_DST out of a message
+//! and looks up the rest. Then only the prefix must be decoded.
 //!
 //! Python decodes each text once, with its general code, and adds the text to the memo. If a
 //! message is unknown or unusual, Python decodes the whole frame.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies runs of routes to the table. Each text has one meaning, which Python sets.
+//! Applies runs (lists of decoded route messages) to the table. Python sets the meaning of each
+//! message text.
 
 use super::memo::{Meaning, Run};
 use super::table::{Column, Table, Waiting};
@@ -11,7 +12,7 @@ pub struct Applied {
     pub changes: Vec<(u32, u32)>,
     /// Entries whose last route was removed.
     pub unused: Vec<u32>,
-    /// Whether a changed prefix covers a neighbour.
+    /// Whether a changed prefix covers the address of a neighbour.
     pub covers_neighbor: bool,
 }
 

@@ -2,7 +2,7 @@
 //! Implements the table of prefixes. Each prefix has a record with these values:
 //!
 //! - entry: the routing daemon's route
-//! - onlink target: the target that the router's own links give
+//! - onlink target: the target of a connected prefix or of a neighbour's host route
 //! - desired target: the target that the switch should have
 //! - installed target: the target that the switch has
 //!
@@ -66,7 +66,8 @@ pub struct Table {
     counts: [usize; 2],
     queues: [Queue; 2],
     in_flight: usize,
-    /// Number of calls of [`Self::clear_in_flight`].
+    /// Number of calls of [`Self::clear_in_flight`]. A batch of an earlier era belongs to an
+    /// earlier session.
     era: u64,
     entry_uses: Vec<usize>,
     target_uses: Vec<usize>,
@@ -134,8 +135,8 @@ impl Table {
         self.records[number as usize].slot
     }
 
-    /// Returns prefixes that have a route of the routing daemon or of the router's own links. The
-    /// prefixes are in order, and all of them come after `after`.
+    /// Returns prefixes that have an entry or an onlink target. The prefixes are in order, and all
+    /// of them come after `after`.
     ///
     /// Returns at most `limit` prefixes, or fewer if many records were skipped. The second value is
     /// `after` for the next call, or `None` at the end.
@@ -496,7 +497,7 @@ impl Table {
             .collect()
     }
 
-    /// Sets the target that the router's own links give to a prefix. 0 means none.
+    /// Sets the onlink target of a prefix. 0 means none.
     pub fn set_onlink(&mut self, slot: RouteSlot, target: u32) {
         let number = self.at(slot);
         self.records[number as usize].onlink = target;

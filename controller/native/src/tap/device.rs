@@ -111,9 +111,9 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        // A TAP can have several open queues: this queue, and the queues of earlier keeper
-        // processes. A keeper also holds this queue open, so that interface and carrier outlive
-        // this process. The flags fit in the kernel's 16-bit field.
+        // A TAP can have several open queues, for two reasons. A keeper process also holds this
+        // queue open, so that interface and carrier outlive this process. Earlier keeper processes
+        // may still hold other queues. The flags fit in the kernel's 16-bit field.
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)

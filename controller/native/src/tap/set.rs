@@ -2,13 +2,13 @@
 //! Manages the TAPs of a router. One thread reads the host's frames and queues them for Python.
 //!
 //! The thread waits with epoll, and reads each ready interface in slices, so that a busy interface
-//! cannot starve the others. Frames that the fast path does not handle are queued. Each interface
-//! has its own share of the queue. Frames that exceed the share are dropped, and counted for that
-//! interface. The caller writes frames to the host itself, without blocking.
+//! cannot starve the other interfaces. Frames that the fast path does not handle are queued. Each
+//! interface has its own share of the queue. Frames that exceed the share are dropped, and counted
+//! for that interface. The caller writes frames to the host itself, without blocking.
 //!
-//! A set can *rest* until the fast path has a switch. The queues of a resting set are detached. If
-//! the previous controller left a stand-in process, the stand-in receives the host's frames
-//! meanwhile.
+//! A set can *rest* until the fast path has a switch. The queues of a resting set are detached. The
+//! previous controller may have left a stand-in, a process that forwards the host's packets while
+//! no controller does. In this case, the stand-in receives the host's frames meanwhile.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -222,8 +222,8 @@ impl TapSet {
             if !*rests {
                 return tap.set_carrier(up);
             }
-            // If the carrier is already up, no queue is attached. Attaching a queue makes the
-            // kernel walk its whole IPv6 FIB.
+            // If the carrier is already up, the queue need not be attached. This matters, because
+            // attaching a queue makes the kernel walk its whole IPv6 FIB.
             if up && tap.is_running()? {
                 return Ok(());
             }

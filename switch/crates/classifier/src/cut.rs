@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs.
+//! Defines cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs. A
+//! rule that would belong to too many children goes to the node's rest, a separate tree.
 
 use crate::last_word::copies_of;
 use crate::layout::Layout;
 
-/// Base-2 logarithm of the maximum number of copies of a rule in the whole tree.
+/// The whole tree has at most two to the power of this number copies of one rule.
 const MOST_COPIES_LOG2: u32 = 3;
 
-/// Base-2 logarithm of the maximum number of children of one node to which a rule is copied.
+/// One node copies a rule to at most two to the power of this number children.
 const MOST_CHILDREN_LOG2: u32 = 2;
 
 /// Returns the number of selected bits that a rule may wildcard in one more cut. `last` is the rule's last word.
@@ -28,7 +29,7 @@ pub(crate) enum Cut {
         /// The selected bits, in the little-endian word.
         mask: u64,
     },
-    /// Counts the thresholds that the number of a range field exceeds. The count is the child's index.
+    /// Counts the thresholds that the key's number in a range field exceeds. The count is the child's index.
     Thresholds {
         /// Index of the range field in the layout.
         number: u8,

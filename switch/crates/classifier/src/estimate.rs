@@ -2,9 +2,10 @@
 //! Selects the cut of a node by an estimate of the lookup time below the node.
 //!
 //! The estimate assumes that packets hit all rules equally often. Bits are selected greedily: each step adds the bit
-//! with the lowest estimate. The best of all steps is kept, so a choice is found even if only three bits together pay
-//! off. Many rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the
-//! rest. So the selection is tried with several limits on the share of rules that may wildcard a bit.
+//! with the lowest estimate. The best of all steps is kept. So the selection also finds sets of bits that lower the
+//! estimate only together. Many rule sets are best cut by the bits of one address first, while rules that wildcard
+//! these bits go to the rest. So the selection is tried with several limits on the share of rules that may wildcard a
+//! bit.
 
 use crate::columns::LANES;
 use crate::cut::{Cut, THRESHOLDS, spare};
@@ -26,7 +27,7 @@ const COPY: f32 = 10.0;
 /// that the rule wildcards. So all copies of a rule together have the weight of one rule.
 const QUARTERS: u32 = 4;
 
-/// Number of rules from which on windows overlap and all limits are tried.
+/// In a node with at least this number of rules, windows overlap and all [`OPEN_LIMITS`] are tried.
 const OVERLAPPING: usize = 64;
 
 /// Number of greedy steps without improvement after which the selection ends.
@@ -58,7 +59,8 @@ fn cost(rules: f32) -> f32 {
 impl Costs {
     fn new(rules: usize, sample: usize) -> Self {
         let scale = rules as f32 / sample as f32;
-        // A child may have more rules than the node, because rules are copied.
+        // A child may have more rules than the node, because rules are copied. So the table covers four times the
+        // sample.
         let table = (0..=4 * sample).map(|n| cost(n as f32 * scale)).collect();
         Self { scale, table }
     }
@@ -70,8 +72,8 @@ impl Costs {
             .unwrap_or_else(|| cost(sampled as f32 * self.scale))
     }
 
-    /// Returns the cost of a rest. A rest costs less than a tree, because some lookups skip the rest: their match so
-    /// far ranks before all rules of the rest.
+    /// Returns the cost of a rest. A rest costs less than a tree, because a lookup skips the rest if it already has a
+    /// match that ranks before all rules of the rest.
     fn rest(&self, sampled: u32) -> f32 {
         if sampled == 0 {
             0.0
@@ -108,8 +110,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // With overlapping windows, more pairs of adjacent bits are in one window. Overlapping does not pay for few rules
-    // or for long keys.
+    // With overlapping windows, more pairs of adjacent bits are in one window. For few rules or for long keys,
+    // overlapping costs more time than it saves.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -317,7 +319,7 @@ impl Greedy<'_> {
                 leaving += QUARTERS >> self.stars[*rule as usize];
             }
         }
-        // All copies of a rule move to the rest together, so their units add up to whole rules.
+        // All copies of a rule move to the rest together, so their weights add up to whole rules.
         self.rest + leaving / QUARTERS
     }
 
@@ -335,7 +337,7 @@ impl Greedy<'_> {
             }
         }
         for (index, (_, mask)) in self.window.iter().enumerate() {
-            // The value `spare` plus one marks a rule that is in the rest.
+            // In `stars`, the value `spare` plus one marks a rule that is in the rest.
             self.stars[index] +=
                 u8::from(mask >> bit & 1 == 0 && self.stars[index] <= self.spare[index]);
         }

@@ -124,7 +124,8 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Returns the differing bits of a masked column whose two rows begin at `rows`.
+    /// Returns, for each lane of a masked column, the bits under the mask in which the key differs from the rule. The
+    /// column's two rows begin at `rows`.
     ///
     /// # Safety
     /// The same as for [`matching`](Machine::matching). `rows` must be the rows of `column`.

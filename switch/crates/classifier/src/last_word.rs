@@ -2,7 +2,7 @@
 //! Packs and unpacks the last word of a rule's record: the priority, a flag for leaves, the number of copies, and the
 //! handle.
 
-/// Flag in the last word of a group of rules in a leaf. Set if another group follows.
+/// Flag in the last word of the last lane of a leaf's group. Set if another group of the leaf follows.
 pub(crate) const MORE: u64 = 1 << 31;
 
 /// Layout of a rule's last word, from the highest bit:
@@ -25,7 +25,7 @@ pub(crate) fn handle_of(last: u64) -> u32 {
     (last & HANDLE_MASK) as u32
 }
 
-/// Returns the base-2 logarithm of a rule's number of copies from the rule's last word.
+/// Reads the base-2 logarithm of the number of copies from a rule's last word.
 pub(crate) fn copies_of(last: u64) -> u32 {
     (last >> COPIES_SHIFT & 7) as u32
 }

@@ -17,8 +17,9 @@
 //!
 //! **Changes.** A rule is added to the leaves to which it belongs. A leaf that grows too long becomes a node. When a
 //! subtree has had as many changes as it had rules when it was built, it is rebuilt. A small subtree is rebuilt
-//! immediately. A large one is rebuilt incrementally beside the old one, a part with each change. So a change costs an
-//! amortised O(log n) of building, n changes never cost O(n²), and no single change waits for a whole rebuild.
+//! immediately. A large subtree is rebuilt incrementally: the new subtree is built beside the old one, one part with
+//! each change. So a change costs amortised O(log n) time, n changes never cost O(n²), and no single change waits for a
+//! whole rebuild.
 //!
 //! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not panic on any key. These functions do
 //! not allocate memory for keys of the right length. The crate depends only on `random`, for [`sample`], and can be

@@ -173,8 +173,8 @@ impl Node {
         *word = u64::from(priority) << 32 | u64::from(rest.0);
     }
 
-    /// Counts a change. Returns true if the number of changes exceeds the node's number of rules when it was built,
-    /// plus 16.
+    /// Counts a change. Returns true if more than n + 16 changes were counted, where n is the number of rules for which
+    /// the node was built.
     pub(crate) fn changed(&self, arena: &mut Arena) -> bool {
         arena.words_mut(self.block, NODE_HEAD)[3] += 1 << 32;
         let (rules, changes) = self.rules_and_changes(arena);

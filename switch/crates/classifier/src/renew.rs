@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rebuilds large trees incrementally, so that no change waits for a whole rebuild. The new tree is built beside the
 //! old one, one piece with each change of the rules. Changes of the old tree are queued, and are applied to the new
-//! tree when it is built. When the queue is empty, the new tree replaces the old one.
+//! tree as soon as the new tree is built. When the queue is empty, the new tree replaces the old one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

@@ -14,7 +14,7 @@ pub(crate) const AT_ONCE: usize = 512;
 /// last number is the rule's index among the rules that are sorted.
 pub(crate) type SortKey = (u32, u64, u32, u32);
 
-/// A change of a node's rules. The record has the number of copies that the rule has at the node.
+/// A change of a node's rules. The record's last word contains the rule's number of copies at this node.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// Adds a rule with this sequence number.

@@ -230,7 +230,7 @@ pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     let mut rules = Vec::with_capacity(count);
     while rules.len() < count {
         let rule = draw(shape, random, &pools);
-        // Real lists seldom have more than a few rules between whole networks.
+        // Real lists have only a few rules whose source and destination are both large networks.
         let broad = rule.source.1 < 16 && rule.destination.1 < 16;
         if (!broad || random.below(count) < 40) && known.insert(rule.clone()) {
             rules.push((rule.openness() * 4 + random.below(24) as u32, rule));

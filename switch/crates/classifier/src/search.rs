@@ -31,8 +31,8 @@ const ABREAST: usize = 32;
 const TOGETHER: usize = 16;
 
 /// Size in bytes up to which a tree is resident: it stays in or near a core's caches under load. In a resident tree,
-/// consecutive lookups overlap without interleaving. Measurements show that interleaving lowers the rate of a resident
-/// tree by a seventh. From some 100,000 rules on, interleaving raises the rate by two sevenths.
+/// consecutive lookups overlap without interleaving. Measurements show that interleaving lowers the lookup rate of a
+/// resident tree by a seventh. With about 100,000 rules or more, interleaving raises the lookup rate by two sevenths.
 const RESIDENT: usize = 4 << 20;
 
 /// The words of a tree, read without bounds checks.
@@ -311,7 +311,7 @@ impl Tree {
             let hits = unsafe { machine.matching(columns, words.0.add(group), lane.key) };
             let first = (hits | 1 << (LANES - 1)).trailing_zeros() as usize;
             let last = words.at(group + lasts + first) & !MORE;
-            // Lanes after the last rule are all zeros.
+            // Unused lanes are all zeros, so a hit with a last word of 0 is not a rule.
             let better = hits != 0 && last != 0 && self.comes_first(last, lane.best);
             lane.best = select_unpredictable(better, last, lane.best);
             let more = words.at(group + lasts + LANES - 1) & MORE != 0;

@@ -425,8 +425,8 @@ impl Tree {
     }
 }
 
-/// Returns whether the tree tries to replace a leaf of `count` rules by a node: when the leaf grows beyond 1, 2, 4, 8,
-/// ... groups.
+/// Returns whether the tree tries to replace a leaf of `count` rules by a node. The tree tries this when a leaf grows
+/// beyond 1, 2, 4, 8, ... groups.
 fn splits(count: usize) -> bool {
     count % LANES == 1 && count > 1 && (count / LANES).is_power_of_two()
 }

@@ -86,7 +86,7 @@ fn byte(random: &mut Random) -> u8 {
 }
 
 fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owned {
-    // Most rules match only a few bytes. Otherwise no rule would match.
+    // In most rules, all but a few bytes are wildcards. Otherwise hardly any key would match a rule.
     let known = random.below(8);
     let mut value: Vec<u8> = (0..bytes).map(|_| byte(random)).collect();
     let mut bounds: Vec<u8> = (0..bytes)
@@ -312,8 +312,8 @@ fn lists_of_access_list_shape() {
     }
 }
 
-/// Adds and removes rules while large trees are rebuilt incrementally. Values are reused immediately, and many rules
-/// have the same priority.
+/// Checks lookups while large trees are rebuilt incrementally. Rules are added and removed, values are reused
+/// immediately, and many rules have the same priority.
 #[test]
 fn rules_that_come_and_go_while_the_tree_is_built_anew() {
     let random = &mut Random::new(31);
@@ -458,7 +458,7 @@ fn a_look_up_compares_with_few_rules() {
     }
 }
 
-/// Checks ranges that only thresholds can separate.
+/// Checks lookups among rules whose ranges only thresholds can separate.
 #[test]
 fn disjoint_ranges_are_searched_not_scanned() {
     let mut list = Classifier::new(4, std::slice::from_ref(&(0..4)));

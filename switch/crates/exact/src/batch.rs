@@ -12,7 +12,8 @@ use crate::hash::HashKey;
 use crate::key::{Key, with_words};
 use crate::{Exact, NONE};
 
-/// Maximum number of segments that fit into a core's own caches. For such a table, pipelining does not pay.
+/// Maximum number of segments that fit into a core's own caches. For such a table, pipelining costs more time than it
+/// saves.
 const OWN_CACHE_SEGMENTS: usize = 24;
 
 /// Number of lookups in a group, for a table of at most `OWN_CACHE_SEGMENTS` segments.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Buckets. A bucket is one or more cache lines that hold tags, values and keys.
 //!
-//! A bucket begins with a header word. It has a tag for each slot, which is 0 for an empty slot. Its last byte counts
-//! the displaced keys: keys whose first bucket is this one but that are stored in their other bucket. The slots' values
-//! follow the header, and then their keys.
+//! A bucket begins with a header word. The header holds a tag for each slot; the tag of an empty slot is 0. The
+//! header's last byte counts the displaced keys. A displaced key is stored in its second bucket, because this bucket,
+//! its first, was full. After the header come the values of all slots, and then the keys of all slots.
 //!
 //! All tags are compared at once, in a register. The tag of a different key matches by chance once in about 250 cases,
 //! which costs one comparison of keys. The value is in the first line. So a processor that predicts a match continues
@@ -30,7 +30,7 @@ pub(crate) const MAX_SLOTS: usize = 7;
 /// Size of the header word in bytes.
 const HEADER: usize = size_of::<u64>();
 
-/// Offset in the header of the count of displaced keys.
+/// Offset of the count of displaced keys in the header.
 const COUNT: usize = HEADER - 1;
 
 /// A word with the value 1 in each byte.
@@ -56,8 +56,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape with the fewest lines of those that have at least four slots and waste at most a fifth of the
-    /// bucket.
+    /// Considers all shapes that have at least four slots and waste at most a fifth of the bucket. Returns the shape
+    /// with the fewest lines.
     pub(crate) fn new(key_bytes: usize) -> Self {
         let slot = key_bytes + VALUE;
         let of = |lines: usize| {
@@ -110,7 +110,7 @@ impl Tag {
     /// Tag of an empty slot.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Position of the lowest bit of the tag in a hash.
+    /// Bit position in a hash at which the tag begins.
     pub(crate) const FROM: u32 = 40;
 
     /// Smallest tag of a key.
@@ -169,7 +169,7 @@ pub(crate) struct BucketRef<'a> {
 }
 
 impl<'a> BucketRef<'a> {
-    /// Stands for no bucket.
+    /// Null reference, which refers to no bucket.
     pub(crate) const NULL: Self = Self {
         start: std::ptr::null(),
         bucket: PhantomData,
@@ -317,7 +317,7 @@ impl Header {
         (agreeing != 0).then(|| first_slot(agreeing))
     }
 
-    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
+    /// Returns whether some keys may be stored in their second bucket although this is their first bucket.
     #[inline(always)]
     pub(crate) fn overflowed(self) -> bool {
         self.0 >> (8 * COUNT) != 0
@@ -344,7 +344,7 @@ impl<'a> Bucket<'a> {
         Header(u64::from_le_bytes(*header))
     }
 
-    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
+    /// Returns whether some keys may be stored in their second bucket although this is their first bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
         self.header().overflowed()

@@ -15,7 +15,7 @@ use crate::{Exact, SEGMENT_BYTES};
 /// segments, once.
 const ONLY_BYTES: usize = 256 << 10;
 
-/// Number of segment bits when the table first has several segments.
+/// Number of segment bits after the split of a single segment.
 const FIRST_DEPTH: u32 = 3;
 
 /// Maximum number of directory positions per segment. Well-distributed hashes need two or four.
@@ -35,8 +35,8 @@ impl<H: HashKey> Exact<H> {
                     return;
                 }
             }
-            // A segment that takes no key although less than half of its slots are used does not lack room. Its hashes
-            // are equal in too many bits, and splitting the segment would not separate them.
+            // If a segment has no bucket for the key although fewer than half of its slots are used, its hashes are
+            // equal in too many bits. Splitting the segment would not separate such hashes.
             let alike = keys * 2 < capacity && buckets > 4;
             let only = self.segments.len() == 1;
             if alike || !only && !self.may_split(index) {
@@ -57,8 +57,8 @@ impl<H: HashKey> Exact<H> {
         self.segments[index].depth < self.depth || !sparse
     }
 
-    /// Returns the maximum number of used slots of `capacity` slots. With more used slots, finding an empty slot takes
-    /// many steps.
+    /// Returns how many of `capacity` slots may be in use. With more slots in use, finding an empty slot takes many
+    /// steps.
     fn fill(&self, capacity: usize) -> usize {
         match self.shape.slots {
             bucket::MAX_SLOTS => capacity * 95 / 100,
@@ -109,7 +109,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Enters a segment at all directory positions that agree with `first` in their lowest `depth` bits.
+    /// Writes a segment to all directory positions whose lowest `depth` bits equal those of `first`.
     fn direct(&mut self, index: usize, depth: u32, first: usize) {
         let view = self.segments[index].view();
         for position in (first..self.directory.len()).step_by(1 << depth) {

@@ -9,7 +9,7 @@
 //!
 //! Consecutive keys have sums in arithmetic progression. With unfavourable secrets, the bits at one position of the
 //! hash repeat periodically. So code that uses only a few bits combines bits from two positions (`segment.rs`). Secrets
-//! that are unfavourable for one position are not so for the other position.
+//! that are unfavourable for one of these positions are favourable for the other.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -26,8 +26,8 @@ pub trait HashKey {
     /// eight bytes is one word.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Returns the [`KeyHasher`] that computes the same hashes, if there is one. SIMD kernels implement only that
-    /// hasher.
+    /// Returns the [`KeyHasher`] that computes the same hashes, if there is one. SIMD kernels implement only the hash
+    /// function of [`KeyHasher`].
     fn known(&self) -> Option<&KeyHasher> {
         None
     }

@@ -8,8 +8,9 @@
 //!   in the first line. So one memory access yields the value. The key nearly always matches. So a processor that
 //!   predicts the match continues with the value while the key is compared. [`lookup_batch`](Exact::lookup_batch)
 //!   overlaps the accesses of many lookups. Callers that have other work meanwhile can [`prefetch`](Exact::prefetch) a
-//!   key's bucket. A key is in one of two buckets, nearly always in the first. A bucket records whether any of its keys
-//!   is in another bucket, so a lookup of an absent key also costs one access.
+//!   key's bucket. A key is in one of two buckets, nearly always in the first. Each bucket counts the keys whose first
+//!   bucket it is but that are stored in their second bucket. If there are none, a lookup of an absent key also costs
+//!   one access.
 //! * **No pause.** The table consists of segments of at most [`SEGMENT_BYTES`]. A directory, indexed by some bits of
 //!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A small table is
 //!   a single segment, which needs no directory. It doubles until it has four times [`SEGMENT_BYTES`], and is then
@@ -146,7 +147,7 @@ impl<H: HashKey> Exact<H> {
             + self.memory.bytes()
     }
 
-    /// Returns the position in the directory of a hash's segment.
+    /// Returns the directory index of the segment that holds `hash`.
     #[inline(always)]
     fn position(&self, hash: u64) -> usize {
         hash.rotate_right(FIRST_SEGMENT_BIT) as usize & self.last

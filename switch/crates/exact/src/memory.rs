@@ -11,7 +11,8 @@ use sluice_pages::{HUGE, Reserved};
 use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
 
-/// Number of segments from which on the address range is used. For fewer segments, most of a huge page would be unused.
+/// A table with at least this number of segments uses the address range. With fewer segments, most of a huge page would
+/// be unused.
 const RANGE_SEGMENTS: usize = 16;
 
 /// Number of segments for which address space is reserved. Segments at higher positions have their own allocations.
@@ -59,7 +60,7 @@ impl SegmentMemory {
             self.reserved = Reserved::new(RESERVED_SEGMENTS * SEGMENT_BYTES).ok();
         }
         let reserved = self.reserved.as_ref()?;
-        // Positions below the next power of two are requested in any order.
+        // Positions below the next power of two are requested in any order, so memory is provided for all of them.
         let segments = (position + 1).next_power_of_two();
         let bytes = (segments * SEGMENT_BYTES).next_multiple_of(HUGE);
         reserved.grow(bytes, true).ok()?;

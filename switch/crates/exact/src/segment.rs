@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A segment is a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots: Dietzfelbinger
-//! and Weidling, 2007). A key is in one of two buckets. It is in the first bucket if that had room. If both buckets are
-//! full, other keys move to their other buckets to make room.
+//! and Weidling, 2007). A key is in one of two buckets. It is in the first bucket if that bucket had room when the key
+//! was added. If both buckets are full, keys in them move to their own second choice to make room.
 //!
 //! A sorted map, the stash, holds keys that fit into no bucket. The stash is empty unless hashes are badly distributed,
 //! for example if thousands of keys have the same hash.
@@ -89,8 +89,8 @@ impl Segment {
         self.lines.has_own_memory()
     }
 
-    /// Empties the segment and sets its depth. Returns the former contents. If `new` has lines, the segment uses these
-    /// from now on. They must be empty and have the same length.
+    /// Empties the segment and sets its depth. Returns the former contents. If `new` is given, the segment uses these
+    /// lines from now on. They must be empty, and as many as the segment's present lines.
     pub(crate) fn emptied(&mut self, depth: u32, new: Option<Lines>) -> Self {
         let lines = match new {
             Some(new) => std::mem::replace(&mut self.lines, new),
@@ -170,7 +170,8 @@ impl Segment {
         Some(std::mem::replace(known, value))
     }
 
-    /// Adds a key that is not in the segment. Returns false if the key's buckets have no room and none can be made.
+    /// Adds a key that is not in the segment. Returns false if the key's buckets are full and moving other keys cannot
+    /// make room.
     pub(crate) fn add(
         &mut self,
         shape: &Shape,

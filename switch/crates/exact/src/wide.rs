@@ -77,7 +77,7 @@ impl Wide {
                 _mm512_loadu_si512(self.words[1].as_ptr().cast()),
             ]
         };
-        // Shuffle within each part of 128 bits, which copies the lowest byte of each word to all bytes of the word.
+        // Within each part of 128 bits, this shuffle copies the lowest byte of each word to all bytes of the word.
         let first_of_word = _mm512_set4_epi32(0x0808_0808, 0x0808_0808, 0, 0);
         for at in (0..count).step_by(EIGHT) {
             let mut keys = &keys[at * self.key_bytes..];

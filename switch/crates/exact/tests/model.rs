@@ -134,15 +134,15 @@ fn a_table_is_never_less_than_about_half_filled_while_it_grows() {
     for number in 0..400_000u32 {
         assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
         if number >= 10_000 && number % 10_000 == 0 {
-            // One huge page may be used only partly.
+            // Subtracts one huge page, because one may be used only partly.
             let bytes = table.memory_bytes().saturating_sub(2 << 20) as f64 / f64::from(number);
             assert!(bytes < 52.0, "{bytes} bytes a key at {number}");
         }
     }
 }
 
-/// Checks the memory of a large table. Segments with their own allocation move to the table's address range when they
-/// are split.
+/// Checks that 100,000 keys take little more memory than one huge page. For this, segments with their own allocation
+/// must move to the table's address range when they are split.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn a_hundred_thousand_keys_take_one_block() {

@@ -5,8 +5,8 @@
 //! BGP_TABLE=prefixes.txt cargo run --release -p sluice-fib --example lpm6
 //! ```
 //! The file has one prefix per line. Without a file, the example uses a random table with the prefix lengths of the
-//! Internet's table. The results are the best of several short rounds, and serve to examine a change of the code. The
-//! crate `bench` compares with other implementations.
+//! Internet's table. Each result is the best of several short rounds. Use this example to compare two versions of this
+//! crate. The crate `bench` compares this crate with other implementations.
 
 use std::hint::black_box;
 use std::net::Ipv6Addr;
@@ -79,7 +79,8 @@ fn table(random: &mut Random) -> Vec<Prefix<u128>> {
     parsed.collect()
 }
 
-/// Returns random prefixes in some sixty blocks of 16 bits. More than half of the prefixes are inside other prefixes.
+/// Returns random prefixes. Their first 16 bits have only about sixty different values. More than half of the prefixes
+/// are inside other prefixes.
 fn made_up(random: &mut Random, count: usize) -> Vec<Prefix<u128>> {
     let mut prefixes: Vec<Prefix<u128>> = Vec::new();
     while prefixes.len() < count {

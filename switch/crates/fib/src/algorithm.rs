@@ -43,8 +43,8 @@ impl std::fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 /// The structure must be rebuilt, because it could not be updated in place, or because an update would cost more than a
-/// rebuild. Before the rebuild, each address under the changed prefix gets the answer from before or from after the
-/// change.
+/// rebuild. Until the rebuild, a lookup of an address under the changed prefix returns the answer from before or from
+/// after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsRebuild;
 
@@ -68,8 +68,8 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
         Lines::NONE
     }
 
-    /// Returns the cache lines that a lookup of this address reads and that are probably in no near cache. Returns only
-    /// lines whose addresses are known without waiting for other lines.
+    /// Returns the cache lines that a lookup of this address reads and that are probably not in a cache near the core.
+    /// Returns only lines whose addresses are known without waiting for other lines.
     fn lines(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE

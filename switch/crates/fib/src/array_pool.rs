@@ -7,7 +7,7 @@ use sluice_pages::PageVec;
 /// Size classes. The class for a length is at most a third larger than this length.
 const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
-/// Number of items from which on the capacity grows by an eighth instead of doubling.
+/// An arena with at least this number of items grows by an eighth. A smaller arena doubles.
 const LARGE: usize = 1 << 16;
 
 /// Length of the largest array.

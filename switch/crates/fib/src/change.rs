@@ -3,9 +3,9 @@
 
 use crate::{Address, NONE, Prefix};
 
-/// A change of routes: of the route to a prefix, or of routes to prefixes inside it. For a single route, the code that
-/// changes the RIB also determines the new answer of the prefix' addresses. So no follower has to search the RIB for
-/// the answer.
+/// A change of the route to a prefix, or of several routes to prefixes inside that prefix. For a single route, the code
+/// that changes the RIB also determines the new answer of the prefix' addresses. So no follower has to search the RIB
+/// for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change<A> {
     address: A,
@@ -40,8 +40,8 @@ impl<A: Address> Change<A> {
         Prefix::new(self.address, self.length.into())
     }
 
-    /// Returns the common answer of all addresses of the prefix, if it is known. The answer is [`NONE`] if no route
-    /// matches.
+    /// Returns the answer that all addresses of the prefix have, if the change states one. The answer is [`NONE`] if no
+    /// route matches.
     pub(crate) fn answer(self) -> Option<u32> {
         self.is_uniform.then_some(self.value)
     }
@@ -57,7 +57,8 @@ pub(crate) fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     let mut outer = 0;
     for index in 1..changes.len() {
         if changes[outer].prefix().covers(changes[index].prefix()) {
-            // The answer of the outer change may have been determined before the inner change was made.
+            // The answer of the outer change may have been determined before the inner change was made, so it must be
+            // looked up again.
             changes[outer].is_uniform = false;
         } else {
             outer += 1;

@@ -7,7 +7,8 @@
 //! Invariant: a follower always has a structure that gives the answers of the RIB as of the last update. If an
 //! algorithm cannot follow a change, its structure is rebuilt. It is rebuilt immediately if the last build was long
 //! enough ago. Otherwise a copy of the RIB answers for a delay, which is ten times the duration of the last build, at
-//! most [`LONGEST_DELAY`]. So builds take at most about a tenth of the time, even if routes change very fast.
+//! most [`LONGEST_DELAY`]. So the follower spends at most about a tenth of the time on builds, even if routes change
+//! very fast.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -223,8 +224,9 @@ impl<A: Family> Follower<A> {
         self.due = Some(self.built_at.map_or(now, |built| now.max(built + rest)));
     }
 
-    /// Returns whether an algorithm may be kept for this number of routes. With hysteresis, the number may be up to
-    /// twice the algorithm's own limit, and down to half the limit of every earlier algorithm.
+    /// Returns whether an algorithm may be kept for this number of routes. For hysteresis, the number may be up to
+    /// twice the limit of this algorithm. It may be as low as half the limit of each algorithm that comes earlier in
+    /// the list.
     fn suits(&self, kind: &NamedAlgorithm<A>, routes: usize) -> bool {
         let before = A::ALGORITHMS
             .iter()

@@ -75,7 +75,7 @@ impl<A: Address> Ranges<A> {
     }
 
     /// Looks up a batch by counting, for each address, the starts at or before it. Counters are as wide as the compared
-    /// numbers, so that all vectors have the same shape.
+    /// numbers, so that all vectors have the same number of lanes.
     #[inline(always)]
     fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
         let Some(known) = self.values.first_chunk::<COUNTED>() else {

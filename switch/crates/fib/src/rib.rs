@@ -114,9 +114,9 @@ struct Node {
     routes: [u64; 2],
     /// Bitmap of the present child nodes, by path.
     nodes: u64,
-    /// Index in the pool of the array of values.
+    /// Pool index of the array of values.
     values: u32,
-    /// Index in the pool of the array of child nodes.
+    /// Pool index of the array of child nodes.
     children: u32,
 }
 
@@ -560,7 +560,8 @@ impl<A: Address> Rib<A> {
         self.walk_part(node, base, start, 0..PREFIXES as u32, 0..64, visit);
     }
 
-    /// Visits the routes of a node in a range of positions, and those of its children in a range of paths.
+    /// Visits the routes at a range of positions of a node, and all routes below the node's children at a range of
+    /// paths.
     fn walk_part(
         &self,
         node: &Node,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A RIB that records its changes for its followers.
 //!
-//! A change enters the RIB immediately. Lookups see it only when their follower has followed the recorded changes. So
-//! they see a whole batch of changes or nothing. Order: callers change the routes, call [`reduce`](TrackedRib::reduce),
-//! let every follower follow [`changes`](TrackedRib::changes), and then call [`forget`](TrackedRib::forget).
+//! A change enters the RIB immediately. Lookups in a follower see it only after the follower has followed the recorded
+//! changes. So lookups see all changes of a batch or none. Order: callers change the routes, call
+//! [`reduce`](TrackedRib::reduce), let every follower follow [`changes`](TrackedRib::changes), and then call
+//! [`forget`](TrackedRib::forget).
 
 use crate::change::{Change, outermost};
 use crate::{Address, NONE, Prefix, Rib};

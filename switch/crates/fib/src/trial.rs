@@ -39,8 +39,8 @@ pub struct Rates {
 }
 
 impl<A: Family> Rib<A> {
-    /// Builds every algorithm for these routes and measures it. For each algorithm, this takes some milliseconds and
-    /// the build time.
+    /// Builds every algorithm for these routes and measures it. For each algorithm, this takes the build time and a few
+    /// milliseconds for the lookups.
     pub fn try_algorithms(&self) -> Vec<Trial> {
         let addresses = self.addresses();
         let trial = |kind: &NamedAlgorithm<A>| Trial {

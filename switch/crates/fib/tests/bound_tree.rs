@@ -36,7 +36,8 @@ fn crowded() -> impl Strategy<Value = u128> + Clone {
     parts.prop_map(|(a, b, c, d, e, f)| a | b | c | d | e | f)
 }
 
-/// Generates addresses of one block, which are close together at /32 to /48.
+/// Generates addresses of one /16 block. They differ only in the last two of the first 32 bits, and in the last six of
+/// the first 48 bits.
 fn one_block() -> impl Strategy<Value = u128> + Clone {
     (0u128..4, 0u128..64).prop_map(|(a, b)| 0x2a00 << 112 | a << 96 | b << 80)
 }
@@ -83,7 +84,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
-    /// Adds values that are too large for two-byte items, and removes them again.
+    /// Checks trees while values that are too large for two-byte items are added and removed.
     #[test]
     fn agrees_on_small_and_large_values(
         changes in prop::collection::vec((one_block(), 32u32..52, 0u32..0x8002), 1..120),

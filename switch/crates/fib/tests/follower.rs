@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests `Follower` with `TrackedRib`. The answers must always be those of the routes at the time when the follower
-//! last followed. Algorithms must be selected, delayed and pinned as documented.
+//! Tests `Follower` with `TrackedRib`. A follower's answers must always match the routes as of its last update.
+//! Algorithms must be selected and pinned as documented, and builds must be delayed as documented.
 
 mod common;
 

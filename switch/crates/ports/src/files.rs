@@ -3,8 +3,8 @@
 //! `NAME_out.pcap`.
 //!
 //! As in BMv2, reading starts after the given delay. The frames of all files are merged in the order of their
-//! timestamps, without the time between them. Named pipes deliver frames when they are written, regardless of their
-//! timestamps, so the writer controls the timing. Outputs are flushed with every batch.
+//! timestamps, but are not delayed by the time between them. Named pipes deliver frames when they are written,
+//! regardless of their timestamps, so the writer controls the timing. Outputs are flushed with every batch.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Takes an interface over from the kernel, and releases it.
 //!
-//! An interface belongs to one switch or engine at a time. Invariant: the host neither delivers nor forwards frames
-//! that arrive on the interface, and sends none there. [`HostFilter`] enforces this. The filter is installed before any
-//! other change to the interface, and before a packet socket is opened. If the filter cannot be installed, the
-//! interface is not taken over.
+//! An interface belongs to one switch or engine at a time. Invariant: while the interface is taken over, the host
+//! neither delivers nor forwards frames that arrive on the interface, and sends none there. [`HostFilter`] enforces
+//! this. The filter is installed before any other change to the interface, and before a packet socket is opened. If the
+//! filter cannot be installed, the interface is not taken over.
 //!
 //! Further settings reduce what the host tries to send: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
 //! reverse-path filtering. Strict filtering refuses all IPv4 unicast if there are neither addresses nor routes. If
@@ -157,7 +157,7 @@ impl SilentInterface {
     fn set(&mut self, family: &str, setting: &str, value: &str) -> io::Result<()> {
         let path = format!("/proc/sys/net/{family}/conf/{}/{setting}", self.name);
         let before = match fs::read_to_string(&path) {
-            // A missing setting means that the kernel lacks this protocol, and so sends nothing by it.
+            // If the setting does not exist, the kernel lacks this protocol and sends no packets of it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?.trim().to_owned(),
         };

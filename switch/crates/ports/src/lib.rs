@@ -5,9 +5,9 @@
 //! is still in a receive ring to the pipeline while it queues other frames for transmission. Each half belongs to one
 //! worker. Threads share only counters.
 //!
-//! * [`af_packet`] has a mapped receive ring, and sends batches, on a Linux interface.
-//! * [`interface`] takes an interface over from the kernel and releases it. An interface has one switch or engine at a
-//!   time.
+//! * [`af_packet`] implements ports on Linux interfaces, with a mapped receive ring and batched sending.
+//! * [`interface`] takes an interface over from the kernel and releases it. An interface belongs to one switch or
+//!   engine at a time.
 //! * [`host_filter`] closes an interface to the host's network stack.
 //! * [`privilege`] raises the capabilities for taking interfaces over, only while they are needed.
 //! * [`qdisc`] finds the queueing discipline that a user has set on an interface.

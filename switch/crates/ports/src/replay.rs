@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides ports with almost no cost, to measure the work between ports. Received frames come from memory, in a loop.
-//! Sent frames are copied into a ring that is never read.
+//! Provides ports that take almost no time, to measure the work between ports. Received frames come from memory, in a
+//! loop. Sent frames are copied into a ring that is never read.
 //!
 //! Each frame arrives in memory that the switch has not touched, like a frame from a network card. Each sent frame is
 //! written once, like a frame in a card's ring. The memory of received frames and the memory of sent frames are in huge

@@ -126,8 +126,8 @@ fn a_taken_interface_is_silent_and_comes_back_as_it_was() {
 #[test]
 fn the_host_answers_nothing_on_a_taken_interface() {
     with_veth(|| {
-        // The address is on another interface of the host. Without the guard, Linux would answer ARP requests for this
-        // address.
+        // The address is on another interface of the host. Without the host filter, Linux would answer ARP requests for
+        // this address.
         sh("ip address add 10.9.0.1/32 dev lo && ip address add 10.9.0.2/24 dev peer");
         let _silent = SilentInterface::take("sw").unwrap();
         let mut peer = open("peer");
@@ -138,7 +138,7 @@ fn the_host_answers_nothing_on_a_taken_interface() {
         let mut switch = open("sw");
         peer.send(&[request]);
         switch.receive(1, |frame| frame[12..14] == [0x08, 0x06]);
-        // Without the guard, the host would have answered before the send system call returned.
+        // Without the host filter, the host would have answered before the send system call returned.
         peer.receiver.receive(64, &mut |_, frame| {
             assert_ne!(
                 frame[12..14],

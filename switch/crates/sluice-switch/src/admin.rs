@@ -14,7 +14,7 @@ use crate::options::{Admin, Options};
 /// The running admin service, if there is one.
 pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
-/// Returns the properties of the switch that the device does not know.
+/// Returns the version, the device id and the P4Runtime address, which the device does not know.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
         version: crate::VERSION,

@@ -219,7 +219,7 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
         let _ = stopping.send(());
     };
     tracing::info!(address = %server.address()?, "serving P4Runtime");
-    // If the reader is gone, writing fails; the switch must ignore this error.
+    // If the reader of standard error is gone, writing fails; the switch must ignore this error.
     let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
     let address = server.address()?;
     manager.tell(&format!("READY=1\nSTATUS=serving P4Runtime at {address}"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Map from ids that the control plane chooses to values. Small ids are array indices, larger ids are hashed.
+//! Maps ids to values. The control plane chooses the ids. Small ids are array indices, larger ids are hashed.
 
 use hashbrown::HashMap;
 

@@ -38,7 +38,7 @@ pub struct DefaultEntry {
 }
 
 impl DefaultEntry {
-    /// Returns the state that packets wrote. It counts the packets that miss.
+    /// Returns the state that packets write on a miss, with the count of these packets.
     #[inline]
     pub fn state(&self) -> &EntryState {
         &self.packet_state.state

@@ -2,12 +2,12 @@
 //! Finds the entries that have been idle for their timeout.
 //!
 //! Timers are in a heap, ordered by due time. So a search examines only timers that are due, and setting a timer that
-//! is due late is cheap. A cancelled timer stays in the heap. It is recognised by its due time, which differs from the
-//! time for which its entry's timer is armed. When more than half of the timers are cancelled, they are removed.
+//! is due late is cheap. A cancelled timer stays in the heap. It is recognised because its due time differs from the
+//! time at which its entry's present timer is due. When more than half of the timers are cancelled, they are removed.
 //!
-//! A packet that hits an entry does not change the entry's timer. It only records the time of the hit. When the timer
-//! is due, it is compared with that time, and armed again if the entry was hit meanwhile. So a busy entry costs one
-//! step per timeout, regardless of the number of hits.
+//! A packet that hits an entry does not change the entry's timer. The packet only records the time of the hit. When the
+//! timer is due, this time is checked, and the timer is armed again if the entry was hit meanwhile. So a busy entry
+//! costs one step per timeout, regardless of the number of hits.
 //!
 //! Depends on `entry` and `slab`. Invariants: each entry with a timeout has one timer, and no other entry has a timer.
 //! An entry is reported once for every whole timeout since its last hit. Several timeouts between two sweeps give one
@@ -48,7 +48,7 @@ pub(crate) struct Expiry {
     entries: usize,
 }
 
-/// Number of cancelled timers up to which no cleanup is done.
+/// Cancelled timers are removed only if there are more than this number.
 const CLEANUP_THRESHOLD: usize = 4096;
 
 /// Returns the idle timeout, rounded up to microseconds, and the packet state. Returns `None` if the entry has no

@@ -25,8 +25,8 @@ pub struct FibInfo {
 }
 
 impl Store {
-    /// Runs the builds of lookup structures that are due. Must be called periodically, because a transaction only runs
-    /// builds that are due by its time. The results of lookups do not change.
+    /// Runs the builds of lookup structures that are due. Must be called periodically, because a transaction runs only
+    /// those builds that are due at the time of the transaction. The results of lookups do not change.
     pub fn settle(&self) {
         let now = Instant::now();
         let mut control = self.control.lock();

@@ -21,7 +21,7 @@ use crate::by_id::SMALL_ID_LIMIT;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
-/// Replaces the member's id in a bucket that is divided among several members.
+/// Value for a bucket that is divided among several members, instead of a member's id.
 pub(crate) const DIVIDED: u16 = u16::MAX;
 
 /// Result of a selection.
@@ -33,7 +33,7 @@ pub(crate) enum Chosen<'a> {
     Action(&'a ActionEntry),
 }
 
-/// The target that a group's member stands for.
+/// The target of a group's member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     /// A member of the profile.
@@ -50,7 +50,7 @@ impl Choice {
         }
     }
 
-    /// Returns a number that identifies this choice among the members of a group, independently of their order.
+    /// Returns a number that identifies this target in a group, independently of the order of the members.
     fn key(&self) -> u64 {
         match self {
             Self::Member(id) => mix(u64::from(*id) + 1),
@@ -78,8 +78,8 @@ pub struct Group {
     max_size: u32,
     members: Vec<WeightedMember>,
     watched: bool,
-    /// Assignment of the buckets to the members. Its bidders are the members, in the same order. If the field `owners`
-    /// is not empty, the buckets' owners are stored only there.
+    /// Assignment of the buckets to the members. The assignment's bidders are the members, in the same order. If the
+    /// field `owners` is not empty, the buckets' owners are stored only there.
     assignment: Assignment,
     /// For each bucket, the id of the member that owns it, or [`DIVIDED`]. Empty if an id is not small, or if a member
     /// watches a port.
@@ -165,8 +165,8 @@ impl Group {
         Arc::new(assignment)
     }
 
-    /// Returns, for each bucket, the id of its owner, or [`DIVIDED`]. Returns nothing if these ids do not suffice for a
-    /// selection.
+    /// Returns, for each bucket, the id of its owner, or [`DIVIDED`]. Returns an empty slice if a selection needs more
+    /// than these ids.
     pub(crate) fn owners(&self) -> &[u16] {
         &self.owners
     }

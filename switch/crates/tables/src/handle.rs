@@ -80,7 +80,8 @@ impl RowShape {
     }
 }
 
-/// The handles of all tables of a replica, in table order. Its layout is that of an address, for machine code.
+/// The handles of all tables of a replica, in table order. The type has the layout of an address, because machine code
+/// uses it.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct TableHandles<'a> {

@@ -68,8 +68,8 @@ unsafe impl Send for GroupHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GroupHandle {}
 
-/// Returns the distance in words from one member's row to the next. It is the size of the action and of the most
-/// parameters of any action, rounded up to a power of two.
+/// Returns the distance in words from one member's row to the next. A row holds an action and its parameters. The
+/// distance is the size of the largest row, rounded up to a power of two.
 pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     let tables = program.tables.iter();
     let tables = tables.filter(|table| table.profile == Some(profile));

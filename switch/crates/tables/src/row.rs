@@ -30,7 +30,7 @@ pub const KIND_GROUP: u64 = 2;
 /// Value that stands for no action.
 pub const NO_ACTION: u32 = u32::MAX;
 
-/// The row that a lookup found; see the module. Its layout is that of an address, for machine code.
+/// The row that a lookup found; see the module. The type has the layout of an address, because machine code uses it.
 ///
 /// Invariant: the words exist during `'a`. Packets and machine code change only words that hold packet state.
 #[derive(Clone, Copy, Debug)]

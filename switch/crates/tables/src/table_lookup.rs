@@ -17,7 +17,7 @@ use crate::profile::ProfileLookup;
 use crate::row::Row;
 use crate::slab::{Slab, Target, default_row};
 
-/// One table in a replica: the lookup structure and what packets need besides the records.
+/// One table in a replica: the lookup structure, and other data that lookups need.
 #[derive(Debug)]
 pub(crate) struct TableLookup {
     pub(crate) structure: Structure,

@@ -102,8 +102,9 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Commits like [`commit`](Self::commit), and runs `cells` while no packet is being processed. So writes of `cells`
-    /// to counters, meters and registers become visible together with the changes. Packets wait until `cells` returns.
+    /// Commits like [`commit`](Self::commit), and runs `cells` while no packet is being processed. So what `cells`
+    /// writes to counters, meters and registers becomes visible together with the changes. Packets wait until `cells`
+    /// returns.
     pub fn commit_with(mut self, cells: impl FnOnce()) {
         self.settle();
         self.control.replicas.flip_while_empty(cells);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Read access for the control plane. A view is a consistent snapshot. Its order depends only on the content, not on
-//! the history.
+//! Read access for the control plane. A view is a consistent snapshot. The order of the objects in it depends only on
+//! the content, not on the history.
 
 use std::sync::Arc;
 

@@ -138,7 +138,8 @@ impl Pair {
                 });
                 idle.timeout_us = timeout_us;
                 if inserted {
-                    // The store's own clock is behind the test's clock.
+                    // The store's own clock, which dates the insertion, is behind the test's clock. The hit sets the
+                    // entry to the test's time.
                     self.hit(key);
                 }
             }

@@ -215,7 +215,7 @@ fn store_with_a_group(members: &[(u32, u32)]) -> Store {
 const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
 const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
-/// Checks both replicas. Packets see them alternately, so both replicas must keep the same flows.
+/// Checks that the group keeps the same flows in both replicas. Each commit makes packets use the other replica.
 #[test]
 fn a_group_that_is_written_moves_only_flows_that_must_move_in_both_replicas() {
     let store = store_with_a_group(&WHOLE);

@@ -2,7 +2,8 @@
 //! Defines the flows of a run, and picks the flow of each packet.
 //!
 //! A flow is one combination of values from five ranges: source, destination, two protocol numbers and flow label. Flow
-//! numbers count through the combinations; the source varies fastest. Single flows use no memory.
+//! numbers count through the combinations; the source varies fastest. A flow is computed from its number, so the flows
+//! take no memory.
 
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -11,7 +11,7 @@ use crate::frame::Builder;
 use crate::probe::Probe;
 use crate::schedule::Schedule;
 
-/// Maximum number of packets that are built before they are sent and the clock is read again.
+/// Maximum number of packets in a batch. The clock is read again after each batch.
 const BATCH: usize = 64;
 /// Maximum sleep in nanoseconds, so that a request to stop is noticed.
 const NAP: u64 = 20_000_000;

@@ -158,7 +158,7 @@ impl RouteBatch {
             .collect()
     }
 
-    /// Returns the prefixes to delete that are not installed.
+    /// Returns the prefixes that were queued for deletion but are not installed.
     fn absent<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.absent.iter().map(|slot| self.slot(py, slot)).collect()
     }

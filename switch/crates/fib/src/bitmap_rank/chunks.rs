@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 0 to 31 | four words with a bit for each position that starts a run; never position 0 |
 //! | 32 to 35 | for each word, the number of bits in the words before it |
-//! | 36 on | an item for each run, one more than there are bits |
+//! | 36 on | an item for each run; there is one run more than set bits |
 //!
 //! So the run of a position is found by counting bits, without a comparison or branch. Memory is allocated in units of
 //! eight bytes, with a free list for each size. A chunk's first three words are always in one cache line. The counts
@@ -100,7 +100,7 @@ impl<I: LookupItem> Chunks<I> {
         self.used = at + units;
         let lines = self.used.div_ceil(LINE);
         if lines > self.lines.capacity() {
-            // Grows by a sixteenth. Doubling would waste as much memory as the structure saves.
+            // Grows by a sixteenth. Doubling would waste about as much memory as this compact layout saves.
             self.lines.reserve(lines + lines / 16);
         }
         self.lines.resize(lines, Line([0; LINE]));
@@ -207,8 +207,9 @@ impl<I: LookupItem> Chunks<I> {
         runs.items.extend_from_slice(self.items(at as u32, count));
     }
 
-    /// Replaces the answer of the positions `from..to`. Does so only if these positions are exactly one run and remain
-    /// one, and the run has an answer. Returns whether it was replaced.
+    /// Replaces the answer of the positions `from..to`. Does so only if these positions are exactly one run, this run
+    /// has an answer (not a reference), and no adjacent run has the item `item`. Returns whether the answer was
+    /// replaced.
     pub(super) fn set_run(&mut self, at: u32, from: usize, to: usize, item: I) -> bool {
         let starts: [u64; 4] = std::array::from_fn(|word| self.units()[at as usize + word]);
         let begins = |position: usize| starts[position / 64] >> (position % 64) & 1 == 1;

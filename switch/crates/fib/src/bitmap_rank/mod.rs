@@ -9,8 +9,8 @@
 //! chunks. Chunks of one run are shared.
 //!
 //! There are two widths of items. [`BitmapRank16`] is smaller, and holds values up to 32,766. [`BitmapRank32`] holds
-//! values up to 2³¹ − 2. The size is 256 KiB, and for each /16 with more than one answer 36 bytes and one item per run,
-//! rounded up to eight bytes.
+//! values up to 2³¹ − 2. The structure takes 256 KiB. In addition, each /16 with more than one answer takes 36 bytes
+//! and one item per run, rounded up to a multiple of eight bytes.
 
 #![expect(
     private_bounds,
@@ -154,7 +154,8 @@ impl<I: LookupItem> BitmapRank<I> {
                 let (value, limit) = (value.unwrap_or_default(), I::LIMIT);
                 outcome = Err(BuildError::ValueTooLarge { value, limit });
             }
-            // Replaces a range that continues from the previous block, if it would begin at the same address.
+            // If the last range continues from the previous block and begins at the same address as this range, this
+            // range replaces it.
             let start = address & 0xffff;
             if scratch.ranges.last().is_some_and(|range| range.0 == start) {
                 scratch.ranges.pop();

@@ -8,7 +8,7 @@ use super::line::{Line, leaf_fanout};
 use crate::Prefix;
 use crate::lookup_item::LookupItem;
 
-/// Capacity in parts. It suffices for any leaf with two more parts.
+/// Capacity in parts: enough for the parts of any leaf and two more.
 const PARTS: usize = 16;
 
 /// Parts of a leaf, stored on the stack.
@@ -112,7 +112,7 @@ impl<I: LookupItem> Trees<I> {
         if last < until {
             new.go_on((last + 1, old.parts[to].1));
         }
-        // At most the first of these parts is merged with the last one. Adjacent later parts have different items.
+        // `go_on` merges at most the first of these parts, because adjacent parts of the old leaf have different items.
         rest.iter().for_each(|part| new.go_on(*part));
         let fits = (2..=leaf_fanout::<I>()).contains(&new.count);
         if fits {

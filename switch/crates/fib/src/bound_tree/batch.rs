@@ -90,7 +90,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the leaf of an address. All other lines that a lookup reads are probably in a near cache.
+    /// Returns the leaf of an address. All other lines that a lookup reads are probably in a cache near the core.
     #[inline]
     pub(super) fn leaf<I: LookupItem>(self, view: View<'_, I>, address: u128) -> *const Line {
         match self {
@@ -332,7 +332,7 @@ impl<I: LookupItem> View<'_, I> {
         self.line(self.leaf(self.begin(address), self.trees.heights[0], key, count))
     }
 
-    /// Returns the address of the element of `roots` for an address.
+    /// Returns the memory address of the element of `roots` that a lookup of an IPv6 address reads.
     #[inline(always)]
     pub(super) fn root(self, address: u128) -> *const u32 {
         self.roots.as_ptr().wrapping_add((address >> 112) as usize)
@@ -571,7 +571,7 @@ fn any_refers<I: LookupItem>(values: &[u32]) -> bool {
     bits.fold(0, |all, bits| all | bits) & (I::LIMIT + 2) != 0
 }
 
-/// Returns the item from which [`LookupItem::value`] made a value.
+/// Returns the item of a value. This is the inverse of [`LookupItem::value`].
 #[inline(always)]
 fn referred<I: LookupItem>(value: u32) -> I {
     I::new(value.wrapping_add(1))

@@ -77,13 +77,13 @@ impl Line {
         &self.0
     }
 
-    /// Returns the number of the line of an inner line's first child.
+    /// Returns the line number of an inner line's first child.
     #[inline(always)]
     pub(super) fn first_child(&self) -> u32 {
         self.0[FANOUT - 1]
     }
 
-    /// Returns the first keys of an inner line's children, except that of the first child.
+    /// Returns the first key of each child of an inner line, without the first child.
     pub(super) fn inner_starts(&self) -> impl Iterator<Item = u32> + '_ {
         let bounds = self.0[..FANOUT - 1].iter();
         bounds

@@ -204,8 +204,8 @@ impl<I: LookupItem> BoundTree<I> {
         }
     }
 
-    /// Returns the item for the common answer of a change. Returns `None` if the answer is unknown or does not fit, or
-    /// if the prefix is not longer than the root index.
+    /// Returns the item for the answer that all addresses of a change's prefix now have. Returns `None` if the change
+    /// does not state such an answer, if the answer does not fit, or if the prefix is not longer than the root index.
     fn item(change: Change<u128>) -> Option<I> {
         let value = change.answer()?;
         let fits = value <= I::LIMIT || value == NONE;

@@ -241,8 +241,8 @@ impl Receiver for RingReceiver {
             bytes += frame.len() as u64;
             deliver(port, frame);
         };
-        // At least half of the slots stay with the kernel. So a slot that this receiver still holds is never read as a
-        // new one.
+        // At least half of the slots stay with the kernel. So the receiver never reads a slot that it still holds as if
+        // the slot had a new frame.
         let most = budget.min((ring.slots / 2).max(1));
         while self.held < most {
             let status = ring.status(self.next).load(Ordering::Acquire);

@@ -31,7 +31,7 @@ const BUFFER: usize = MOST_HELD * 2048 + MAX_FRAME;
 const DIRECT_BYTES: libc::c_int = 4 << 20;
 /// Limit of bytes in flight through a qdisc: about thirty full-size frames, because the kernel doubles the value and
 /// counts its own overhead. Further frames wait in the port's queue, where the program can see the queue length.
-/// Without this limit, a qdisc such as TCLink's could hold a thousand frames.
+/// Without this limit, a qdisc such as that of Mininet's TCLink could hold a thousand frames.
 const QDISC_BYTES: libc::c_int = 32 << 10;
 
 /// Shortest and longest pause of the back-off after a full ring or qdisc.

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use super::piece::Piece;
 
-/// Largest share, in positions, that is taken as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
+/// Largest share, in positions, that counts as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
 /// share.
 const NEGLIGIBLE: u128 = 1 << 12;
 
@@ -122,7 +122,8 @@ impl<'a> Quotas<'a> {
             let mut rest = Some(piece);
             while let Some(piece) = rest.take() {
                 let Some(owner) = self.highest_bidder(&classes, piece.bucket) else {
-                    // Because of rounding, there can be slightly more positions than the sum of the quotas.
+                    // All quotas are used up. Because of rounding, there can be slightly more positions than the sum of
+                    // the quotas. The highest bidder of all gets these positions.
                     let all = self.bidders.iter().enumerate();
                     given.extend(winner(piece.bucket, all).map(|owner| piece.of(owner)));
                     break;

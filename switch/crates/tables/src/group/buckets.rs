@@ -34,8 +34,8 @@ const MIN_BUCKETS: usize = 1 << 10;
 /// Number of buckets of a group with many members, and of a group that declares no size.
 const USUAL_BUCKETS: usize = 1 << 12;
 
-/// A group has more than [`USUAL_BUCKETS`] buckets only if its declared size, a limit of the sum of its weights,
-/// exceeds `SIZE_EACH` times [`USUAL_BUCKETS`].
+/// A group has more than [`USUAL_BUCKETS`] buckets only if its declared size exceeds [`USUAL_BUCKETS`] times this
+/// number. The declared size is the limit of the sum of the weights.
 const SIZE_EACH: usize = 4;
 
 /// Maximum number of buckets of a group.
@@ -66,7 +66,7 @@ enum Owners {
     Sums(Box<[u64]>),
 }
 
-/// A part of a divided bucket. It has the positions after the previous part, up to and including `last`.
+/// A part of a divided bucket. It consists of the positions after the previous part, up to and including `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     last: u64,
@@ -218,7 +218,8 @@ impl Buckets {
         self.parts.len()
     }
 
-    /// Returns the owner of each bucket, or `None` for a divided bucket. Returns nothing if there are no buckets.
+    /// Returns the owner of each bucket, or `None` for a divided bucket. Returns an empty list if the group has no
+    /// buckets.
     pub(super) fn owners(&self) -> Vec<Option<usize>> {
         let narrow = |owner: &u8| (*owner != u8::MAX).then_some(usize::from(*owner));
         let wide = |owner: &u16| (*owner != u16::MAX).then_some(usize::from(*owner));

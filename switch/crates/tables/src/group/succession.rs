@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Assigns buckets when a group is modified. Shares stay exact, and only flows that must move for this do move.
+//! Assigns buckets when a group is modified. Shares stay exact, and only those flows move that must move for this.
 //!
-//! A group keeps its *base*, the assignment when all its members are present. Each member has a part of the base. While
-//! a member is absent, its part is divided among the present members, exactly by weight, and separately from the parts
-//! of other absent members:
+//! A group keeps its *base*, the assignment when all its members are present. Each member has a part of the base. A
+//! member that a write removes is *absent* until a later write adds it again. While a member is absent, its part is
+//! divided among the present members, exactly by weight, and separately from the parts of other absent members:
 //!
-//! - When a member leaves, its part goes to the present members. Its shares of the parts of members that left earlier
-//!   also go to them. The shares of the present members grow by exactly this much, so none of their flows moves.
+//! - When a member leaves, its part goes to the present members. If the member also owned shares of the parts of
+//!   members that left earlier, these shares go to the present members, too. The shares of the present members grow by
+//!   exactly this much, so none of their flows moves.
 //! - When a member returns, it gets its part back, and a share of each part whose member is still absent. The shares of
 //!   the other members shrink by exactly this much. So flows move only to the returning member.
 //! - When all members have returned, in any order, the assignment is the base again.
@@ -26,7 +27,7 @@ use super::bids::{Bidder, Quotas, shares};
 use super::buckets::Buckets;
 use super::piece::Piece;
 
-/// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to some hundred members never
+/// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to a few hundred members never
 /// reaches this number.
 const MAX_PARTS: usize = 1 << 16;
 
@@ -39,7 +40,8 @@ const PARTS_EACH: usize = 8;
 pub(super) struct Assignment {
     pub(super) bidders: Vec<Bidder>,
     pub(super) buckets: Buckets,
-    /// Number of buckets of the group. RefCounted even if a single member owns all of them and `buckets` has only one.
+    /// Number of buckets of the group. This number does not change if a single member owns all positions, although
+    /// `buckets` then has only one bucket.
     pub(super) count: usize,
     /// The assignment when all absent members have returned. `None` if no member is absent.
     pub(super) base: Option<Arc<Assignment>>,

@@ -44,7 +44,7 @@ fn share(flows: &[Option<u32>], id: u32) -> f64 {
     flows.iter().filter(|flow| **flow == Some(id)).count() as f64 / FLOWS as f64
 }
 
-/// Returns the share of all flows that moved without being a flow of `changed`, either before or after the change.
+/// Returns the fraction of all flows that moved although `changed` had them neither before nor after the change.
 fn moved_besides(before: &[Option<u32>], after: &[Option<u32>], changed: u32) -> f64 {
     let both = before.iter().zip(after);
     let moved = both.filter(|(before, after)| {
@@ -78,7 +78,8 @@ fn written(before: &Group, members: Vec<GroupMember>) -> Group {
     Group::new(&spec(members), Some(before))
 }
 
-/// Checks groups that store owners by id, and groups that do not, such as groups that watch ports.
+/// Checks that only the flows of a removed member move, and that they all return with the member. Some of the groups
+/// watch ports, so they do not store owners by id.
 #[test]
 fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     let ports = PortStatus::default();
@@ -114,7 +115,7 @@ fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     }
 }
 
-/// Checks that watched ports have the same effect after a write that removes one member.
+/// Checks that a port that goes down moves only its own member's flows, even while other members are absent.
 #[test]
 fn a_port_that_goes_down_while_a_member_is_absent_moves_its_own_flows() {
     let ports = PortStatus::default();
@@ -266,7 +267,8 @@ fn flows_of_a_port_that_is_down_are_shared_by_weight() {
     }
 }
 
-/// Checks ids around [`DIVIDED`]. Machine code reads 16 bits for each bucket, and this value marks a divided bucket.
+/// Checks the share of a member whose id is near [`DIVIDED`]. Machine code reads 16 bits for each bucket, and this
+/// value marks a divided bucket.
 #[test]
 fn the_largest_small_id_is_a_member_like_any_other() {
     let ports = PortStatus::default();

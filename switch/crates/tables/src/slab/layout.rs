@@ -76,8 +76,8 @@ impl Layout {
         )
     }
 
-    /// Computes a layout. `state` is `None` if the table keeps no packet state. Otherwise it says whether the table has
-    /// a meter.
+    /// Computes a layout. `state` is `None` if the table keeps no packet state. Otherwise `state` says whether the
+    /// table has a meter.
     pub(crate) fn of(
         state: Option<bool>,
         param_words: usize,

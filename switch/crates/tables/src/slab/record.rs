@@ -163,7 +163,7 @@ impl<'a> Record<'a> {
     /// Records whether the record is part of the authoritative copy. Only the code that changes the authoritative copy
     /// calls this.
     pub(crate) fn set_live(&self, live: bool) {
-        // Other threads may change the handle count in the same word concurrently.
+        // Other threads may change the handle count in the same word concurrently, so only the flag's bit is changed.
         if live {
             self.notes().fetch_or(LIVE, Ordering::Relaxed);
         } else {
@@ -234,7 +234,8 @@ pub(crate) enum Target<'a> {
     OneShot,
 }
 
-/// Returns the target of a class's row, and the slot of the entry that owns the one-shot group, if the target is one.
+/// Returns the target of a class's row. If the target is a one-shot group, also returns the slot of the entry that owns
+/// the group; otherwise the slot is meaningless.
 #[inline]
 pub(crate) fn class_target(row: &[AtomicU64]) -> (Target<'_>, u32) {
     let head = row[HEAD].load(Ordering::Relaxed);

@@ -213,7 +213,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Checks an entry's whole specification and returns its binding. `before` is the one-shot group that the entry has
-    /// so far.
+    /// before this operation.
     fn checked(&self, table: &Table, spec: &EntrySpec, before: Option<&Group>) -> Result<Binding> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
             return invalid(format!(
@@ -224,7 +224,8 @@ impl<'a> Transaction<'a> {
         self.binding(table, &spec.action, before)
     }
 
-    /// Checks an entry's action and returns its binding. `before` is the one-shot group that the entry has so far.
+    /// Checks an entry's action and returns its binding. `before` is the one-shot group that the entry has before this
+    /// operation.
     fn binding(
         &self,
         table: &Table,

@@ -97,7 +97,8 @@ fn without(bidders: &[Bidder], key: u64) -> Vec<Bidder> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Lets all members except the last leave one by one, and return in another order.
+    /// Checks that flows move only from a member that leaves, and only to a member that returns. All members except one
+    /// leave one by one, and return in another order.
     #[test]
     fn only_who_leaves_or_returns_moves(weights in weights(), seed in any::<u64>()) {
         let all = bidders(&weights);
@@ -149,7 +150,8 @@ proptest! {
         prop_assert_eq!(&now.buckets, &whole.buckets);
     }
 
-    /// Writes a new group with other members, some of which may be the same, and then with its first members again.
+    /// Checks that a group has its first assignment again after two writes: one with other members (some may be the
+    /// same), and one with the first members.
     #[test]
     fn a_content_that_is_written_again_after_another_is_as_before(
         first in weights(),
@@ -180,7 +182,7 @@ proptest! {
         }
     }
 
-    /// Checks that only those positions move that exact shares require to move.
+    /// Checks that no more positions move than exact shares require.
     #[test]
     fn other_weights_and_new_members_move_as_little_as_exact_shares_allow(
         weights in weights(),

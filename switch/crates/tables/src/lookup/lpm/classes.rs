@@ -155,7 +155,7 @@ impl ClassRows {
         &self.rows[start..start + self.words]
     }
 
-    /// Returns all words of a row that begins where [`words`](Self::words) of some class begin.
+    /// Returns all words of a row. The row must begin with the words of a class ([`words`](Self::words)).
     pub(super) fn words_of(&self, row: Row<'_>) -> &[AtomicU64] {
         let bytes = row.as_ptr().addr() - self.rows.as_ptr().addr();
         let start = bytes / size_of::<u64>();

@@ -34,7 +34,7 @@ pub(crate) struct LpmTable {
     pinned: Option<String>,
     /// Whether the build of a FIB is pending.
     pending: bool,
-    /// ClassRows of the classes, if the FIBs' values are classes.
+    /// Rows of the classes, if the FIBs' values are classes.
     rows: Option<ClassRows>,
 }
 
@@ -105,8 +105,8 @@ impl LpmTable {
         let VrfFib::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
-        // Does not yield for the lines of `way`. These lines are in the second-level or third-level cache, and a yield
-        // would cost as much as the miss.
+        // Does not yield for the index lines of the FIB. These lines are in the second-level or third-level cache, and
+        // a yield would cost as much as the miss.
         pause_for(fib.lines(address), wait);
         let value = fib.lookup(address);
         (value != NONE).then(|| self.row_at(slab, value))

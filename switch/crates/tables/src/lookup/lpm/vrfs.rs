@@ -85,7 +85,7 @@ pub(super) struct Vrfs<T> {
     pub(super) layout: Layout,
     hasher: DefaultHashBuilder,
     pub(super) list: Vec<Vrf<T>>,
-    /// Index of positions in the list, by exact fields.
+    /// Maps exact fields to positions in the list.
     index: HashTable<u32>,
 }
 
@@ -127,7 +127,7 @@ impl<T> Vrfs<T> {
         found.map(|vrf| &vrf.routes)
     }
 
-    /// Returns the position in the list of the exact fields of a key.
+    /// Returns the list position of the element for a key's exact fields.
     pub(super) fn position(&self, key: &[u8]) -> Option<usize> {
         let layout = &self.layout;
         let [before, after] = layout.exact.clone().map(|range| &key[range]);
@@ -144,7 +144,7 @@ impl<T> Vrfs<T> {
         found.map(|at| *at as usize)
     }
 
-    /// Returns the position in the list of the exact fields that `other`, an element of another map, has.
+    /// Returns the list position of the element with the same exact fields as `other`, an element of another map.
     pub(super) fn position_like<U>(&self, other: &Vrf<U>) -> Option<usize> {
         let same = |at: &u32| self.list[*at as usize].exact == other.exact;
         let found = self.index.find(self.hash_of(other), same);
