@@ -256,8 +256,10 @@ def milliseconds(times: list[float]) -> str:
 
 
 class Edits:
-    """Makes commits under traffic. For each commit, counts the packets sent afterwards that passed
-    or were lost by the old rules.
+    """Commits policy files while traffic flows, and checks the packets sent after each commit.
+
+    `passed_late` counts packets that passed although the new rules discard them. `lost` counts
+    packets that did not arrive although the new rules let them pass.
     """
 
     def __init__(self, router: P4Router, control: SpdControl, video: UdpFlows):

@@ -209,9 +209,10 @@ class Auditor:
     async def _audit_entities(
         self, session: AuditedSwitch, requests: list[p4r.Entity], audited: _Round, rate: int
     ) -> None:
-        """Reads entities by `requests` and audits them.
+        """Audits the entities that the switch returns for `requests`.
 
-        Also audits recorded entities of the same kinds that the switch did not return.
+        Also audits recorded entities that the switch did not return. If `requests` read routes,
+        these are routes. Otherwise they are entities of all other kinds except settings.
         """
         decode = self._codecs.entities.decode
         for request in requests:

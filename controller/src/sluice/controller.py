@@ -674,9 +674,11 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Lets the reconciler delete routes in the switch that no daemon has replayed.
+        """Lets the reconciler delete left-over routes: those in the switch that no daemon has
+        replayed.
 
-        Does so once the daemons have replayed all their routes and no kernel holds such a route.
+        Waits until each daemon has replayed its routes or has failed to connect in time. Also waits
+        while the kernel holds a left-over route in any network namespace.
         """
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:

@@ -129,7 +129,8 @@ class KernelMirrors:
                     one.report(reports)
 
     def acquire(self, packet: PuntedPacket, now: float) -> None:
-        """Requests an SA for a packet dropped as NO_SA, if its bundle comes from a kernel."""
+        """Requests an SA for a packet dropped as NO_SA, if the packet's bundle belongs to a
+        mirrored SPD."""
         if self._policy is None:
             return
         bundle = self._policy.numbers.names.get(packet.sa_bundle)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enters network namespaces with names, as of `ip netns`, each in a thread of its own.
+"""Runs functions in named network namespaces (those of `ip netns`).
 
 Entering a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves requests. So
-each namespace gets a thread, which enters the namespace at the start, drops its privileges, and
-stays inside. `call` runs a function in this thread. Everything that the function opens belongs to
-the namespace: sockets, files of /dev/net/tun and /proc/sys/net, child processes. Linux only
-(setns(2), network_namespaces(7)).
+each namespace has its own thread. The thread enters the namespace at the start, drops its
+privileges, and stays inside. `call` runs a function in this thread. Everything that the function
+opens belongs to the namespace: sockets, files of /dev/net/tun and /proc/sys/net, child processes.
+Linux only (setns(2), network_namespaces(7)).
 """
 
 from __future__ import annotations

@@ -152,7 +152,11 @@ class VrfDevices:
             self._ask(RTM_NEWLINK, NLM_F_ACK, body, interface)
 
     def recheck(self) -> None:
-        """Closes leaks that another program has opened since `prepare`. Raises OSError."""
+        """Closes leaks between VRFs (see the module) that another program has opened since
+        `prepare`.
+
+        Also sets up devices that are down, and lists missing devices in `missing`. Raises OSError.
+        """
         found: list[str] = []
         links = {link.ifindex: link for link in self._links()} if self._prepared else {}
         missing: list[str] = []

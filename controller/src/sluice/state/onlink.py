@@ -103,7 +103,7 @@ class OnLink:
                 self._nexthops.release(path, changes)
 
     def refresh_hosts(self, changes: EntityChanges) -> Iterator[RouteSlot]:
-        """Updates all host routes after covering routes changed."""
+        """Updates all host routes after a change of the less specific routes that cover them."""
         for neighbor in self._neighbors:
             yield from self.refresh_host(neighbor.path, changes)
 

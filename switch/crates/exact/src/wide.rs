@@ -121,7 +121,8 @@ impl Wide {
     }
 }
 
-/// Multiplies 64-bit words to 128 bits, and combines the upper half of each product with the lower one.
+/// Multiplies the 64-bit words of two vectors, lane by lane. Returns the XOR of the upper and the lower half of each
+/// 128-bit product (folded multiply).
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn folded_products(one: __m512i, other: __m512i) -> __m512i {

@@ -17,7 +17,7 @@ use sluice_native::{Code, Native};
 use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
-/// Default number of programs.
+/// Number of random programs that the test runs by default.
 const PROGRAMS: u32 = 96;
 /// Number of header fields (`FIELDS`) and of metadata fields (`LOCALS`).
 const FIELDS: usize = 6;

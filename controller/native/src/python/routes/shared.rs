@@ -50,7 +50,8 @@ impl Shared {
             .map(|target| target.bind(py).clone())
     }
 
-    /// Returns the number of a target. A new target gets the next number and keeps it.
+    /// Returns the number by which the table's records refer to a route's target. A new target gets the next number.
+    /// Numbers are never reused.
     pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
         let numbers = self.target_numbers.bind(target.py());
         if let Some(number) = numbers.get_item(target)? {

@@ -47,8 +47,8 @@ struct Line([u64; LINE]);
 /// Storage of chunks; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<I> {
-    /// The memory of all chunks. Invariant: it contains every chunk that `store` returned and that was not released, in
-    /// the layout of the module.
+    /// Memory of all chunks. Invariant: it contains every chunk that `store` returned and that was not released. The
+    /// module's documentation describes a chunk's bytes.
     lines: PageVec<Line>,
     /// Number of units that have ever been allocated, including free ones.
     used: usize,
