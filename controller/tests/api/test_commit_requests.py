@@ -100,6 +100,28 @@ def test_a_rollback_restores_the_rules_after_a_commit(run_policy_scenario: RunSc
     run_policy_scenario(scenario)
 
 
+def test_a_commit_that_is_not_logged_is_part_of_the_next_entry(
+    run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("sluice.policy.history.replace_json", full)
+            await world.commit(COMMIT)
+        await world.commit("spd: edge\ninbound: []\noutbound: [{name: e, action: discard}]\n")
+        (entry, start) = await world.ask("spd log")
+        assert (entry["number"], start["number"]) == (2, 1)
+        rules = await world.policy.rules_after(2, [])
+        assert [rule.name for rule in rules["corp"][OUTBOUND]] == ["web"]
+        assert [rule.name for rule in rules["edge"][OUTBOUND]] == ["e"]
+
+    run_policy_scenario(scenario)
+
+
 def test_edits_at_the_same_time_are_all_made(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await began(world)
@@ -125,8 +147,11 @@ def test_edits_at_the_same_time_are_all_made(run_policy_scenario: RunScenario) -
         ("spd add", {"rule": RULE, "message": "x" * 1001, **OUT}, "at most 1000 characters"),
         ("spd delete", {"name": "x", **OUT}, "corp outbound: the list has no rule 'x'"),
         ("spd move", {"name": "web", "at": "after", "next_to": "x", **OUT}, "has no rule 'x'"),
-        ("spd rollback", {}, "commit: the number of a commit"),
+        ("spd rollback", {}, "commit: must be a number of `spd log`"),
         ("spd rollback", {"commit": "1"}, "commit: must be a number"),
+        ("spd rollback", {"commit": True}, "commit: must be a number"),
+        ("spd rollback", {"commit": "1", "configured": ["corp"]}, "commit: must be a number"),
+        ("spd diff", {"commit": 1, "configured": ["corp"]}, "configured and commit: give only one"),
         ("spd rollback", {"commit": 9}, "no commit 9 in the history; it has: 1 to 1"),
         ("spd rollback", {"commit": 1, "spds": ["x"]}, "there is no SPD 'x'"),
         ("spd rollback", {"commit": 1, "spds": "corp"}, "spds: must be a list"),

@@ -42,7 +42,7 @@ def test_an_unknown_command_is_refused_with_those_that_there_are(
         ({"files": [file("spd: corp\n")], "frr": [{"name": "frr.conf"}]}, "each item of `files`"),
         ({"configured": []}, "`configured` must be a list of SPD names"),
         ({"configured": "corp"}, "`configured` must be a list of SPD names"),
-        ({"configured": ["corp"], "files": [file(COMMIT)]}, "without `files`"),
+        ({"configured": ["corp"], "files": [file(COMMIT)]}, "give only one of them"),
         ({"configured": ["x"]}, "there is no SPD 'x'"),
     ],
 )

@@ -7,6 +7,7 @@ restart.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -26,10 +27,11 @@ from policy_world import (
     RunScenario,
     tcp,
 )
-from scenes import gateway, route, slot
+from scenes import address, gateway, route, slot
 from sluice.api.server import BadRequestError
 from sluice.audit_log import REQUESTED_BY, Requester
 from sluice.entities import EntityKind
+from sluice.model import parse_address
 from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 
@@ -202,7 +204,7 @@ def test_configured_rules_are_those_in_the_file_now(
             file.write_text(text)
             with pytest.raises(BadRequestError, match=problem):
                 await world.ask("spd commit", configured=["corp"])
-        with pytest.raises(BadRequestError, match="without `files`"):
+        with pytest.raises(BadRequestError, match="files and configured: give only one of them"):
             await world.ask("spd commit", configured=["corp"], files=[{"name": "", "text": ""}])
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])
@@ -313,8 +315,73 @@ def test_a_commit_does_not_wait_for_routes(run_scenario: RunScenario) -> None:
         )
         desired = world.controller.reconciler.desired[EntityKind.ROUTE]
         await world.until(lambda: slot("20.0.0.0/24") in desired)
+        routes: list[int] = []
+        log = world.policy.on_changed
+
+        def in_force(*change: Any) -> None:
+            routes.append(len(world.switch.of(EntityKind.ROUTE)))
+            log(*change)
+
+        world.policy.on_changed = in_force
         await world.commit(COMMIT)
-        assert len(world.switch.of(EntityKind.ROUTE)) < 5000
+        assert len(routes) == 1
+        assert routes[0] < 5000
+
+    run_scenario(scenario)
+
+
+NEW_ADDRESS = parse_address("10.0.1.200")
+
+
+def operators_rules(world: PolicyWorld) -> list[str]:
+    """Returns the names of the operator's outbound rules in force of the SPD corp."""
+    return [rule.name for rule in world.state("corp", OUTBOUND).rules if not rule.generated]
+
+
+def test_a_new_address_does_not_revert_a_commit_that_waits(run_scenario: RunScenario) -> None:
+    """Lets an address appear while a commit waits for another change to end."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.policy._lock.acquire()  # as another change does
+        commit = asyncio.create_task(world.commit(COMMIT))
+        await asyncio.sleep(0.02)
+        world.kernel.put(address(1, "10.0.1.200/24"))
+        await asyncio.sleep(0.02)
+        world.policy._lock.release()
+        await commit
+        await world.until(lambda: NEW_ADDRESS in world.policy._named["corp"])
+        assert operators_rules(world) == ["web"]
+
+    run_scenario(scenario)
+
+
+def test_a_new_address_does_not_bring_refused_rules_into_force(run_scenario: RunScenario) -> None:
+    """Lets an address appear while the switch has not answered a commit that it then refuses."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        emit, held = world.client._emit, list[Any]()
+        world.client._emit = lambda event: (held.append if event[0] == "write_done" else emit)(
+            event
+        )
+        refusals = iter([13])
+        world.switch.refuse = lambda _, kind, __: (
+            next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
+        )
+        commit = asyncio.create_task(world.commit(COMMIT))
+        await world.until(lambda: held)
+        exported = await world.ask("spd export", spd="corp")
+        assert [rule["name"] for rule in exported["outbound"]] == ["secret", "web", "dns"]
+        world.kernel.put(address(1, "10.0.1.200/24"))
+        await asyncio.sleep(0.02)
+        world.client._emit = emit
+        for event in held:
+            emit(event)
+        with pytest.raises(BadRequestError, match="the switch refused"):
+            await commit
+        await world.until(lambda: NEW_ADDRESS in world.policy._named["corp"])
+        assert operators_rules(world) == ["secret", "web", "dns"]
 
     run_scenario(scenario)
 

@@ -40,7 +40,9 @@ def test_commits_and_their_rules_survive_a_restart(tmp_path: Path) -> None:
     commits.begin({"corp": lists("a"), "edge": lists("e")})
     author = author_of(os.getuid(), 7)
     commits.append(
-        *("commit", {"corp": lists("a", "b")}, {"corp": lists("a")}),
+        "commit",
+        {"corp": lists("a", "b"), "edge": lists("e")},
+        {"corp": lists("a"), "edge": lists("e")},
         message="opens b",
         author=author,
     )

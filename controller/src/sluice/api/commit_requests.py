@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sluice.api.rule_texts import RuleTexts
+from sluice.api.rule_texts import RuleTexts, commit_number
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.policy import rule_edits
@@ -48,9 +48,9 @@ class CommitRequests:
         return await self._commit_texts(request, "commit")
 
     async def _rollback(self, request: dict[str, Any]) -> dict[str, Any]:
-        if request.get("commit") is None:
-            raise BadRequestError("commit: the number of a commit in `spd log` is missing")
-        return await self._commit_texts(request, f"rollback to {request['commit']}")
+        number = commit_number(request)
+        only = {"commit": number, "spds": request.get("spds", []), "message": _message(request)}
+        return await self._commit_texts(only, f"rollback to {number}")
 
     async def _commit_texts(self, request: dict[str, Any], change: str) -> dict[str, Any]:
         texts, message = await self._texts.read(request), _message(request)

@@ -17,6 +17,9 @@ from sluice.policy.check import Checker
 from sluice.policy.spdfile import SpdText, load_spd
 from sluice.yamlreader import ConfigError
 
+_SOURCES = ("files", "configured", "commit")
+"""Keys of a request that give rules."""
+
 
 class RuleTexts:
     """Reads the rules of requests, and makes checkers that validate them."""
@@ -30,6 +33,9 @@ class RuleTexts:
 
         An error lists every problem of every file.
         """
+        given = [key for key in _SOURCES if request.get(key) is not None]
+        if len(given) > 1:
+            raise BadRequestError(f"{' and '.join(given)}: give only one of them")
         if request.get("configured") is not None:
             return await self._configured(request)
         if request.get("commit") is not None:
@@ -99,9 +105,7 @@ class RuleTexts:
 
         Returns only the rules of the SPDs that the request names.
         """
-        number, spds = request["commit"], request.get("spds", [])
-        if not isinstance(number, int) or isinstance(number, bool) or request.get("files"):
-            raise BadRequestError("commit: must be a number of `spd log`, without files")
+        number, spds = commit_number(request), request.get("spds", [])
         if not isinstance(spds, list):
             raise BadRequestError("spds: must be a list of names of SPDs")
         for spd in map(str, spds):
@@ -118,6 +122,14 @@ class RuleTexts:
         if problems:
             raise BadRequestError(str(ConfigError(problems)))
         return {spd: SpdText(spd, lists) for spd, lists in rules.items()}
+
+
+def commit_number(request: dict[str, Any]) -> int:
+    """Returns the number of the earlier commit that a request names. Raises BadRequestError."""
+    number = request.get("commit")
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise BadRequestError("commit: must be a number of `spd log`")
+    return number
 
 
 def _file(file: object) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, S
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from sluice.audit_log import REQUESTED_BY, ListChange
+from sluice.audit_log import REQUESTED_BY, ListChange, Requester
 from sluice.config import Config
 from sluice.entities import (
     OPENING,
@@ -84,6 +84,7 @@ ADDRESS_RETRY = 1.0
 """Seconds until a failed commit of generated rules is retried."""
 
 RuleLists = Mapping[Direction, Sequence[Rule]]
+RuleTuples = Mapping[Direction, tuple[Rule, ...]]
 
 
 class MirroredSpd(NamedTuple):
@@ -477,25 +478,28 @@ class Policy:
         self, rules: Mapping[ListName, tuple[Rule, ...]], change: str, message: str | None
     ) -> list[PolicyList]:
         """Commits rules. If this changes rules of the operator, adds the commit to the history."""
-        spds = sorted({spd for spd, _ in rules})
+        spds = self._committed_spds()
         before = self._rules_by_spd(spds)
         changed = await self._commit(rules, change)
         after = self._rules_by_spd(spds)
-        differing = [spd for spd in spds if before[spd] != after[spd]]
-        if differing:
-            by = REQUESTED_BY.get()
-            append = partial(
-                self.history.append,
-                change,
-                {spd: after[spd] for spd in differing},
-                before,
-                message=message,
-                author=None if by is None else author_of(by.uid, by.pid),
-            )
-            # Order: after the switch's acknowledgement, so that writing a long list to disk does
-            # not delay the commit.
-            await asyncio.to_thread(append)
+        if before != after:
+            # Order: after the switch's acknowledgement. Writing a long list takes long, and so may
+            # the lookup of the user's name.
+            record = partial(self._record_commit, change, message, before, after)
+            await asyncio.to_thread(record, REQUESTED_BY.get())
         return changed
+
+    def _record_commit(
+        self,
+        change: str,
+        message: str | None,
+        before: Mapping[str, RuleTuples],
+        after: Mapping[str, RuleTuples],
+        requester: Requester | None,
+    ) -> None:
+        """Adds a commit to the history. `before` and `after` have the rules of all SPDs."""
+        author = None if requester is None else author_of(requester.uid, requester.pid)
+        self.history.append(change, after, before, message=message, author=author)
 
     async def rules_after(
         self, number: int, spds: Iterable[str]
@@ -537,7 +541,10 @@ class Policy:
         Raises PolicyError if several SPDs change and the target has no atomic writes.
         """
         wanted = self.rules.wanted(spds)
-        commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
+        try:
+            commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
+        except KeyError as error:
+            raise PolicyError(f"{', '.join(sorted(spds))}: there is no bundle {error}") from error
         if len(commit.spds) > 1 and not self._atomic:
             raise PolicyError(
                 f"{', '.join(commit.spds)}: this target cannot change several SPDs in one write;"
@@ -761,14 +768,19 @@ class Policy:
                 if self.rules.own_addresses(spd) == self._named.get(spd):
                     continue
                 try:
-                    rules = self.rules.of([spd])
-                    await self._exclusively(
-                        partial(self._commit, rules, "addresses of this router")
-                    )
+                    await self._exclusively(partial(self._commit_addresses, spd))
                 except PolicyError as error:
                     log.warning("policy %s: generated rules are not up to date: %s", spd, error)
                     loop = asyncio.get_running_loop()
                     loop.call_later(ADDRESS_RETRY, self._addresses_changed.set)
+
+    async def _commit_addresses(self, spd: str) -> None:
+        """Commits an SPD's rules in force with the generated rules for the current addresses.
+
+        Order: the rules are read here, while no other change runs. Rules from before another commit
+        would undo this commit.
+        """
+        await self._commit(self.rules.of([spd]), "addresses of this router")
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:

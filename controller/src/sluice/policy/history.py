@@ -92,7 +92,7 @@ def author_of(uid: int, pid: int) -> Author:
     """Returns the author with this user id and process id, and with the user's name."""
     try:
         return Author(uid, pid, pwd.getpwuid(uid).pw_name)
-    except KeyError:
+    except (KeyError, OSError):
         return Author(uid, pid, None)
 
 
@@ -109,6 +109,15 @@ def count_changes(before: Sequence[Rule], after: Sequence[Rule]) -> ListCounts |
         changed=sum(old[name] != new[name] for name in stayed),
         reordered=stayed != [name for name in new if name in old],
     )
+
+
+def _changes(before: RuleLists, after: RuleLists) -> dict[Direction, ListCounts]:
+    """Returns the counts of the lists that differ."""
+    return {
+        direction: counts
+        for direction in Direction
+        if (counts := count_changes(before[direction], after[direction]))
+    }
 
 
 class CommitHistory:
@@ -193,17 +202,11 @@ class CommitHistory:
     ) -> None:
         """Adds a commit, and removes the oldest commits beyond `KEPT`.
 
-        `rules` are the new rules of the SPDs that the commit changed, and `before` are the rules
-        before the commit. Logs an error if the disk cannot be written.
+        `rules` and `before` are the rules of all SPDs, after and before the commit. So an entry is
+        complete even if an earlier commit is missing. Logs an error if the disk cannot be written.
         """
-        changed = {
-            spd: {
-                direction: counts
-                for direction in Direction
-                if (counts := count_changes(before[spd][direction], lists[direction]))
-            }
-            for spd, lists in rules.items()
-        }
+        changed = {spd: _changes(before[spd], lists) for spd, lists in rules.items()}
+        changed = {spd: lists for spd, lists in changed.items() if lists}
         self._append(change, rules, changed, message, author)
 
     def begin(self, rules: Mapping[str, RuleLists]) -> None:
@@ -214,7 +217,7 @@ class CommitHistory:
         """
         digests = {spd: self._encode(spd, lists)[0] for spd, lists in rules.items()}
         if not self.entries or self.entries[-1].digests != digests:
-            self._append("start", rules, {}, None, None, only=digests)
+            self._append("start", rules, {}, None, None)
 
     def _append(
         self,
@@ -223,16 +226,11 @@ class CommitHistory:
         changed: dict[str, dict[Direction, ListCounts]],
         message: str | None,
         author: Author | None,
-        *,
-        only: Mapping[str, str] | None = None,
     ) -> None:
-        last = self.entries[-1] if self.entries else None
-        digests = dict(last.digests) if last and only is None else {}
-        number = last.number + 1 if last else 1
+        number = self.entries[-1].number + 1 if self.entries else 1
         try:
             self._rules.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            for spd, lists in rules.items():
-                digests[spd] = self._write_rules(spd, lists)
+            digests = {spd: self._write_rules(spd, lists) for spd, lists in rules.items()}
             entry = CommitEntry(number, self._wall(), change, message, author, changed, digests)
             entries = [*self.entries, entry][-KEPT:]
             replace_json(self._log, {"version": VERSION, "entries": [*map(_to_json, entries)]})
@@ -244,7 +242,8 @@ class CommitHistory:
             )
             return
         self.entries = entries
-        self._remove_unused()
+        with suppress(OSError):
+            self._remove_unused()
 
     def _encode(self, spd: str, lists: RuleLists) -> tuple[str, bytes]:
         """Returns the digest of an SPD's rules, and their JSON text."""

@@ -37,17 +37,21 @@ class OperatorRules:
             for spd in config.policy.spds
         }
         self._own = own
+        self._proposed: Mapping[ListName, tuple[Rule, ...]] = {}
 
     @contextmanager
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
-        """Replaces the rules of these lists. If the `with` block raises, restores the old rules."""
-        before = {name: self.by_list[name] for name in rules}
-        self.by_list.update(rules)
+        """Proposes rules for these lists while the `with` block runs.
+
+        `of` and `wanted` then return the proposed rules, and `by_list` still has the rules in
+        force. `by_list` changes after the block, unless the block raises.
+        """
+        self._proposed = rules
         try:
             yield
-        except BaseException:
-            self.by_list.update(before)
-            raise
+            self.by_list.update(rules)
+        finally:
+            self._proposed = {}
 
     def own_addresses(self, spd: str) -> list[Address]:
         """Returns this router's addresses in the VRFs whose interfaces an SPD guards.
@@ -64,7 +68,8 @@ class OperatorRules:
     def of(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
         """Returns the operator's rules of these SPDs' lists."""
         chosen = set(spds)
-        return {name: rules for name, rules in self.by_list.items() if name[0] in chosen}
+        rules = self.by_list | dict(self._proposed)
+        return {name: listed for name, listed in rules.items() if name[0] in chosen}
 
     def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
         """Returns the complete lists of these SPDs, generated rules included."""
