@@ -97,7 +97,7 @@ class CommitRequests:
         self, texts: Mapping[str, SpdText], commit: Callable[[], Awaitable[list[PolicyList]]]
     ) -> dict[str, Any]:
         """Calls `commit`. Returns the API's answer: changed lists, duration, warnings."""
-        checker = self._texts.checker({})
+        checker = self._texts.checker()
         clock = asyncio.get_running_loop().time
         start = clock()
         changed = await commit()

@@ -40,20 +40,23 @@ class RuleTexts:
                 "the request needs `files`: a list of {name, text}, one for each SPD; or"
                 " `configured`: a list of SPD names; or `commit`: a number of `spd log`"
             )
+        _frr_files(request)
         # Run in a thread: parsing a long list would block the event loop and delay packets.
-        return await asyncio.to_thread(self.checker(request).read, [*map(_file, files)])
+        return await asyncio.to_thread(self.checker().read, [*map(_file, files)])
 
-    def checker(self, request: dict[str, Any]) -> Checker:
+    async def routing(self, request: dict[str, Any]) -> Routing | None:
+        """Returns the sessions in FRR's configuration, or None if the request does not contain it.
+
+        Parses in a thread: the configuration may be long.
+        """
+        frr = _frr_files(request)
+        return None if frr is None else await asyncio.to_thread(_read_routing, frr)
+
+    def checker(self, routing: Routing | None = None) -> Checker:
         """Returns a checker of rules.
 
-        If the request contains FRR's configuration, the checker also warns of rules that block
-        FRR's sessions.
+        With `routing`, the checker also warns of rules that block FRR's sessions.
         """
-        routing = None
-        if isinstance(frr := request.get("frr"), list):
-            routing = Routing()
-            for name, text in map(_file, frr):
-                read_frr(text, name, routing)
         # Evaluated here, in the event loop's thread, which changes the rules. The checker runs in
         # another thread.
         own = self._policy.rules.named_by(self._policy.spds)
@@ -118,6 +121,19 @@ class RuleTexts:
         if problems:
             raise BadRequestError(str(ConfigError(problems)))
         return {spd: SpdText(spd, lists) for spd, lists in rules.items()}
+
+
+def _frr_files(request: dict[str, Any]) -> list[tuple[str, str]] | None:
+    """Returns the files of FRR's configuration in a request, as (name, text)."""
+    frr = request.get("frr")
+    return [*map(_file, frr)] if isinstance(frr, list) else None
+
+
+def _read_routing(files: list[tuple[str, str]]) -> Routing:
+    routing = Routing()
+    for name, text in files:
+        read_frr(text, name, routing)
+    return routing
 
 
 def _file(file: object) -> tuple[str, str]:
