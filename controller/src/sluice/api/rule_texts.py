@@ -75,7 +75,7 @@ class RuleTexts:
             )
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
-        for name in map(str, names):
+        for name in dict.fromkeys(map(str, names)):  # a repeated name means no more work
             spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
                 problems.append(
@@ -107,9 +107,10 @@ class RuleTexts:
             raise BadRequestError("commit: must be a number of `spd log`, without files")
         if not isinstance(spds, list):
             raise BadRequestError("spds: must be a list of names of SPDs")
-        for spd in map(str, spds):
+        names = [*dict.fromkeys(map(str, spds))]  # a repeated name means no more work
+        for spd in names:
             self._policy.checked_spd_name(spd)
-        rules = await self._policy.rules_after(number, map(str, spds))
+        rules = await self._policy.rules_after(number, names)
         problems = [
             f"commit {number}, {spd}: the {direction.value} rule {rule.name!r} names the bundle"
             f" {rule.bundle!r}, which is not configured"
