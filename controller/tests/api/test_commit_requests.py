@@ -55,12 +55,12 @@ def test_the_log_names_who_changed_what(run_policy_scenario: RunScenario) -> Non
     async def scenario(world: PolicyWorld) -> None:
         await began(world)
         REQUESTED_BY.set(Requester(0, 42))
-        await world.ask("spd add", rule=RULE, message="for the new host", **OUT)
+        await world.ask("spd add", rule=RULE, message="für den neuen Host [ticket 7]", **OUT)
         await world.commit(COMMIT)
         last, added, start = await world.ask("spd log")
         assert (start["number"], start["change"], start["author"]) == (1, "start", None)
         assert (added["number"], added["change"]) == (2, "add ssh")
-        assert added["message"] == "for the new host"
+        assert added["message"] == "für den neuen Host [ticket 7]"
         assert added["author"] == {"uid": 0, "pid": 42, "user": "root"}
         counts = {"added": 1, "removed": 0, "changed": 0, "reordered": False}
         assert added["changed"] == {"corp": {"outbound": counts}}
@@ -197,6 +197,9 @@ def test_a_repeated_name_of_configured_rules_is_read_once(
         ("spd add", {"rule": RULE, "at": "before", **OUT}, "next_to: the name of a rule"),
         ("spd add", {"rule": RULE, "message": 7, **OUT}, "message: must be text"),
         ("spd add", {"rule": RULE, "message": "x" * 1001, **OUT}, "at most 1000 characters"),
+        ("spd add", {"rule": RULE, "message": "a\nb", **OUT}, r"message: has '\\n', which is not"),
+        ("spd add", {"rule": RULE, "message": "a\udcff", **OUT}, r"message: has '\\udcff'"),
+        ("spd rollback", {"commit": 1, "message": "\x1b[2J"}, r"message: has '\\x1b'"),
         ("spd delete", {"name": "x", **OUT}, "corp outbound: the list has no rule 'x'"),
         ("spd move", {"name": "web", "at": "after", "next_to": "x", **OUT}, "has no rule 'x'"),
         ("spd rollback", {}, "commit: the number of a commit"),

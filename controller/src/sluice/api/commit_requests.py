@@ -166,6 +166,11 @@ def _message(request: dict[str, Any]) -> str | None:
         return None
     if not isinstance(message, str) or len(message) > MESSAGE_LENGTH:
         raise BadRequestError(f"message: must be text of at most {MESSAGE_LENGTH} characters")
+    refused = next((one for one in message if not one.isprintable()), None)
+    if refused is not None:
+        raise BadRequestError(
+            f"message: has {refused!a}, which is not printable; write one line of printable text"
+        )
     return message
 
 
