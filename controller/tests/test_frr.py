@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,11 +47,13 @@ def read(text: str) -> Routing:
 
 def test_sessions_with_file_and_line() -> None:
     assert read(TEXT) == Routing(
-        [
-            BgpPeer("frr.conf:11", parse_address("10.0.1.2"), None),
-            BgpPeer("frr.conf:13", parse_address("2001:db8::2"), None),
-            BgpPeer("frr.conf:14", None, "eth3"),
-        ],
+        {
+            parse_address("10.0.1.2"): BgpPeer("frr.conf:11", parse_address("10.0.1.2"), None),
+            parse_address("2001:db8::2"): BgpPeer(
+                "frr.conf:13", parse_address("2001:db8::2"), None
+            ),
+            "eth3": BgpPeer("frr.conf:14", None, "eth3"),
+        },
         [("frr.conf:20", Prefix.parse("10.9.0.0/16"))],
         {"eth1": "frr.conf:4"},
         {"eth2": "frr.conf:8", "eth4": "frr.conf:23"},
@@ -73,6 +77,26 @@ def test_neighbours_that_are_shut_down_have_no_session() -> None:
         BgpPeer("frr.conf:13", None, "eth2"),
         BgpPeer("frr.conf:15", parse_address("2001:db8::5"), None, 1179),
     ]
+
+
+def test_the_first_mention_of_a_neighbour_counts() -> None:
+    twice = (
+        "router bgp 1\n neighbor 10.0.0.1 remote-as 2\n neighbor 10.0.0.1 peer-group x\n"
+        " neighbor eth1 interface\n neighbor eth1 interface peer-group x\n"
+    )
+    wheres = [peer.where for peer in read(twice).speaking_peers()]
+    assert wheres == ["frr.conf:2", "frr.conf:4"]
+
+
+def test_time_grows_with_the_neighbours_not_with_their_square() -> None:
+    """Checks a text of 20,000 neighbours: 0.1 s, and over 10 s if each were compared with all."""
+    text = "router bgp 1\n" + "".join(
+        f" neighbor 10.{n >> 8}.{n & 255}.1 remote-as 2\n neighbor eth{n} interface\n"
+        for n in range(10_000)
+    )
+    start = time.process_time()
+    assert len(read(text).peers) == 20_000
+    assert time.process_time() - start < 3
 
 
 def test_passive_interfaces_of_ospf() -> None:

@@ -33,7 +33,8 @@ class BgpPeer:
 class Routing:
     """Holds the BGP and OSPF sessions that are configured in all VRFs."""
 
-    peers: list[BgpPeer] = field(default_factory=list)
+    peers: dict[Address | str, BgpPeer] = field(default_factory=dict)
+    """BGP neighbours, by address or, if unnumbered, by interface. The first mention counts."""
     ospf_networks: list[tuple[str, Prefix]] = field(default_factory=list)
     ospf_interfaces: dict[str, str] = field(default_factory=dict)
     ospf6_interfaces: dict[str, str] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Routing:
         A neighbour is shut down by its own configuration or by that of its peer group.
         """
         speaking = []
-        for peer in self.peers:
+        for peer in self.peers.values():
             name = peer.interface or (format_address(peer.address) if peer.address else "")
             names = (name, self.bgp_groups.get(name, name))
             if self.bgp_shut.isdisjoint(names):
@@ -75,7 +76,10 @@ class Routing:
 
 
 def read_frr(text: str, name: str, routing: Routing) -> None:
-    """Adds the sessions of FRR's configuration `text` to `routing`; `name` is the file's name."""
+    """Adds the sessions of FRR's configuration `text` to `routing`; `name` is the file's name.
+
+    Takes time linear in the text's length.
+    """
     section: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -106,14 +110,12 @@ def _bgp(words: list[str], where: str, routing: Routing) -> None:
         name = format_address(address)
     _bgp_settings(name, words[2:], routing)
     if what == "interface":
-        if all(peer.interface != name for peer in routing.peers):
-            routing.peers.append(BgpPeer(where, None, name))
+        routing.peers.setdefault(name, BgpPeer(where, None, name))
         return
     if address is None:
         return  # a peer group, or another setting of an unnumbered neighbour
     if what in ("remote-as", "peer-group"):
-        if all(peer.address != address for peer in routing.peers):
-            routing.peers.append(BgpPeer(where, address, None))
+        routing.peers.setdefault(address, BgpPeer(where, address, None))
     elif what == "update-source" and more:
         source = _address(more[0])
         if source is not None:  # otherwise an interface name; all own addresses are tried anyway

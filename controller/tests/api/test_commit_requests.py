@@ -6,12 +6,16 @@ changes.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld
+from sluice.api import commit_requests, rule_texts
 from sluice.api.server import BadRequestError
 from sluice.audit_log import REQUESTED_BY, Requester
 
@@ -51,12 +55,12 @@ def test_the_log_names_who_changed_what(run_policy_scenario: RunScenario) -> Non
     async def scenario(world: PolicyWorld) -> None:
         await began(world)
         REQUESTED_BY.set(Requester(0, 42))
-        await world.ask("spd add", rule=RULE, message="for the new host", **OUT)
+        await world.ask("spd add", rule=RULE, message="für den neuen Host [ticket 7]", **OUT)
         await world.commit(COMMIT)
         last, added, start = await world.ask("spd log")
         assert (start["number"], start["change"], start["author"]) == (1, "start", None)
         assert (added["number"], added["change"]) == (2, "add ssh")
-        assert added["message"] == "for the new host"
+        assert added["message"] == "für den neuen Host [ticket 7]"
         assert added["author"] == {"uid": 0, "pid": 42, "user": "root"}
         counts = {"added": 1, "removed": 0, "changed": 0, "reordered": False}
         assert added["changed"] == {"corp": {"outbound": counts}}
@@ -132,6 +136,76 @@ def test_edits_at_the_same_time_are_all_made(run_policy_scenario: RunScenario) -
     run_policy_scenario(scenario)
 
 
+def test_a_rule_is_parsed_beside_the_event_loop(
+    run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    real = commit_requests.parse_rule
+
+    def traced(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return real(*arguments)
+
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+        await world.ask("spd add", rule=RULE.ljust(64 << 10), **OUT)
+        assert outbound(world)[-1] == "ssh"
+        assert len(threads) == 1
+        assert threading.get_ident() not in threads
+        with pytest.raises(BadRequestError, match="rule: has 65,537 bytes, over the limit of 65,5"):
+            await world.ask("spd add", rule=RULE.replace("ssh", "next").ljust(65_537), **OUT)
+        assert len(threads) == 1
+
+    monkeypatch.setattr(commit_requests, "parse_rule", traced)
+    run_policy_scenario(scenario)
+
+
+@pytest.mark.parametrize("command", ["spd rollback", "spd diff"])
+def test_a_repeated_name_is_read_once(
+    run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Checks that a request with one SPD's name many times reads its rules once."""
+    committed: list[list[str]] = []
+
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+        real = world.policy.history.rules_after
+
+        def traced(number: int, spds: list[str]) -> Any:
+            committed.append(spds)
+            return real(number, spds)
+
+        monkeypatch.setattr(world.policy.history, "rules_after", traced)
+        await world.ask(command, commit=1, spds=["corp", "edge"] * 1000)
+        assert committed == [["corp", "edge"]]
+
+    run_policy_scenario(scenario)
+
+
+def test_a_repeated_name_of_configured_rules_is_read_once(
+    run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "corp.yaml"
+    read: list[Path] = []
+
+    def load(file: Path, bundles: Any) -> Any:
+        read.append(file)
+        return real(file, bundles)
+
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+        spds = world.policy.spds
+        monkeypatch.setitem(spds, "corp", replace(spds["corp"], file=path))
+        (found,) = await world.ask("spd check", configured=["corp"] * 1000)
+        assert found["spd"] == "corp"
+        assert read == [path]
+
+    path.write_text(COMMIT)
+    real = rule_texts.load_spd
+    monkeypatch.setattr(rule_texts, "load_spd", load)
+    run_policy_scenario(scenario)
+
+
 @pytest.mark.parametrize(
     ("command", "request_", "said"),
     [
@@ -145,6 +219,9 @@ def test_edits_at_the_same_time_are_all_made(run_policy_scenario: RunScenario) -
         ("spd add", {"rule": RULE, "at": "before", **OUT}, "next_to: the name of a rule"),
         ("spd add", {"rule": RULE, "message": 7, **OUT}, "message: must be text"),
         ("spd add", {"rule": RULE, "message": "x" * 1001, **OUT}, "at most 1000 characters"),
+        ("spd add", {"rule": RULE, "message": "a\nb", **OUT}, r"message: has '\\n', which is not"),
+        ("spd add", {"rule": RULE, "message": "a\udcff", **OUT}, r"message: has '\\udcff'"),
+        ("spd rollback", {"commit": 1, "message": "\x1b[2J"}, r"message: has '\\x1b'"),
         ("spd delete", {"name": "x", **OUT}, "corp outbound: the list has no rule 'x'"),
         ("spd move", {"name": "web", "at": "after", "next_to": "x", **OUT}, "has no rule 'x'"),
         ("spd rollback", {}, "commit: must be a number of `spd log`"),

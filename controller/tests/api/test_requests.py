@@ -5,12 +5,14 @@ rules.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, tcp
+from sluice.api import rule_texts
 from sluice.api.server import BadRequestError
 from sluice.policy.model import Action
 
@@ -69,6 +71,41 @@ def test_problems_of_all_files_are_named_and_nothing_changes(
         with pytest.raises(BadRequestError, match=r"(?s)one\.yaml.*other\.yaml"):
             await world.ask(command, files=[broken, other])
         assert world.state("corp", OUTBOUND) is before
+
+    run_policy_scenario(scenario)
+
+
+@pytest.mark.parametrize(("command", "parsed"), [("spd check", 1), ("spd diff", 0)])
+def test_frrs_configuration_is_parsed_beside_the_event_loop(
+    run_policy_scenario: RunScenario,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    parsed: int,
+) -> None:
+    """Checks that only `spd check` parses FRR's configuration, in another thread.
+
+    The addresses, which the event loop changes, are read in the event loop's thread.
+    """
+    threads: dict[str, list[int]] = {"read_frr": [], "named_by": []}
+
+    def traced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            threads[name].append(threading.get_ident())
+            return function(*arguments)
+
+        return call
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        rules = world.policy.rules
+        monkeypatch.setattr(rule_texts, "read_frr", traced("read_frr", rule_texts.read_frr))
+        monkeypatch.setattr(rules, "named_by", traced("named_by", rules.named_by))
+        frr = [file("router bgp 1\n neighbor 192.0.2.1 remote-as 2\n", "frr.conf")]
+        await world.ask(command, files=[file(COMMIT)], frr=frr)
+        loop = threading.get_ident()
+        assert len(threads["read_frr"]) == parsed
+        assert loop not in threads["read_frr"]
+        assert set(threads["named_by"]) == {loop}
 
     run_policy_scenario(scenario)
 

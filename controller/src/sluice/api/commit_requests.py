@@ -26,6 +26,8 @@ from sluice.state.spd import ListName, PolicyList
 
 MESSAGE_LENGTH = 1000
 """Largest length of a commit's message, in characters."""
+RULE_BYTES = 64 << 10
+"""Largest length of the rule of `spd add`, in bytes of UTF-8. Longer rules need a file."""
 
 
 class CommitRequests:
@@ -60,7 +62,10 @@ class CommitRequests:
     async def _add(self, request: dict[str, Any]) -> dict[str, Any]:
         spd, direction = self._list(request)
         bundles = self._controller.config.policy.bundle_names(spd)
-        rule = parse_rule(str(request.get("rule")), "the rule", direction, bundles)
+        # Run in a thread: parsing a long rule would block the event loop and delay packets.
+        rule = await asyncio.to_thread(
+            parse_rule, _rule_text(request), "the rule", direction, bundles
+        )
         edit = partial(rule_edits.add, rule=rule, to=_insertion_point(request))
         return await self._edit((spd, direction), edit, f"add {rule.name}", request)
 
@@ -97,7 +102,7 @@ class CommitRequests:
         self, texts: Mapping[str, SpdText], commit: Callable[[], Awaitable[list[PolicyList]]]
     ) -> dict[str, Any]:
         """Calls `commit`. Returns the API's answer: changed lists, duration, warnings."""
-        checker = self._texts.checker({})
+        checker = self._texts.checker()
         clock = asyncio.get_running_loop().time
         start = clock()
         changed = await commit()
@@ -144,12 +149,28 @@ class CommitRequests:
         ]
 
 
+def _rule_text(request: dict[str, Any]) -> str:
+    text = str(request.get("rule"))
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > RULE_BYTES:
+        raise BadRequestError(
+            f"rule: has {size:,} bytes, over the limit of {RULE_BYTES:,}; write it into the SPD's"
+            " file and use `spd commit`"
+        )
+    return text
+
+
 def _message(request: dict[str, Any]) -> str | None:
     message = request.get("message")
     if message is None:
         return None
     if not isinstance(message, str) or len(message) > MESSAGE_LENGTH:
         raise BadRequestError(f"message: must be text of at most {MESSAGE_LENGTH} characters")
+    refused = next((one for one in message if not one.isprintable()), None)
+    if refused is not None:
+        raise BadRequestError(
+            f"message: has {refused!a}, which is not printable; write one line of printable text"
+        )
     return message
 
 

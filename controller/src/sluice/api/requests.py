@@ -66,10 +66,10 @@ class Requests:
     # -- rules
 
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        texts = await self._texts.read(request)
+        checker = self._texts.checker(await self._texts.routing(request))
         # Run in a thread: the check of a long list would block the event loop and delay packets.
-        return await asyncio.to_thread(
-            self._texts.checker(request).report, await self._texts.read(request)
-        )
+        return await asyncio.to_thread(checker.report, texts)
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         pairs = [

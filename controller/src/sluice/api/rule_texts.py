@@ -46,20 +46,23 @@ class RuleTexts:
                 "the request needs `files`: a list of {name, text}, one for each SPD; or"
                 " `configured`: a list of SPD names; or `commit`: a number of `spd log`"
             )
+        _frr_files(request)
         # Run in a thread: parsing a long list would block the event loop and delay packets.
-        return await asyncio.to_thread(self.checker(request).read, [*map(_file, files)])
+        return await asyncio.to_thread(self.checker().read, [*map(_file, files)])
 
-    def checker(self, request: dict[str, Any]) -> Checker:
+    async def routing(self, request: dict[str, Any]) -> Routing | None:
+        """Returns the sessions in FRR's configuration, or None if the request does not contain it.
+
+        Parses in a thread: the configuration may be long.
+        """
+        frr = _frr_files(request)
+        return None if frr is None else await asyncio.to_thread(_read_routing, frr)
+
+    def checker(self, routing: Routing | None = None) -> Checker:
         """Returns a checker of rules.
 
-        If the request contains FRR's configuration, the checker also warns of rules that block
-        FRR's sessions.
+        With `routing`, the checker also warns of rules that block FRR's sessions.
         """
-        routing = None
-        if isinstance(frr := request.get("frr"), list):
-            routing = Routing()
-            for name, text in map(_file, frr):
-                read_frr(text, name, routing)
         # Evaluated here, in the event loop's thread, which changes the rules. The checker runs in
         # another thread.
         own = self._policy.rules.named_by(self._policy.spds)
@@ -78,7 +81,7 @@ class RuleTexts:
             )
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
-        for name in map(str, names):
+        for name in dict.fromkeys(map(str, names)):  # a repeated name means no more work
             spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
                 problems.append(
@@ -108,9 +111,10 @@ class RuleTexts:
         number, spds = commit_number(request), request.get("spds", [])
         if not isinstance(spds, list):
             raise BadRequestError("spds: must be a list of names of SPDs")
-        for spd in map(str, spds):
+        names = [*dict.fromkeys(map(str, spds))]  # a repeated name means no more work
+        for spd in names:
             self._policy.checked_spd_name(spd)
-        rules = await self._policy.rules_after(number, map(str, spds))
+        rules = await self._policy.rules_after(number, names)
         problems = [
             f"commit {number}, {spd}: the {direction.value} rule {rule.name!r} names the bundle"
             f" {rule.bundle!r}, which is not configured"
@@ -130,6 +134,19 @@ def commit_number(request: dict[str, Any]) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         raise BadRequestError("commit: must be a number of `spd log`")
     return number
+
+
+def _frr_files(request: dict[str, Any]) -> list[tuple[str, str]] | None:
+    """Returns the files of FRR's configuration in a request, as (name, text)."""
+    frr = request.get("frr")
+    return [*map(_file, frr)] if isinstance(frr, list) else None
+
+
+def _read_routing(files: list[tuple[str, str]]) -> Routing:
+    routing = Routing()
+    for name, text in files:
+        read_frr(text, name, routing)
+    return routing
 
 
 def _file(file: object) -> tuple[str, str]:

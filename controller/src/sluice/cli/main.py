@@ -18,6 +18,7 @@ from sluice.cli.complete import INTERFACES, SPDS, VRFS
 from sluice.cli.explain import explain
 from sluice.cli.flows import show_flows
 from sluice.cli.policy import flow_cache, spd
+from sluice.cli.printable import printable
 from sluice.cli.sa import list_command, sa
 from sluice.cli.shared import (
     EPILOG,
@@ -122,7 +123,7 @@ def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(problems, indent=2))
     else:
         for problem in problems:
-            click.echo(problem)
+            click.echo(printable(problem, lines=True))
     if problems:
         sys.exit(FAILED)
 
@@ -312,7 +313,7 @@ def reload(socket: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(changed, indent=2))
     else:
-        click.echo("\n".join(changed) or "nothing has changed")
+        click.echo("\n".join(map(printable, changed)) or "nothing has changed")
 
 
 cli.add_command(spd)

@@ -103,7 +103,7 @@ def check(
         except NoDaemonError as absent:
             if socket is not None or configured:
                 raise
-            click.echo(f"sluice: {absent.message}", err=True)
+            absent.show()
             click.echo(
                 "checking the rules without a configuration: bundles and addresses are not known",
                 err=True,

@@ -17,6 +17,8 @@ from typing import Any
 
 import click
 
+from sluice.cli.printable import printable
+
 COLUMNS = ("prefix", "vrf", "protocol", "next hop", "state")
 GAP = "  "
 LONGEST = (16, 15, 10, 0, 18)
@@ -34,7 +36,9 @@ def show(pages: Iterable[list[dict[str, Any]]]) -> None:
     widths = [len(name) for name in COLUMNS]
     began = False
     for page in pages:
-        rows = [row for route in page for row in _rows(route)]
+        rows = [
+            ([*map(printable, cells)], colour) for route in page for cells, colour in _rows(route)
+        ]
         if not rows:
             continue
         for cells, _ in rows:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sluice.api.client import DaemonAbsentError, RequestError, answer
+from sluice.cli.printable import printable
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
@@ -31,8 +32,8 @@ class CommandFailedError(click.ClickException):
     exit_code = FAILED
 
     def show(self, file: Any = None) -> None:
-        """Prints the message as one line on standard error."""
-        click.echo(f"sluice: {self.format_message()}", err=True)
+        """Prints the message on standard error: one line, or one line for each problem."""
+        click.echo(f"sluice: {printable(self.format_message(), lines=True)}", err=True)
 
 
 class WrongUsageError(CommandFailedError):

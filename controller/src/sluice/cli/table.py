@@ -12,7 +12,10 @@ Row = list[str | Text]
 
 
 def print_table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
-    """Prints a table, or the text `empty` if there are no rows."""
+    """Prints a table, or the text `empty` if there are no rows.
+
+    Cells have no markup; a `Text` has a style.
+    """
     if not rows:
         if empty:
             console.print(empty)
@@ -27,7 +30,7 @@ def print_table(console: Console, columns: list[str], rows: list[Row], empty: st
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     console.print(table)
 
 

@@ -2,6 +2,9 @@
 """Prints the API's data as tables for people. Depends on rich; colours only on a terminal.
 
 All tables fit 100 columns. Text is folded where needed, and never truncated.
+
+Invariant: data is printed as data. It has no markup, emoji codes or highlighting, and characters
+that are not printable are shown escaped. Only the code sets styles, with `Text`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from rich.text import Text
 
 from sluice.cli import flow_tables, policy_tables, sa_tables
 from sluice.cli.explain_table import explanation
+from sluice.cli.printable import printable_data
 from sluice.cli.route_table import nexthop
 from sluice.cli.table import Row, good_or_bad, number_text, print_table
 
@@ -23,11 +27,20 @@ PRIMARY, STANDBY = "primary", "standby"
 WIDE = 240
 """Number of columns if the output is not a terminal, large enough that no line is broken."""
 
+_WITH_LINES = {"status", "metrics"}
+"""Views with texts of several lines: errors that list problems, and metrics."""
+
 
 def show(what: str, data: Any) -> None:
-    """Prints one view."""
-    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
-    _VIEWS[what](console, data)
+    """Prints one view. `data` is the daemon's answer."""
+    console = Console(
+        width=None if sys.stdout.isatty() else WIDE,
+        soft_wrap=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+    _VIEWS[what](console, printable_data(data, lines=what in _WITH_LINES))
 
 
 def _count(count: dict[str, int] | None, unit: str) -> str:
