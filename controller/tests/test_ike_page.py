@@ -58,13 +58,13 @@ def test_names_of_rules_and_bundles() -> None:
 @pytest.mark.parametrize(
     "sentence",
     [
-        f"some {GATHERING * 1000:.0f} ms after the last of a series",
+        f"some {GATHERING * 1000:.0f} ms after the last of them",
         f"once in {ACQUIRE_INTERVAL:.0f} s for a bundle",
         f"at most {ACQUIRES_PER_SECOND:.0f} a second",
         f"reported to the kernel every {REPORTING:.0f} s",
         f"deletes its predecessor, or after {TAKEOVER:.0f} s",
         f"replay window up to {MAX_REPLAY_WINDOW:,}",
-        f"its `path_mtu`, {DEFAULT_PATH_MTU:,} bytes unless given",
+        f"`path_mtu` of the SPD, by default {DEFAULT_PATH_MTU:,} bytes",
     ],
 )
 def test_figures(sentence: str) -> None:
