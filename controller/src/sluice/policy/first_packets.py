@@ -18,8 +18,8 @@ other errors are dropped.
 
 A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
 quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
-of a protected flow, since later fragments cannot be judged by the quote. Nor does a redirect or
-another message with a quote that no router forwards.
+of a flow that a rule protects or discards, since later fragments cannot be judged by the quote. Nor
+does a redirect or another message with a quote that no router forwards.
 
 Two kinds of verdict are not cached:
 
@@ -62,11 +62,12 @@ from sluice.wire.selectors import (
 QUOTE_REFUSED = "icmp_enclosed_flow"
 """Reason in the audit log: policy does not allow the error for the flow that it quotes."""
 ERROR_IN_FRAGMENTS = "icmp_error_fragmented"
-"""Reason in the audit log: the error is in fragments, and its quote may be of a protected flow."""
+"""Reason in the audit log: the error is in fragments, and its quote may be of a flow that
+a rule protects or discards."""
 
 ERROR_NOT_ROUTED = "icmp_error_of_a_link"
 """Reason in the audit log: a redirect, source quench or unassigned error, whose quote may be of a
-protected flow. No such error is routed."""
+flow that a rule protects or discards. No such error is routed."""
 LATER_REFUSED = "later fragment, its bundle carries none"
 
 
@@ -216,7 +217,7 @@ class FirstPackets:
         """Searches the list for a packet that is no fragment. Raises WireError."""
         verdict = state.search(seen.selectors)
         if _is_bypassed_by_default(state, verdict) and quotes_a_packet(seen.selectors):
-            if not _may_quote_protected(state, seen.selectors):
+            if not _may_quote_restricted(state, seen.selectors):
                 return _Found(verdict, None)
             if not is_icmp_error(seen.selectors):
                 return _Found(state.final(), None, ERROR_NOT_ROUTED)
@@ -290,7 +291,7 @@ class FirstPackets:
         later = seen.as_later_fragment()
         verdict = state.search_fragment(later, None)
         is_bypassed = verdict is not None and _is_bypassed_by_default(state, verdict)
-        if is_bypassed and may_be_icmp_error(later) and _may_quote_protected(state, later):
+        if is_bypassed and may_be_icmp_error(later) and _may_quote_restricted(state, later):
             verdict = None  # only the first fragment shows whether this is an error
         if verdict is not None:
             if is_first:
@@ -328,7 +329,7 @@ class FirstPackets:
             if (
                 quotes_a_packet(arrival.first)
                 and _is_bypassed_by_default(state, verdict)
-                and _may_quote_protected(state, arrival.first)
+                and _may_quote_restricted(state, arrival.first)
             ):
                 found = _Found(state.final(), None, ERROR_IN_FRAGMENTS)
             is_first_here = each is packet and is_first
@@ -352,10 +353,10 @@ def _is_bypassed_by_default(state: PolicyList, verdict: Verdict) -> bool:
     return verdict.action is Action.BYPASS and state.is_default(verdict)
 
 
-def _may_quote_protected(state: PolicyList, error: Selectors) -> bool:
-    """Returns whether an ICMP error may quote a packet of a protected flow.
+def _may_quote_restricted(state: PolicyList, error: Selectors) -> bool:
+    """Returns whether an ICMP error may quote a packet of a flow that is protected or discarded.
 
-    An error goes to the sender of the quoted packet. So a protect rule must accept the error's
+    An error goes to the sender of the quoted packet. So the flow's rule must accept the error's
     destination.
     """
-    return state.protects_to(error.destination, is_own=error.is_own)
+    return state.restricts_to(error.destination, is_own=error.is_own)
