@@ -86,8 +86,9 @@ from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.path_mtu_errors import PathMtuErrors
 from sluice.policy import entities as policy_entities
+from sluice.policy.decisions import EspSender
 from sluice.policy.enforcement import Policy
-from sluice.policy.first_packets import EspSender, FirstPackets
+from sluice.policy.first_packets import FirstPackets
 from sluice.policy.flow_tables import FlowTables
 from sluice.policy.rejections import Rejections
 from sluice.port_watch import PortWatch

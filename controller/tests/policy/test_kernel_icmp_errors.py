@@ -16,8 +16,10 @@ from test_kernel_mirror import BACK, BLOCK, CONFIG, FWD, SITES, FakeKernel, Kern
 
 from packets import ethernet, ipv4, ipv6_chain
 from policy_world import BYPASS, INBOUND, OUTBOUND, PROTECT, PolicyWorld, RunScenario, tcp
+from scenes import gateway, neighbor, route, slot
+from sluice.entities import EntityKind
 from sluice.host_errors import Carrier
-from sluice.model import Prefix, parse_address
+from sluice.model import FpmSessionOpened, Prefix, parse_address
 from sluice.p4.flows import FlowSlot
 from sluice.policy.model import FlowKey
 from sluice.state.bundle_numbers import FIRST
@@ -454,6 +456,55 @@ def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_restrict(
         kernel.has(policy)
         await world.until(lambda: f"kernel-out-{policy.key.number}" in world.names())
         assert len(world.switch.live()) == 20
+
+    mirror(scenario)
+
+
+# -- explain
+
+
+FIRST_OF_PING = ethernet(ipv4(BETWEEN, PEER, bytes([8, 0]) + bytes(62), 1, more_fragments=True))
+
+
+@pytest.mark.parametrize(
+    ("frame", "verdict", "note"),
+    [
+        (error(datagram(PEER, SITE), PEER), "protect", "the packet that the ICMP error quotes"),
+        (error(datagram(PEER, ELSEWHERE), PEER), "bypass", "the packet that the ICMP error quotes"),
+        (error(b"", PEER), "discard", "the controller drops the packet: icmp_enclosed_truncated"),
+        (error(b"", PEER, 5), "discard", "refused: icmp_error_of_a_link"),
+        (
+            error(datagram(PEER, SITE), PEER, more_fragments=True),
+            "discard",
+            "icmp_error_fragmented",
+        ),
+        (FIRST_OF_PING, "bypass", ""),
+        (later_fragment(PEER), None, "its first fragment decides"),
+    ],
+    ids=["protected", "bypassed", "bad quote", "redirect", "in fragments", "ping", "later"],
+)
+def test_explain_agrees_with_the_router(
+    mirror: Any, frame: bytes, verdict: str | None, note: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        world.routes.put(FpmSessionOpened("zebra"), route("10.9.0.0/16", gateway("10.0.1.9", 1)))
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.until(lambda: slot("10.9.0.0/16") in world.switch.of(EntityKind.ROUTE))
+        await world.synced()
+        before = dict(world.controller.first_packets.counters)
+        answer = await world.ask("explain", frame=frame.hex(), **{"in": "eth2"})
+        assert world.controller.first_packets.counters == before
+        (found,) = answer["outbound"]
+        assert (found["verdict"] and found["verdict"]["action"]) == verdict
+        assert note in (found["note"] or "")
+        world.miss(frame)
+        if verdict in ("bypass", "protect"):
+            (sent,) = await world.sent()
+            assert sent["verdict"] == {"bypass": BYPASS, "protect": PROTECT}[verdict]
+        else:
+            counters = world.controller.first_packets.counters
+            await world.until(lambda: counters != before)
+            assert world.client.sent == []
 
     mirror(scenario)
 
