@@ -96,9 +96,6 @@ class NoRejections(Rejections):
     def __init__(self) -> None:
         pass
 
-    def asks_for_copy(self, packet: PuntedPacket) -> bool:
-        return False
-
 
 class PuntHarness:
     """Runs a punt handler on a Fib with three links, and records its decisions."""

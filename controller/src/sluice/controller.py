@@ -86,10 +86,11 @@ from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.path_mtu_errors import PathMtuErrors
 from sluice.policy import entities as policy_entities
+from sluice.policy.decisions import EspSender
 from sluice.policy.enforcement import Policy
-from sluice.policy.first_packets import EspSender, FirstPackets
+from sluice.policy.first_packets import FirstPackets
 from sluice.policy.flow_tables import FlowTables
-from sluice.policy.rejections import OUTBOUND_DISCARD, Rejections
+from sluice.policy.rejections import Rejections
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
 from sluice.progress import EventRate
@@ -211,7 +212,7 @@ class Controller:
         )
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.list_by_id
-        self.rejections = Rejections(config, self.policy.list_by_id)
+        self.rejections = Rejections(config, self.fib.interfaces_to)
         self.first_packets = FirstPackets(
             self.policy,
             self.packets,
@@ -533,10 +534,6 @@ class Controller:
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange]
     ) -> None:
         self.audit.policy_changed(change, spds, lists, self._clock())
-        is_wanted = self.rejections.is_wanted(self.policy.table.lists.values())
-        changes = EntityChanges()
-        changes.set(EntityKind.AUDITED_DROP, OUTBOUND_DISCARD, AUDITED if is_wanted else None)
-        self._submit(changes)
 
     def _progress(self) -> None:
         """Called when the switch has applied updates, or when the policy has started.

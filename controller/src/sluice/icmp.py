@@ -75,6 +75,7 @@ class IcmpErrorRefusal(StrEnum):
     RATE_LIMITED = "rate_limited"
     RATE_LIMITED_SOURCE = "rate_limited_source"
     RATE_LIMITED_REJECT = "rate_limited_reject"
+    RATE_LIMITED_REJECT_SOURCE = "rate_limited_reject_source"
 
 
 def error_for(
@@ -276,14 +277,28 @@ class RateLimiter:
 
         If the result is None, the error counts as sent and has used its tokens.
         """
+        refusal = self.check(destination, now)
+        if refusal is None:
+            self.take(destination, now)
+        return refusal
+
+    def check(self, destination: Address, now: float) -> IcmpErrorRefusal | None:
+        """Returns what `refuse` would return, but takes no token."""
+        if not self._of_all(now).has_token(now):
+            return IcmpErrorRefusal.RATE_LIMITED
+        if not self._host(destination[:8], now).has_token(now):
+            return IcmpErrorRefusal.RATE_LIMITED_SOURCE
+        return None
+
+    def take(self, destination: Address, now: float) -> None:
+        """Takes the tokens of an error that `check` has allowed."""
+        self._of_all(now).take(now)
+        self._host(destination[:8], now).take(now)
+
+    def _of_all(self, now: float) -> TokenBucket:
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)
-        if not self._all.has_token(now):
-            return IcmpErrorRefusal.RATE_LIMITED
-        if not self._host(destination[:8], now).take(now):
-            return IcmpErrorRefusal.RATE_LIMITED_SOURCE
-        self._all.take(now)
-        return None
+        return self._all
 
     def _host(self, host: bytes, now: float) -> TokenBucket:
         bucket = self._hosts.get(host)

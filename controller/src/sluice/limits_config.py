@@ -114,7 +114,8 @@ class LimitKeys(ConfigSection, title="limits"):
         scalars.integer(0, _COUNT, "a second"),
         _DEFAULT.icmp_rejects_per_second,
         "Maximum rate of ICMP errors about packets that a rule or an SPD with `reject` discards, to"
-        " all hosts. The burst is a tenth of this rate.",
+        " all hosts. The burst is a tenth of this rate. The limits for each host are a quarter of"
+        " rate and burst.",
     )
     punt_queue = defaulted(
         scalars.integer(64, _COUNT, "packets"),

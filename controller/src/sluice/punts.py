@@ -23,11 +23,11 @@ from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
 from sluice.held_packets import HeldPackets
-from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, TokenBucket, error_for
+from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
 from sluice.p4.packets import PacketSchema, PuntReason
 from sluice.p4runtime.client import Metadata
-from sluice.policy.rejections import OUTBOUND_DISCARD, Rejections
+from sluice.policy.rejections import Rejections
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
@@ -160,10 +160,7 @@ class PuntHandler:
             self._look_at_options(packet, outcome)
         elif reason is PuntReason.AUDIT:
             dropped_for = self._packets.drop_reasons.get(packet.drop_reason)
-            if dropped_for != OUTBOUND_DISCARD:
-                self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
-            elif self._rejections.asks_for_copy(packet):
-                self._reject(packet, now, outcome)
+            self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
         else:
             self._ask_policy(packet, now, outcome)
 
@@ -185,8 +182,7 @@ class PuntHandler:
         if refusal is not None:
             self.counters[f"icmp refused: {refusal}"] += 1
             return
-        bucket = self._rejections.bucket(now)
-        self._answer(packet, IcmpErrorKind.PROHIBITED, now, outcome, bucket=bucket)
+        self._answer(packet, IcmpErrorKind.PROHIBITED, now, outcome, is_rejection=True)
 
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
         """Answers packets whose neighbour does not answer with ICMP errors, where errors are
@@ -202,9 +198,13 @@ class PuntHandler:
         outcome: PuntActions,
         *,
         mtu: int = 0,
-        bucket: TokenBucket | None = None,
+        is_rejection: bool = False,
     ) -> None:
-        """Sends an ICMP error to the packet's sender. `bucket` limits the rate of its kind."""
+        """Sends an ICMP error to the packet's sender, if the rates allow it.
+
+        `is_rejection`: the error is about a packet that policy discards, and must also keep to the
+        rates of such errors.
+        """
         if packet.origin in self._packets.own_origins:
             self.counters[f"dropped: own packet, {kind.name}"] += 1
             return
@@ -219,14 +219,16 @@ class PuntHandler:
             self.counters["icmp refused: no_own_address"] += 1
             return
         answer = error_for(packet.frame, kind, own, mtu, self._fib.interfaces.broadcasts())
-        if bucket is not None and not isinstance(answer, IcmpErrorRefusal):
-            answer = answer if bucket.take(now) else IcmpErrorRefusal.RATE_LIMITED_REJECT
-        refusal = (
-            answer if isinstance(answer, IcmpErrorRefusal) else self._limiter.refuse(source, now)
-        )
+        # No token is taken before all limits allow the error. So a refused error uses up no budget.
+        refusal = answer if isinstance(answer, IcmpErrorRefusal) else None
+        if refusal is None and is_rejection:
+            refusal = self._rejections.check_rate(source, now)
+        refusal = refusal or self._limiter.refuse(source, now)
         if refusal is not None or isinstance(answer, IcmpErrorRefusal):
             self.counters[f"icmp refused: {refusal}"] += 1
             return
+        if is_rejection:
+            self._rejections.count_answer(source, now)
         self.counters[f"icmp sent: {kind.name}"] += 1
         # An error about a decrypted packet quotes plaintext. So the error must leave through the
         # bundle of the SA that decrypted the packet (RFC 4301, section 6). Otherwise the pipeline

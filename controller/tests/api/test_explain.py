@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from packets import ethernet, ipv4
 from policy_world import INBOUND, OUTBOUND, PolicyWorld
 from scenes import gateway, neighbor, route, slot
 from sluice.api.server import BadRequestError
@@ -195,6 +196,21 @@ def test_differences_between_model_and_switch_are_named(
         found = await explained(world, TO_WEB, routes(world)[:1] + wrong)
         (difference,) = found["disagreements"]
         assert difference.startswith("next hop: the switch takes 99; the model has ")
+
+    run_policy_scenario(scenario)
+
+
+@pytest.mark.parametrize("quote", [b"", b"\x45", ipv4("10.7.7.7", "10.8.8.8", bytes(8))])
+def test_an_error_with_a_bad_quote_is_explained(
+    run_policy_scenario: RunScenario, quote: bytes
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+        frame = ethernet(ipv4("192.0.2.1", "20.0.0.1", bytes([3, 1]) + bytes(6) + quote, 1))
+        found = await world.ask("explain", frame=frame.hex(), **{"in": "eth2"})
+        assert found["outcome"] == {"result": "dropped", "reason": "OUTBOUND_DISCARD"}
+        (outbound,) = found["outbound"]
+        assert outbound["note"].startswith("the controller drops the packet: icmp_enclosed_")
 
     run_policy_scenario(scenario)
 

@@ -30,6 +30,8 @@ async def echo(request: dict[str, Any]) -> Any:
         raise BadRequestError("there is: something")
     if request.get("what") == "bug":
         raise RuntimeError("a bug")
+    if request.get("what") == "bad value":
+        raise ValueError("a bad value")
     return request
 
 
@@ -57,6 +59,8 @@ def test_question_and_answer(tmp_path: Path) -> None:
             await asyncio.to_thread(ask, path, {"what": "nothing"})
         with pytest.raises(RequestError, match="internal error: a bug"):
             await asyncio.to_thread(ask, path, {"what": "bug"})
+        with pytest.raises(RequestError, match="internal error: a bad value"):
+            await asyncio.to_thread(ask, path, {"what": "bad value"})
 
     with_server(path, scenario)
     assert not path.exists()

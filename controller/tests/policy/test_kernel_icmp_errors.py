@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_kernel_mirror import BLOCK, CONFIG, FWD, SITES, FakeKernel, KernelWorld, protect
+from test_kernel_mirror import BACK, BLOCK, CONFIG, FWD, SITES, FakeKernel, KernelWorld, protect
 
 from packets import ethernet, ipv4, ipv6_chain
 from policy_world import BYPASS, INBOUND, OUTBOUND, PROTECT, PolicyWorld, RunScenario, tcp
+from scenes import gateway, neighbor, route, slot
+from sluice.entities import EntityKind
 from sluice.host_errors import Carrier
-from sluice.model import Prefix, parse_address
+from sluice.model import FpmSessionOpened, Prefix, parse_address
 from sluice.p4.flows import FlowSlot
 from sluice.policy.model import FlowKey
 from sluice.state.bundle_numbers import FIRST
 from sluice.xfrm_model import (
     Defaults,
+    KernelPolicy,
     KernelSelector,
     PolicyAction,
     PolicyDirection,
@@ -39,6 +42,9 @@ REFUSED = {
 }
 POLICIES = (protect(), protect(FWD, 2))
 SITES_OVER_TCP = SITES._replace(protocol=6, destination_port=PortMatch(443, 0xFFFF))
+BLOCK_UDP = BLOCK._replace(
+    key=PolicyKey(8 << 3 | PolicyDirection.OUT), selector=SITES._replace(protocol=17)
+)
 SITES6 = KernelSelector(Prefix.parse("2001:db8::/48"), Prefix.parse("2001:db8:9::/48"), 0)
 
 
@@ -129,12 +135,29 @@ def test_outbound_an_error_about_a_discarded_flow_is_dropped(
     mirror(scenario)
 
 
-def test_an_error_to_where_nothing_is_protected_gets_the_default(mirror: Any) -> None:
-    """Checks that the quote of an error is not read if no policy protects traffic of the error's
-    destination.
+@pytest.mark.parametrize("protects_tcp", [False, True])
+def test_outbound_an_error_about_a_blocked_flow_is_dropped(
+    mirror: Any, kernel: FakeKernel, protects_tcp: bool
+) -> None:
+    """Checks the same with a policy that blocks, whether or not another policy protects traffic of
+    the error's destination.
+    """
+    policies = [BLOCK_UDP, *([protect()._replace(selector=SITES_OVER_TCP)] * protects_tcp)]
+    kernel.policies = {one.key: one for one in policies}
 
-    An error goes to the sender of the quoted packet. So no policy can protect the quoted packet
-    either.
+    async def scenario(world: PolicyWorld) -> None:
+        world.miss(error(datagram(PEER, SITE), PEER))
+        await refused(world, OUTBOUND)
+
+    mirror(scenario)
+
+
+def test_an_error_to_where_all_is_bypassed_gets_the_default(mirror: Any) -> None:
+    """Checks that the quote of an error is not read if no policy protects or blocks traffic of the
+    error's destination.
+
+    An error goes to the sender of the quoted packet. So no policy can protect or block the quoted
+    packet either.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -285,14 +308,20 @@ def test_where_the_default_discards_the_quote_decides_as_in_any_spd(
 
 @pytest.mark.parametrize("direction", [OUTBOUND, INBOUND])
 @pytest.mark.parametrize("is_first_in_front", [True, False])
-def test_an_error_in_fragments_to_a_protected_host_is_dropped(
-    mirror: Any, direction: Any, is_first_in_front: bool
+@pytest.mark.parametrize("blocks", [False, True])
+def test_an_error_in_fragments_to_a_protected_or_blocked_host_is_dropped(
+    mirror: Any, kernel: FakeKernel, direction: Any, is_first_in_front: bool, blocks: bool
 ) -> None:
-    """Checks that all fragments of an error are dropped if a policy protects traffic of its
-    destination.
+    """Checks that all fragments of an error are dropped if a policy protects or blocks traffic of
+    its destination.
 
     Later fragments contain no quote, so the default must not let them pass.
     """
+    if blocks:
+        forward = BLOCK_UDP._replace(
+            key=PolicyKey(9 << 3 | FWD), direction=FWD, selector=BACK._replace(protocol=17)
+        )
+        kernel.policies = {one.key: one for one in (BLOCK_UDP, forward)}
     to, other = (PEER, SITE) if direction is OUTBOUND else (SITE, PEER)
     first = error(datagram(to, other) + bytes(20), to, more_fragments=True)
     frames = [first, later_fragment(to)]
@@ -407,10 +436,12 @@ def test_a_fragmented_ping_to_a_protected_host_gets_the_default(mirror: Any) -> 
     mirror(scenario)
 
 
-def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_protect(
-    mirror: Any, kernel: FakeKernel
+@pytest.mark.parametrize("policy", [protect(), BLOCK_UDP])
+def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_restrict(
+    mirror: Any, kernel: FakeKernel, policy: KernelPolicy
 ) -> None:
-    """Checks that a new policy deletes cached fragments to a host whose traffic it protects.
+    """Checks that a new policy deletes cached fragments to a host whose traffic it protects or
+    blocks.
 
     The fragments may belong to an error. The policy does not match the error itself, whose source
     is not in the site.
@@ -422,9 +453,58 @@ def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_protect(
         for port in range(20):  # so that the list keeps its epoch
             world.miss(tcp(port, ELSEWHERE))
         await world.until(lambda: len(world.switch.live()) == 21)
-        kernel.has(protect())
-        await world.until(lambda: "kernel-out-9" in world.names())
+        kernel.has(policy)
+        await world.until(lambda: f"kernel-out-{policy.key.number}" in world.names())
         assert len(world.switch.live()) == 20
+
+    mirror(scenario)
+
+
+# -- explain
+
+
+FIRST_OF_PING = ethernet(ipv4(BETWEEN, PEER, bytes([8, 0]) + bytes(62), 1, more_fragments=True))
+
+
+@pytest.mark.parametrize(
+    ("frame", "verdict", "note"),
+    [
+        (error(datagram(PEER, SITE), PEER), "protect", "the packet that the ICMP error quotes"),
+        (error(datagram(PEER, ELSEWHERE), PEER), "bypass", "the packet that the ICMP error quotes"),
+        (error(b"", PEER), "discard", "the controller drops the packet: icmp_enclosed_truncated"),
+        (error(b"", PEER, 5), "discard", "refused: icmp_error_of_a_link"),
+        (
+            error(datagram(PEER, SITE), PEER, more_fragments=True),
+            "discard",
+            "icmp_error_fragmented",
+        ),
+        (FIRST_OF_PING, "bypass", ""),
+        (later_fragment(PEER), None, "its first fragment decides"),
+    ],
+    ids=["protected", "bypassed", "bad quote", "redirect", "in fragments", "ping", "later"],
+)
+def test_explain_agrees_with_the_router(
+    mirror: Any, frame: bytes, verdict: str | None, note: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        world.routes.put(FpmSessionOpened("zebra"), route("10.9.0.0/16", gateway("10.0.1.9", 1)))
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.until(lambda: slot("10.9.0.0/16") in world.switch.of(EntityKind.ROUTE))
+        await world.synced()
+        before = dict(world.controller.first_packets.counters)
+        answer = await world.ask("explain", frame=frame.hex(), **{"in": "eth2"})
+        assert world.controller.first_packets.counters == before
+        (found,) = answer["outbound"]
+        assert (found["verdict"] and found["verdict"]["action"]) == verdict
+        assert note in (found["note"] or "")
+        world.miss(frame)
+        if verdict in ("bypass", "protect"):
+            (sent,) = await world.sent()
+            assert sent["verdict"] == {"bypass": BYPASS, "protect": PROTECT}[verdict]
+        else:
+            counters = world.controller.first_packets.counters
+            await world.until(lambda: counters != before)
+            assert world.client.sent == []
 
     mirror(scenario)
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from packets import ethernet, ipv4, ipv6
-from policy_world import CONFIG, DISCARD, INBOUND, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
-from sluice.entities import AUDITED, EntityKind
+from policy_world import CONFIG, INBOUND, PolicyWorld, RunScenario, filled
+from scenes import gateway, route
+from sluice.entities import EntityKind
+from sluice.model import FpmSessionOpened
 from test_controller import address
-from test_punts import SCHEMA, punt
+from test_punts import SCHEMA
 
 RULES = """\
 spd: corp
@@ -26,7 +28,8 @@ QUIET = RULES.replace("reject: true, ", "")
 DROPPED = "dropped: policy discards outbound"
 OPEN_SIDE, GUARDED_SIDE = 2, 1
 """Numbers of two interfaces of CONFIG: one without an SPD, one with the SPD corp."""
-HOST = "10.0.3.7"
+HOST = "10.0.2.7"
+"""A host on OPEN_SIDE."""
 
 
 class RejectWorld(PolicyWorld):
@@ -36,28 +39,10 @@ class RejectWorld(PolicyWorld):
         self.kernel.put(*(address(n, f"2001:db8:{n}::1/64") for n in (1, 2, 3)))
         await super().began()
 
-    @property
-    def copies(self) -> bool:
-        """Whether the switch copies to the controller the packets that an outbound list
-        discards.
-        """
-        audited = self.switch.of(EntityKind.AUDITED_DROP)
-        return audited.get("OUTBOUND_DISCARD") == AUDITED
-
     async def refused(self, why: str, number: int = 1) -> None:
         counters = self.controller.punts.counters
         await self.until(lambda: counters[f"icmp refused: {why}"] == number)
         assert self.client.sent == []
-
-    def copy(self, frame: bytes, rule: str, **known: int) -> None:
-        """Punts the copy of a packet that the flow cache discards."""
-        state = self.state("corp", OUTBOUND)
-        number = next(n for r, n in zip(state.rules, state.rule_ids, strict=True) if r.name == rule)
-        reasons = {name: number for number, name in SCHEMA.drop_reasons.items()}
-        fields = {"list_id": state.list_id, "generation": state.version.generation, "rule": number}
-        fields |= {"drop_reason": reasons["OUTBOUND_DISCARD"], "verdict": DISCARD}
-        packet = punt(frame, "AUDIT", **({"ingress_l3_if": OPEN_SIDE} | fields | known))
-        self.client.punt((packet.frame, tuple(packet[1:])))
 
 
 @pytest.fixture
@@ -70,6 +55,11 @@ def run(run_scenario: RunScenario, tmp_path: Path) -> Any:
         run_scenario(started, text=filled(text, tmp_path), world=RejectWorld)
 
     return run
+
+
+def tcp(port: int, destination: str = "10.0.1.77", source: str = HOST) -> bytes:
+    payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(16)
+    return ethernet(ipv4(source, destination, payload, 6))
 
 
 async def told(world: RejectWorld, number: int = 1) -> tuple[bytes, dict[str, int]]:
@@ -91,7 +81,7 @@ def test_the_sender_of_a_packet_that_a_rule_rejects_is_told(run: Any) -> None:
         answer, metadata = await told(world)
         assert answer[9] == 1
         assert answer[20:22] == bytes([3, 13])
-        assert (answer[12:16], answer[16:20]) == (bytes([10, 0, 2, 1]), bytes([10, 0, 3, 7]))
+        assert (answer[12:16], answer[16:20]) == (bytes([10, 0, 2, 1]), bytes([10, 0, 2, 7]))
         assert (metadata["egress_l3_if"], metadata["bundle"]) == (0, 0), "it meets policy"
         await world.until(world.switch.live)
 
@@ -101,7 +91,7 @@ def test_the_sender_of_a_packet_that_a_rule_rejects_is_told(run: Any) -> None:
 def test_a_sender_of_ipv6_is_told(run: Any) -> None:
     async def scenario(world: RejectWorld) -> None:
         await world.commit(RULES)
-        frame = ethernet(ipv6("2001:db8:a::7", "2001:db8:b::1", bytes(16)))
+        frame = ethernet(ipv6("2001:db8:2::7", "2001:db8:b::1", bytes(16)))
         world.miss(frame, ingress_l3_if=OPEN_SIDE)
         answer, _ = await told(world)
         assert (answer[6], answer[40:42]) == (58, bytes([1, 1]))
@@ -125,7 +115,7 @@ def test_the_sender_of_a_decrypted_packet_is_told_by_the_same_bundle(run: Any) -
         (tcp(80), {"ingress_l3_if": GUARDED_SIDE}, "sender_outside"),
         (tcp(80), {"ingress_l3_if": 99}, "sender_outside"),
         (tcp(80, "224.0.0.251"), {}, "destination_multicast"),
-        (ethernet(ipv4("0.0.0.0", "10.0.1.77", bytes(16), 6)), {}, "source_not_answerable"),
+        (ethernet(ipv4("0.0.0.0", "10.0.1.77", bytes(16), 6)), {}, "sender_routed_outside"),
     ],
 )
 def test_who_is_not_told(run: Any, frame: bytes, known: dict[str, int], why: str) -> None:
@@ -185,7 +175,6 @@ def test_rules_that_do_not_ask_are_silent(run: Any) -> None:
         world.miss(ethernet(ipv4(HOST, "10.0.1.77", bytes(8), 47)), ingress_l3_if=OPEN_SIDE)
         await world.counted(DROPPED, 2)
         assert world.client.sent == []
-        assert not world.copies
 
     run(scenario)
 
@@ -203,9 +192,36 @@ def test_the_final_discard_asks_by_the_key_of_the_spd(run: Any) -> None:
         world.miss(tcp(80), INBOUND, ingress_l3_if=OPEN_SIDE)
         await world.counted("dropped: policy discards inbound")
         assert len(world.client.sent) == 1, "an inbound discard is never answered"
-        assert world.copies
 
     run(scenario, rejecting)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "10.0.1.9",  # on the link of GUARDED_SIDE
+        "198.51.100.9",  # one of two legs is outside
+        "203.0.113.9",  # no route
+    ],
+)
+def test_no_answer_leaves_by_an_interface_outside(run: Any, source: str) -> None:
+    """Checks that a packet of a host inside with a source outside is not answered.
+
+    The answer quotes the discarded packet, and a rule may let the answer leave in clear.
+    """
+
+    async def scenario(world: RejectWorld) -> None:
+        legs = gateway("10.0.2.2", 2), gateway("10.0.1.2", 1)
+        routes = route("198.51.100.0/24", *legs), route("192.0.2.0/24", legs[0])
+        world.routes.put(FpmSessionOpened("zebra"), *routes)
+        await world.commit(RULES)
+        await world.until(lambda: world.controller.fib.interfaces_to(0, bytes([192, 0, 2, 9])))
+        world.miss(tcp(80, source=source), ingress_l3_if=OPEN_SIDE)
+        await world.refused("sender_routed_outside")
+        world.miss(tcp(80, source="192.0.2.9"), ingress_l3_if=OPEN_SIDE)
+        await told(world)
+
+    run(scenario)
 
 
 def test_answers_have_a_rate_of_their_own(run: Any) -> None:
@@ -214,8 +230,8 @@ def test_answers_have_a_rate_of_their_own(run: Any) -> None:
     async def scenario(world: RejectWorld) -> None:
         world.controller._clock = lambda: 1000.0
         await world.commit(RULES)
-        for port in range(5):
-            world.miss(tcp(port), ingress_l3_if=OPEN_SIDE)
+        for host in range(5):
+            world.miss(tcp(80, source=f"10.0.2.{10 + host}"), ingress_l3_if=OPEN_SIDE)
         counters = world.controller.punts.counters
         await world.until(lambda: counters["icmp refused: rate_limited_reject"] == 3)
         assert len(world.client.sent) == 2
@@ -227,33 +243,59 @@ def test_answers_have_a_rate_of_their_own(run: Any) -> None:
     run(scenario, text)
 
 
-# -- later packets: the switch sends copies of packets that the flow cache discards
+@pytest.mark.parametrize(
+    ("limits", "why", "answers"),
+    [
+        ("icmp_rejects_per_second: 80", "rate_limited_reject_source", 2),
+        # The limit of all ICMP errors refuses the packets: they take no token of the answers.
+        ("icmp_rejects_per_second: 80, icmp_errors_burst: 2", "rate_limited_source", 1),
+    ],
+)
+def test_one_host_leaves_answers_to_the_others(
+    run: Any, limits: str, why: str, answers: int
+) -> None:
+    text = CONFIG + f"limits: {{{{{limits}}}}}\n"
 
-
-def test_the_switch_copies_discards_only_while_a_rule_asks(run: Any) -> None:
     async def scenario(world: RejectWorld) -> None:
-        assert not world.copies
+        world.controller._clock = lambda: 1000.0
         await world.commit(RULES)
-        await world.until(lambda: world.copies)
-        await world.commit(QUIET)
-        await world.until(lambda: not world.copies)
+        for port in range(20):
+            world.miss(tcp(port), ingress_l3_if=OPEN_SIDE)
+        counters = world.controller.punts.counters
+        await world.until(lambda: counters[f"icmp refused: {why}"] == 20 - answers)
+        assert len(world.client.sent) == answers
+        world.miss(tcp(80, source="10.0.2.8"), ingress_l3_if=OPEN_SIDE)
+        answer, _ = await told(world, answers + 1)
+        assert answer[16:20] == bytes([10, 0, 2, 8])
+
+    run(scenario, text)
+
+
+# -- later packets of a flow
+
+
+def test_later_packets_of_a_cached_flow_reach_no_controller(run: Any) -> None:
+    """Checks that the flow is cached, and that the switch sends no copies of what it discards.
+
+    Copies would share a meter with the packets that ask for an SA.
+    """
+
+    async def scenario(world: RejectWorld) -> None:
+        await world.commit(RULES)
+        world.miss(tcp(80), ingress_l3_if=OPEN_SIDE)
+        await told(world)
+        await world.until(world.switch.live)
+        assert "OUTBOUND_DISCARD" not in world.switch.of(EntityKind.AUDITED_DROP)
 
     run(scenario)
 
 
-def test_a_copy_is_answered_if_its_rule_asks(run: Any) -> None:
+def test_while_the_cache_is_off_each_packet_is_answered(run: Any) -> None:
     async def scenario(world: RejectWorld) -> None:
         await world.commit(RULES)
-        world.copy(tcp(80), "quiet")
-        world.copy(tcp(80), "told", generation=99)  # of earlier rules
-        world.copy(tcp(80), "told", list_id=99)
-        world.copy(tcp(80), "told")
-        answer, _ = await told(world)
-        assert answer[20:22] == bytes([3, 13])
-        world.copy(tcp(80), "told", ingress_l3_if=GUARDED_SIDE)
-        counters = world.controller.punts.counters
-        await world.until(lambda: counters["icmp refused: sender_outside"])
-        assert len(world.client.sent) == 1
-        assert "packet dropped" not in {line["event"] for line in world.audit_lines()}
+        await world.ask("flow-cache off", spd="corp")
+        for number in (1, 2):
+            world.miss(tcp(80), ingress_l3_if=OPEN_SIDE)
+            await told(world, number)
 
     run(scenario)

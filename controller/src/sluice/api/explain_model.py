@@ -2,7 +2,8 @@
 """Computes from the controller's state what the router does with a packet, for `explain`.
 
 Tests the rules one by one in their order (`state.rule_search.matches`), without the search index.
-So an error in the index would be noticed. Depends on controller and route_lookup.
+So an error in the index would be noticed. What the router does beyond the first match, with ICMP
+errors and fragments, comes from `policy.decisions`. Depends on controller and route_lookup.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from sluice.api.server import BadRequestError
 from sluice.config import InterfaceConfig
 from sluice.controller import Controller
 from sluice.model import format_address
-from sluice.policy.model import Action, Direction, Verdict
+from sluice.policy.decisions import Decision
+from sluice.policy.model import Action, Direction, FragmentClass, Verdict
 from sluice.policy.review import describe
 from sluice.state.rule_search import matches
 from sluice.state.spd import FINAL_DISCARD, PolicyList
-from sluice.wire.selectors import SeenPacket, quoted_packet
+from sluice.wire.errors import WireError
+from sluice.wire.selectors import SeenPacket
 
 SHOWN_MATCHES = 20
 """Largest number of matching rules in the answer. The first one decides."""
+IN_CLEAR = 0
+"""Bundle number of the packets that are explained: no bundle carried them."""
 
 
 class Question(NamedTuple):
@@ -56,6 +61,7 @@ class ListAccount(NamedTuple):
 
     `matching` has the list indexes of the first matching rules, `total` is the number of all
     matching rules. `verdict` is None if the list alone does not decide; `note` then has the reason.
+    With a verdict, `note` says why it is not that of the first matching rule.
     `cache` describes the packet's flow in the controller's record of the switch's flow cache.
     """
 
@@ -132,26 +138,49 @@ class ModelExplainer:
         verdict, note = self._judge(state, question, seen, matching)
         return ListAccount(state, matching, total, verdict, note, self._cache(state, seen))
 
-    @staticmethod
     def _judge(
-        state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
+        self, state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
     ) -> tuple[Verdict | None, str | None]:
-        """Returns the list's verdict, or None with the reason why the list alone does not
-        decide."""
-        if seen.fragment is not None:
-            verdict = state.search_fragment(seen.as_later_fragment(), None)
-            if verdict is None:
-                return (
-                    None,
-                    "rules that could match this datagram disagree: its first fragment decides",
-                )
-            return verdict, None
-        if matching:
-            at = matching[0]
-            return Verdict(state.rule_ids[at], state.rules[at].action, state.bundle_ids[at]), None
-        if quoted_packet(question.frame, is_own=seen.selectors.is_own):
-            return None, "no rule matches: the packet that the ICMP error quotes decides"
-        return state.final(), None
+        """Returns the list's verdict and a note.
+
+        The verdict is None if the list alone does not decide.
+        """
+        try:
+            decision = self._decide(state, question, seen, matching)
+        except WireError as error:
+            return state.final(), f"the controller drops the packet: {error.name}: {error.detail}"
+        if decision is None:
+            return (
+                None,
+                "rules that could match this datagram disagree, or it may be an ICMP error: its"
+                " first fragment decides",
+            )
+        if decision.is_by_quote:
+            return (
+                decision.verdict,
+                "no rule matches: the packet that the ICMP error quotes decides",
+            )
+        if decision.refused_error is not None:
+            return decision.verdict, f"the ICMP error is refused: {decision.refused_error}"
+        return decision.verdict, None
+
+    def _decide(
+        self, state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
+    ) -> Decision | None:
+        """Decides as the router does with the same packet. Raises WireError."""
+        decisions = self._controller.first_packets.decisions
+        if seen.fragment is None:
+            at = matching[0] if matching else None
+            verdict = (
+                state.final()
+                if at is None
+                else Verdict(state.rule_ids[at], state.rules[at].action, state.bundle_ids[at])
+            )
+            return decisions.of_packet(state, question.frame, seen, verdict, IN_CLEAR)
+        decision = decisions.of_fragment(state, seen)
+        if decision is None and seen.fragment_class is FragmentClass.FIRST:
+            return decisions.of_datagram(state, seen.selectors, None)
+        return decision
 
     def _cache(self, state: PolicyList, seen: SeenPacket) -> str:
         known = self._policy.flows.caches.get(state.list_id)

@@ -170,12 +170,8 @@ class ApiServer:
 
     async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:
         try:
-            request = json.loads(line)
-            if not isinstance(request, dict):
-                raise BadRequestError("a request must be a JSON object")
+            request = _parse(line)
             data = await self._handler(request)
-        except ValueError as error:
-            await self._send(writer, _refusal(f"not JSON: {error}"))
         except Exception as error:
             await self._send(writer, _failure(error, line))
         else:
@@ -195,6 +191,17 @@ async def _with_failure(
                 yield part
         except Exception as error:
             yield _failure(error, line)
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    """Returns a request. Raises BadRequestError, or RecursionError if it is nested too deeply."""
+    try:
+        request = json.loads(line)
+    except ValueError as error:
+        raise BadRequestError(f"not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise BadRequestError("a request must be a JSON object")
+    return request
 
 
 def _failure(error: Exception, line: bytes) -> dict[str, Any]:

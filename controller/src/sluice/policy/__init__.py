@@ -19,7 +19,8 @@ These modules process a commit, from the operator's file to the switch:
 
 These modules process a packet without a cached flow:
 
-    first_packets       reads the packet's selectors, searches the list, applies the verdict
+    decisions           decides about a packet: the search, ICMP errors and fragments
+    first_packets       reads the packet's selectors, applies the decision
     flow_tables         installs the flow, and evicts another flow if the cache is full
 
 `model` defines the types of rules that all modules share. `start` selects the rules that an SPD

@@ -83,7 +83,7 @@ class SpdConfig:
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
     """If True, an inbound ICMP error that comes in clear and that no rule matches may pass. This
-    depends on the packet that the error quotes (`first_packets`)."""
+    depends on the packet that the error quotes (`decisions`)."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
     reject: bool = False

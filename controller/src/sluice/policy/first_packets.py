@@ -10,24 +10,15 @@ Fragments (RFC 4301, section 7) get the verdict of their datagram. This verdict 
 if all rules that could match a later fragment have the same verdict. Otherwise each fragment is
 punted, and `state.fragments` tracks the datagrams.
 
-An ICMP error (section 6) that no rule matches is treated like a packet of the reverse flow of the
-packet that it quotes. But the sender of an error can forge the quote. So an outbound error passes
-only if the rule for that flow is PROTECT, and then through the rule's bundle. An inbound error
-passes only if it came through that bundle, or in clear if the SPD has `icmp_errors: checked`. All
-other errors are dropped.
-
-A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
-quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
-of a protected flow, since later fragments cannot be judged by the quote. Nor does a redirect or
-another message with a quote that no router forwards.
+The verdict of an ICMP error (section 6) may depend on the packet that it quotes (`decisions`).
 
 Two kinds of verdict are not cached:
 
 - a verdict on an ICMP error that depends on the packet that the error quotes;
 - the verdict on a packet whose headers the pipeline could not parse completely.
 
-Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
-rejections, state.fragments and wire.selectors.
+Every packet is re-injected, held or counted as dropped. Depends on policy, decisions, flow_tables,
+audit_log, rejections, state.fragments and wire.selectors.
 """
 
 from __future__ import annotations
@@ -37,36 +28,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sluice.audit_log import AuditLog
-from sluice.model import Address, PuntedPacket
+from sluice.model import PuntedPacket
 from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
+from sluice.policy.decisions import BadQuoteError, Decision, Decisions, EspSender
 from sluice.policy.enforcement import Policy
-from sluice.policy.model import Action, FlowKey, FragmentClass, Selectors, Verdict
+from sluice.policy.model import Action, FlowKey, FragmentClass
 from sluice.policy.rejections import Rejections
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
 from sluice.state.spd import PolicyList
 from sluice.wire.errors import WireError
-from sluice.wire.selectors import (
-    Fragment,
-    Quoted,
-    SeenPacket,
-    is_icmp_error,
-    is_neighbor_discovery,
-    may_be_icmp_error,
-    quoted_packet,
-    quotes_a_packet,
-    selectors,
-)
+from sluice.wire.selectors import Fragment, SeenPacket, selectors
 
-QUOTE_REFUSED = "icmp_enclosed_flow"
-"""Reason in the audit log: policy does not allow the error for the flow that it quotes."""
-ERROR_IN_FRAGMENTS = "icmp_error_fragmented"
-"""Reason in the audit log: the error is in fragments, and its quote may be of a protected flow."""
-
-ERROR_NOT_ROUTED = "icmp_error_of_a_link"
-"""Reason in the audit log: a redirect, source quench or unassigned error, whose quote may be of a
-protected flow. No such error is routed."""
 LATER_REFUSED = "later fragment, its bundle carries none"
 
 
@@ -75,25 +49,6 @@ class Reinjection(NamedTuple):
 
     frame: bytes
     metadata: Metadata
-
-
-class EspSender(NamedTuple):
-    """Source address and SPI of the ESP packets of a bundle's outbound SA."""
-
-    address: Address
-    spi: int
-
-
-class _Found(NamedTuple):
-    """Holds the result of a search.
-
-    `key` is the verdict's key in the flow cache, None if the verdict is not cacheable.
-    `refused_error` is the reason why an ICMP error is dropped. None for other packets.
-    """
-
-    verdict: Verdict
-    key: FlowKey | None
-    refused_error: str | None = None
 
 
 class FirstPackets:
@@ -116,7 +71,7 @@ class FirstPackets:
     ) -> None:
         self._policy = policy
         self._packets = packets
-        self._is_esp_source = is_esp_source
+        self.decisions = Decisions(lambda spd: policy.spds[spd].icmp_errors_checked, is_esp_source)
         self._audit = audit
         self._rejections = rejections
         self._without_later = without_later
@@ -142,15 +97,11 @@ class FirstPackets:
             seen = selectors(packet.frame, is_own=self._is_own(packet))
             if seen.fragment is not None:
                 return self._answer_fragment(state, packet, seen, seen.fragment, now)
-            if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
-                # The extension headers were too many for the pipeline. So it did not recognize the
-                # packet as ND and did not check that the hop limit is 255.
-                raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
-            found = self._search(state, packet, seen, now)
+            decision = self._decide(state, packet, seen, now)
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return []
-        return self._apply_verdict(state, packet, found, now)
+        return self._apply_verdict(state, packet, decision, self._key(packet, seen), now)
 
     def take_rejected(self) -> list[PuntedPacket]:
         """Returns the discarded packets since the last call whose rule asks for an answer."""
@@ -175,13 +126,17 @@ class FirstPackets:
         self,
         state: PolicyList,
         packet: PuntedPacket,
-        found: _Found,
+        decision: Decision,
+        key: FlowKey | None,
         now: float,
     ) -> list[Reinjection]:
-        """Offers the flow to the cache, and returns the packet with its verdict."""
-        verdict, key, refused_error = found
+        """Offers the flow to the cache, and returns the packet with its verdict.
+
+        `key` is the flow's key in the cache, None if it has none.
+        """
+        verdict, refused_error = decision.verdict, decision.refused_error
         self._policy.searched[state.list_id, verdict.rule_id] += 1
-        if key is not None:
+        if key is not None and decision.is_cacheable:
             epoch, (rule_id, action, bundle) = state.version.epoch, verdict
             flow = FlowVerdict(epoch, rule_id, action, bundle)
             self._policy.flows.offer(state.list_id, key, flow, now)
@@ -210,69 +165,21 @@ class FirstPackets:
         inbound = packet.stage == self._packets.stage_inbound
         return seen.key(bundle=packet.bundle if inbound else 0)
 
-    def _search(
+    def _decide(
         self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket, now: float
-    ) -> _Found:
-        """Searches the list for a packet that is no fragment. Raises WireError."""
+    ) -> Decision:
+        """Decides about a packet that is no fragment, and counts. Raises WireError."""
         verdict = state.search(seen.selectors)
-        if _is_bypassed_by_default(state, verdict) and quotes_a_packet(seen.selectors):
-            if not _may_quote_protected(state, seen.selectors):
-                return _Found(verdict, None)
-            if not is_icmp_error(seen.selectors):
-                return _Found(state.final(), None, ERROR_NOT_ROUTED)
-        if state.is_default(verdict) and is_icmp_error(seen.selectors):
-            try:
-                quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
-            except WireError as error:
-                self._audit.error_refused(packet, state, error.name, now)
-                raise
-            if quoted is not None:
-                verdict = self._search_quoted(state, packet, quoted, verdict)
-                is_refused = verdict.action is Action.DISCARD
-                return _Found(verdict, None, QUOTE_REFUSED if is_refused else None)
-        return _Found(verdict, self._key(packet, seen))
-
-    # -- ICMP errors
-
-    def _search_quoted(
-        self, state: PolicyList, packet: PuntedPacket, quoted: Quoted, default: Verdict
-    ) -> Verdict:
-        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2).
-
-        `default` is the verdict of the list's end on the error itself.
-        """
-        self.counters["searched by the packet that an ICMP error quotes"] += 1
-        if quoted.fragment_class is FragmentClass.LATER:
-            verdict = state.search_fragment(quoted.selectors, None) or state.final()
-        else:
-            verdict = state.search(quoted.selectors)
-        if verdict.action is default.action is Action.BYPASS:
-            return default
-        if packet.stage == self._packets.stage_outbound:
-            is_accepted = verdict.action is Action.PROTECT
-        elif packet.bundle:
-            is_accepted = verdict.action is Action.PROTECT and verdict.bundle == packet.bundle
-        else:
-            return self._unprotected_error(state, quoted, verdict)
-        return verdict if is_accepted else state.final()
-
-    def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """Returns the verdict on an inbound ICMP error that came in clear. Its quote may be forged.
-
-        The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
-
-        - The list bypasses the reverse flow of the quoted packet.
-        - The error is for this router and quotes an ESP packet that an SA of this SPD sent.
-        """
-        if self._policy.spds[state.spd].icmp_errors_checked:
-            if verdict.action is Action.BYPASS:
-                return verdict
-            if quoted.spi is not None and quoted.selectors.is_own:
-                about = EspSender(quoted.selectors.destination, quoted.spi)
-                if self._is_esp_source(state.spd, about):
-                    return Verdict(state.final_id, Action.BYPASS, 0)
-        self.counters["ICMP errors in clear refused"] += 1
-        return state.final()
+        try:
+            decision = self.decisions.of_packet(state, packet.frame, seen, verdict, packet.bundle)
+        except BadQuoteError as error:
+            self._audit.error_refused(packet, state, error.name, now)
+            raise
+        if decision.is_by_quote:
+            self.counters["searched by the packet that an ICMP error quotes"] += 1
+        if decision.is_refused_in_clear:
+            self.counters["ICMP errors in clear refused"] += 1
+        return decision
 
     # -- fragments
 
@@ -284,21 +191,11 @@ class FirstPackets:
         fragment: Fragment,
         now: float,
     ) -> list[Reinjection]:
-        if is_neighbor_discovery(seen.selectors):
-            raise WireError("nd_invalid", 0, "neighbour discovery in fragments (RFC 6980)")
         is_first = seen.fragment_class is FragmentClass.FIRST
-        later = seen.as_later_fragment()
-        verdict = state.search_fragment(later, None)
-        is_bypassed = verdict is not None and _is_bypassed_by_default(state, verdict)
-        if is_bypassed and may_be_icmp_error(later) and _may_quote_protected(state, later):
-            verdict = None  # only the first fragment shows whether this is an error
-        if verdict is not None:
-            if is_first:
-                verdict = state.search(seen.selectors)
-            is_error = is_bypassed and quotes_a_packet(seen.selectors)
-            flow = None if is_error else self._key(packet, seen)
-            found = _Found(verdict, flow)
-            return self._apply_to_fragment(state, packet, found, now, is_first=is_first)
+        decision = self.decisions.of_fragment(state, seen)
+        if decision is not None:
+            flow = self._key(packet, seen)
+            return self._apply_to_fragment(state, packet, decision, flow, now, is_first=is_first)
         key = DatagramKey(
             state.list_id,
             seen.selectors.is_own,
@@ -321,41 +218,29 @@ class FirstPackets:
             return []
         answers: list[Reinjection] = []
         for each in (packet, *arrival.released):
-            verdict = state.search(arrival.first)
-            if not (each is packet and is_first):
-                verdict = state.search_fragment(later, arrival.first) or state.final()
-            found = _Found(verdict, None)
-            if (
-                quotes_a_packet(arrival.first)
-                and _is_bypassed_by_default(state, verdict)
-                and _may_quote_protected(state, arrival.first)
-            ):
-                found = _Found(state.final(), None, ERROR_IN_FRAGMENTS)
             is_first_here = each is packet and is_first
-            answers += self._apply_to_fragment(state, each, found, now, is_first=is_first_here)
+            later = None if is_first_here else seen.as_later_fragment()
+            decision = self.decisions.of_datagram(state, arrival.first, later)
+            answers += self._apply_to_fragment(
+                state, each, decision, None, now, is_first=is_first_here
+            )
         return answers
 
     def _apply_to_fragment(
-        self, state: PolicyList, packet: PuntedPacket, found: _Found, now: float, *, is_first: bool
+        self,
+        state: PolicyList,
+        packet: PuntedPacket,
+        decision: Decision,
+        key: FlowKey | None,
+        now: float,
+        *,
+        is_first: bool,
     ) -> list[Reinjection]:
         """Applies the verdict, unless it is protection by a bundle without later fragments."""
-        verdict = found.verdict
+        verdict = decision.verdict
         is_refused = verdict.action is Action.PROTECT and verdict.bundle in self._without_later
         if is_first or not is_refused:
-            return self._apply_verdict(state, packet, found, now)
+            return self._apply_verdict(state, packet, decision, key, now)
         self.counters[f"dropped: {LATER_REFUSED}"] += 1
         self._audit.fragment_dropped(packet, LATER_REFUSED, now)
         return []
-
-
-def _is_bypassed_by_default(state: PolicyList, verdict: Verdict) -> bool:
-    return verdict.action is Action.BYPASS and state.is_default(verdict)
-
-
-def _may_quote_protected(state: PolicyList, error: Selectors) -> bool:
-    """Returns whether an ICMP error may quote a packet of a protected flow.
-
-    An error goes to the sender of the quoted packet. So a protect rule must accept the error's
-    destination.
-    """
-    return state.protects_to(error.destination, is_own=error.is_own)

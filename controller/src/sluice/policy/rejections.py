@@ -3,45 +3,59 @@
 
 The answer is the ICMP error "administratively prohibited". Rules ask for it by `reject: true`, and
 SPDs for their final discard. It is sent only to senders inside of the boundary: the packet came in
-by an interface without an SPD, or a bundle carried it. The answer has a rate of its own, below that
-of all ICMP errors (`icmp.RateLimiter`).
+by an interface without an SPD, or a bundle carried it. An answer quotes the packet, so it must stay
+inside: it leaves by the same bundle, or all routes to the sender lead to interfaces without an SPD.
+Answers have rates of their own, below those of all ICMP errors (`icmp.RateLimiter`).
 
-Discards by the flow cache reach the controller as copies. The switch makes copies only while
-`is_wanted`.
+Only packets that the controller itself discards are answered, such as the first packet of a flow.
+The switch drops the flow's later packets and sends no copies of them. Copies would share the meter
+of punt reason AUDIT with the packets that ask for an SA (`NO_SA`), so that one host could keep
+others from getting SAs.
 
 Depends on config, icmp, state.spd and wire.selectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 
 from sluice.config import Config
-from sluice.icmp import TokenBucket
-from sluice.model import PuntedPacket
+from sluice.icmp import IcmpErrorRefusal, RateLimiter
+from sluice.model import Address, PuntedPacket
 from sluice.policy.model import Action, Direction, FragmentClass
 from sluice.state.spd import PolicyList
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import selectors
 
-OUTBOUND_DISCARD = "OUTBOUND_DISCARD"
-"""The pipeline's drop reason of packets that an outbound list discards."""
+HOST_SHARE = 4
+"""One host gets at most this fraction (1/4) of the rate and burst of answers."""
+_REFUSALS = {
+    IcmpErrorRefusal.RATE_LIMITED: IcmpErrorRefusal.RATE_LIMITED_REJECT,
+    IcmpErrorRefusal.RATE_LIMITED_SOURCE: IcmpErrorRefusal.RATE_LIMITED_REJECT_SOURCE,
+}
 
 
 class RejectionRefusal(StrEnum):
     """Reasons why a discarded packet is not answered."""
 
     OUTSIDE = "sender_outside"
+    ROUTED_OUTSIDE = "sender_routed_outside"
+    """The answer could leave by an interface with an SPD, or there is no route to the sender."""
     LATER_FRAGMENT = "later_fragment"
     MALFORMED = "malformed"
 
 
 class Rejections:
-    """Decides for one router. `list_of` returns a list by its number."""
+    """Decides for one router.
 
-    def __init__(self, config: Config, list_of: Callable[[int], PolicyList | None]) -> None:
-        self._list_of = list_of
+    `interfaces_to(vrf, address)` returns the interfaces through which routes lead to an address.
+    """
+
+    def __init__(
+        self, config: Config, interfaces_to: Callable[[int, Address], Collection[int]]
+    ) -> None:
+        self._interfaces_to = interfaces_to
         self._spds = {spd.name for spd in config.policy.spds if spd.reject}
         self._inside = {one.l3_if for one in config.interfaces if one.spd is None}
         self._rejecting: dict[int, tuple[PolicyList, frozenset[int]]] = {}
@@ -49,29 +63,22 @@ class Rejections:
 
     def set_rate(self, rate: int) -> None:
         """Sets the maximum rate of answers to all senders. The burst is a tenth of it."""
-        self._rate = rate
-        self._bucket: TokenBucket | None = None
+        burst = min(rate, max(1.0, rate / 10))
+        host_burst = min(rate, max(1.0, burst / HOST_SHARE))
+        self._limiter = RateLimiter(rate, burst, rate / HOST_SHARE, host_burst)
 
-    def bucket(self, now: float) -> TokenBucket:
-        """Returns the token bucket of the answers."""
-        if self._bucket is None:
-            burst = min(self._rate, max(1.0, self._rate / 10))
-            self._bucket = TokenBucket(self._rate, burst, now)
-        return self._bucket
+    def check_rate(self, sender: Address, now: float) -> IcmpErrorRefusal | None:
+        """Returns the reason if the rates allow no answer to `sender` now, else None."""
+        refusal = self._limiter.check(sender, now)
+        return None if refusal is None else _REFUSALS[refusal]
 
-    def is_wanted(self, lists: Iterable[PolicyList]) -> bool:
-        """Returns whether any rule or final discard of these lists asks for answers."""
-        return any(self._ids(state) for state in lists)
+    def count_answer(self, sender: Address, now: float) -> None:
+        """Counts an answer that is sent against the rates."""
+        self._limiter.take(sender, now)
 
     def asks(self, state: PolicyList, rule_id: int) -> bool:
         """Returns whether the rule with this number asks for an answer to what it discards."""
         return rule_id in self._ids(state)
-
-    def asks_for_copy(self, packet: PuntedPacket) -> bool:
-        """Returns whether the copy of a packet that the flow cache discards is to be answered."""
-        state = self._list_of(packet.list_id)
-        is_current = state is not None and packet.generation == state.version.generation
-        return state is not None and is_current and self.asks(state, packet.rule)
 
     def refusal(self, packet: PuntedPacket) -> RejectionRefusal | None:
         """Returns why a packet must not be answered, or None."""
@@ -81,8 +88,20 @@ class Rejections:
             seen = selectors(packet.frame)
         except WireError:
             return RejectionRefusal.MALFORMED
-        is_later = seen.fragment_class is FragmentClass.LATER
-        return RejectionRefusal.LATER_FRAGMENT if is_later else None
+        if seen.fragment_class is FragmentClass.LATER:
+            return RejectionRefusal.LATER_FRAGMENT
+        if not packet.bundle and not self._is_inside(packet.vrf, seen.selectors.source):
+            return RejectionRefusal.ROUTED_OUTSIDE
+        return None
+
+    def _is_inside(self, vrf: int, host: Address) -> bool:
+        """Returns whether every packet to a host leaves by an interface without an SPD.
+
+        The source of a packet proves nothing: a host inside may send packets from any address, and
+        their answers would carry the quote to that address.
+        """
+        interfaces = self._interfaces_to(vrf, host)
+        return bool(interfaces) and self._inside.issuperset(interfaces)
 
     def _ids(self, state: PolicyList) -> frozenset[int]:
         """Returns the numbers of a list's rules that ask. The result is cached for each list."""

@@ -16,9 +16,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy.model import Action, AddressRange, FlowKey, Rule
+from sluice.policy.model import AddressRange, FlowKey, Rule
 from sluice.state.flow_cache import FlowVerdict
-from sluice.state.rule_search import matches
+from sluice.state.rule_search import is_restricting, matches
 from sluice.state.spd import Commit, PolicyList
 
 _Identity: TypeAlias = tuple[str, int]
@@ -79,7 +79,7 @@ class RuleTest(NamedTuple):
     compared: the sender may have written any value into a later IPv6 fragment (RFC 8200, 4.5).
 
     A fragment may belong to an ICMP error that quotes a packet from any host to its destination. So
-    the source of a fragment is not compared with that of a protect rule.
+    the source of a fragment is not compared with that of a rule that protects or discards.
     """
 
     rule: Rule
@@ -94,8 +94,8 @@ class RuleTest(NamedTuple):
     def could_match(self, keys: Iterable[FlowKey]) -> list[FlowKey]:
         """Returns the flows among `keys` that the rule could match."""
         if self.tests_source is not None:
-            tests_source, is_protect = self.tests_source, self.rule.action is Action.PROTECT
-            keys = [key for key in keys if tests_source(key[0]) or (is_protect and key.fragment)]
+            tests_source, restricts = self.tests_source, is_restricting(self.rule)
+            keys = [key for key in keys if tests_source(key[0]) or (restricts and key.fragment)]
         if self.tests_destination is not None:
             tests_destination = self.tests_destination
             keys = [key for key in keys if tests_destination(key[1])]

@@ -92,6 +92,12 @@ NOTHING_MATCHES: Effect = (2, None)
 """The nominal final discard (RFC 4301, 4.4.1)."""
 
 
+def is_restricting(rule: Rule) -> bool:
+    """Returns whether packets of `rule` may not pass in clear: it protects or discards them, and is
+    no default of the kernel."""
+    return rule.action is not Action.BYPASS and not rule.is_default
+
+
 def _in_ranges(ranges: tuple[AddressRange, ...] | None, address: bytes) -> bool:
     return ranges is None or any(
         len(low) == len(address) and low <= address <= high for low, high in ranges
@@ -126,8 +132,8 @@ class RuleIndex:
         "_icmp",
         "_opaque_protocol",
         "_ports",
-        "_protecting",
         "_protocols",
+        "_restricting",
         "_rules",
         "_source",
     )
@@ -141,7 +147,7 @@ class RuleIndex:
             _NumberVectors([rule.destination_port for rule in rules]),
         )
         self._icmp = _NumberVectors([rule.icmp for rule in rules])
-        own, transit, protecting, any_protocol, opaque_protocol = [], [], [], [], []
+        own, transit, restricting, any_protocol, opaque_protocol = [], [], [], [], []
         protocols: defaultdict[int, list[int]] = defaultdict(list)
         effects: defaultdict[Effect, list[int]] = defaultdict(list)
         for at, rule in enumerate(rules):
@@ -150,8 +156,8 @@ class RuleIndex:
             if rule.looks_at(is_own=False):
                 transit.append(at)
             effects[effect_of(rule)].append(at)
-            if rule.action is Action.PROTECT:
-                protecting.append(at)
+            if is_restricting(rule):
+                restricting.append(at)
             if rule.protocol is None:
                 any_protocol.append(at)
             elif rule.protocol is OPAQUE:
@@ -160,7 +166,7 @@ class RuleIndex:
                 for protocol in set(rule.protocol):
                     protocols[protocol].append(at)
         self._for_own, self._for_transit = _vector(own), _vector(transit)
-        self._protecting = _vector(protecting)
+        self._restricting = _vector(restricting)
         self._any_protocol, self._opaque_protocol = _vector(any_protocol), _vector(opaque_protocol)
         self._protocols = {protocol: _vector(some) for protocol, some in protocols.items()}
         self._effects = {effect: _vector(some) for effect, some in effects.items()}
@@ -196,10 +202,10 @@ class RuleIndex:
         wanted = NOTHING_MATCHES if certain is None else effect_of(self._rules[certain])
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
 
-    def protects_to(self, destination: bytes, *, is_own: bool) -> bool:
-        """Returns whether a protect rule accepts packets to `destination`, from any source."""
+    def restricts_to(self, destination: bytes, *, is_own: bool) -> bool:
+        """Returns whether a restricting rule accepts packets to `destination`, from any source."""
         vector = self._destination[len(destination)].at(int.from_bytes(destination, "big"))
-        return bool(vector & self._protecting & (self._for_own if is_own else self._for_transit))
+        return bool(vector & self._restricting & (self._for_own if is_own else self._for_transit))
 
     def _by_addresses(self, packet: Selectors) -> int:
         """Returns the vector of the rules that accept a packet's addresses and its origin (this

@@ -143,9 +143,10 @@ class PolicyList:
                 return True
         return False
 
-    def protects_to(self, destination: Address, *, is_own: bool) -> bool:
-        """Returns whether a protect rule accepts this destination, from any source."""
-        return self.index.protects_to(destination, is_own=is_own)
+    def restricts_to(self, destination: Address, *, is_own: bool) -> bool:
+        """Returns whether a rule that protects or discards accepts this destination, from any
+        source. Defaults of the kernel do not count."""
+        return self.index.restricts_to(destination, is_own=is_own)
 
     def _verdict(self, at: int | None) -> Verdict:
         if at is None:
