@@ -18,6 +18,7 @@ from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld
 from sluice.api import commit_requests, rule_texts
 from sluice.api.server import BadRequestError
 from sluice.audit_log import REQUESTED_BY, Requester
+from sluice.policy import spdfile
 
 RunScenario = Callable[..., None]
 RULE = "{name: ssh, action: bypass, protocol: tcp, destination_ports: [22]}"
@@ -140,7 +141,7 @@ def test_a_rule_is_parsed_beside_the_event_loop(
     run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    real = commit_requests.parse_rule
+    real = spdfile.parse_rule
 
     def traced(*arguments: Any) -> Any:
         threads.append(threading.get_ident())
@@ -201,7 +202,7 @@ def test_a_repeated_name_of_configured_rules_is_read_once(
         assert read == [path]
 
     path.write_text(COMMIT)
-    real = rule_texts.load_spd
+    real = spdfile.load_spd
     monkeypatch.setattr(rule_texts, "load_spd", load)
     run_policy_scenario(scenario)
 

@@ -14,7 +14,7 @@ from packets import ethernet, ipv4
 from policy_world import INBOUND, OUTBOUND, PolicyWorld
 from scenes import gateway, neighbor, route, slot
 from sluice.api.server import BadRequestError
-from sluice.entities import EntityKind
+from sluice.entities import EntityKind, RouteTarget
 from sluice.policy.model import Direction
 
 RunScenario = Callable[..., None]
@@ -51,7 +51,7 @@ def searches(world: PolicyWorld, direction: Direction, **flow: int) -> Steps:
 
 def routes(world: PolicyWorld, prefix: str = "0x0,0x14000000/8") -> Steps:
     """Returns the trace steps of a routing lookup that finds the next hop of the test's route."""
-    (number,) = world.switch.of(EntityKind.NEXTHOP).keys() & _nexthops(world)
+    number = _nexthop(world)
     fib = {"result": "hit", "entry": prefix}
     nexthop = {"key.nexthop_id": hex(number), "l3_if": "0x1"}
     return [
@@ -60,12 +60,10 @@ def routes(world: PolicyWorld, prefix: str = "0x0,0x14000000/8") -> Steps:
     ]
 
 
-def _nexthops(world: PolicyWorld) -> set[int]:
-    nexthops = world.controller.fib.nexthops
+def _nexthop(world: PolicyWorld) -> int:
     target = world.switch.of(EntityKind.ROUTE)[slot("20.0.0.0/8")]
-    path = nexthops.path_of(target.id)
-    assert path is not None
-    return {nexthops.id_of(path)}
+    assert isinstance(target, RouteTarget)
+    return target.id
 
 
 def punted(world: PolicyWorld, reason: str) -> Steps:

@@ -14,6 +14,7 @@ import pytest
 from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, tcp
 from sluice.api import rule_texts
 from sluice.api.server import BadRequestError
+from sluice.frr import read_frr
 from sluice.policy.model import Action
 
 RunScenario = Callable[..., None]
@@ -98,7 +99,7 @@ def test_frrs_configuration_is_parsed_beside_the_event_loop(
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         rules = world.policy.rules
-        monkeypatch.setattr(rule_texts, "read_frr", traced("read_frr", rule_texts.read_frr))
+        monkeypatch.setattr(rule_texts, "read_frr", traced("read_frr", read_frr))
         monkeypatch.setattr(rules, "named_by", traced("named_by", rules.named_by))
         frr = [file("router bgp 1\n neighbor 192.0.2.1 remote-as 2\n", "frr.conf")]
         await world.ask(command, files=[file(COMMIT)], frr=frr)

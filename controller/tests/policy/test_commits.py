@@ -356,15 +356,19 @@ def test_a_new_address_does_not_revert_a_commit_that_waits(run_scenario: RunScen
     run_scenario(scenario)
 
 
-def test_a_new_address_does_not_bring_refused_rules_into_force(run_scenario: RunScenario) -> None:
+def test_a_new_address_does_not_bring_refused_rules_into_force(
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lets an address appear while the switch has not answered a commit that it then refuses."""
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         emit, held = world.client._emit, list[Any]()
-        world.client._emit = lambda event: (held.append if event[0] == "write_done" else emit)(
-            event
-        )
+
+        def hold(event: Any) -> None:
+            (held.append if event[0] == "write_done" else emit)(event)
+
+        monkeypatch.setattr(world.client, "_emit", hold)
         refusals = iter([13])
         world.switch.refuse = lambda _, kind, __: (
             next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
@@ -375,7 +379,7 @@ def test_a_new_address_does_not_bring_refused_rules_into_force(run_scenario: Run
         assert [rule["name"] for rule in exported["outbound"]] == ["secret", "web", "dns"]
         world.kernel.put(address(1, "10.0.1.200/24"))
         await asyncio.sleep(0.02)
-        world.client._emit = emit
+        monkeypatch.setattr(world.client, "_emit", emit)
         for event in held:
             emit(event)
         with pytest.raises(BadRequestError, match="the switch refused"):

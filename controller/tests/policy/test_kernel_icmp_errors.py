@@ -12,9 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_kernel_mirror import BACK, BLOCK, CONFIG, FWD, SITES, FakeKernel, KernelWorld, protect
 
 from packets import ethernet, ipv4, ipv6_chain
+from policy.test_kernel_mirror import (
+    BACK,
+    BLOCK,
+    CONFIG,
+    FWD,
+    SITES,
+    FakeKernel,
+    KernelWorld,
+    protect,
+)
 from policy_world import BYPASS, INBOUND, OUTBOUND, PROTECT, PolicyWorld, RunScenario, tcp
 from scenes import gateway, neighbor, route, slot
 from sluice.entities import EntityKind

@@ -11,10 +11,9 @@ import pytest
 
 from packets import ethernet, ipv4, ipv6
 from policy_world import CONFIG, INBOUND, PolicyWorld, RunScenario, filled
-from scenes import gateway, route
+from scenes import address, gateway, route
 from sluice.entities import EntityKind
 from sluice.model import FpmSessionOpened
-from test_controller import address
 from test_punts import SCHEMA
 
 RULES = """\

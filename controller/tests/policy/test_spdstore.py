@@ -50,9 +50,9 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 def test_a_change_of_rules_is_saved_like_a_first_record(tmp_path: Path) -> None:
     """Saves records one after the other; each file is the one that a fresh store writes."""
     store = SpdStore(tmp_path)
-    (first, *others), *rest = RECORD
+    first, *others = RECORD.lists
     for rules in (RULES, RULES[1:], (*RULES[:1], RULES[3], *RULES[1:3]), (), None, RULES):
-        record = SpdRecord((first._replace(rules=rules), *others), *rest)
+        record = RECORD._replace(lists=(first._replace(rules=rules), *others))
         store.save(record)
         text = store.path.read_text()
         assert SpdStore(tmp_path).load() == record
