@@ -91,9 +91,9 @@ def test_packets_have_the_fate_that_is_explained(
 
 
 def _is_cached(network: OneRouter, flow: Flow, version: int) -> bool:
-    """Returns whether the list that decides has the flow in its cache.
+    """Returns whether all lists on the packet's path have the flow in their caches.
 
-    Checks that switch and model agree by then.
+    If so, also checks that the controller's explanation and the switch's dry run agree.
     """
     found = explain(network, flow, version)
     lists = [found["inbound"], *found["outbound"]]
