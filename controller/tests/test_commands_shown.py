@@ -25,7 +25,9 @@ PAGES = sorted(
     [*ROOT.glob("docs/**/*.md"), *(ROOT / name / "README.md" for name in (".", "docker", "switch"))]
 )
 BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"(?:^\s*|\$ |exec \S+ |[;&<]\(?\s*)(sluice(?:-switch)?) ([^|;&#()`<>]*)")
+COMMAND = re.compile(
+    r"(?:^\s*|\$ |exec \S+ |[;&<]\(?\s*)(sluice(?:-switch)?) ((?:'[^']*'|[^|;&#()`<>'])*)"
+)
 OPTION = re.compile(r"(--?[a-zA-Z0-9][a-zA-Z0-9-]*)")
 OTHERS = {
     # Options of BMv2 (sluice-switch refuses or ignores them), of docker, and of cargo's benchmarks.

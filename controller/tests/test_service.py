@@ -240,7 +240,7 @@ def test_settings_change_in_the_life_that_there_is(
         assert daemon.controller is controller
         assert controller.auditor.interval == 9
         assert controller.associations.report_lifetime == 300
-        assert controller.rejections._rate == 7
+        assert controller.rejections._limiter._rate == 7
         assert controller.held._total == 1
         assert controller.audit._rate == 3
         meters = controller.reconciler.installed.by_kind[EntityKind.PUNT_METER]
