@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import weakref
 from typing import Any
 
 from finsy.proto import p4r
@@ -54,7 +53,6 @@ class FakeClient:
         self.dry_runs: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
-        weakref.finalize(self, os.close, self._fd)
         self.closed = False
         self._gone = False
         self._emit(("connected",))

@@ -217,8 +217,11 @@ def run_scenario(tmp_path: Path) -> Callable[..., None]:
     config = load_config(path)
 
     def run(scenario: Scenario, switch: FakeSwitch | None = None) -> None:
+        worlds: list[World] = []
+
         async def scene() -> None:
             world = World(config, switch or FakeSwitch(CODEC))
+            worlds.append(world)
             task = asyncio.create_task(world.controller.run())
             try:
                 await asyncio.wait_for(scenario(world), 20)
@@ -228,7 +231,11 @@ def run_scenario(tmp_path: Path) -> Callable[..., None]:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-        asyncio.run(scene())
+        try:
+            asyncio.run(scene())
+        finally:
+            for world in worlds:
+                world.close()
 
     return run
 

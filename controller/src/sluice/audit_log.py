@@ -84,6 +84,10 @@ class AuditLog:
         self._buckets: dict[str, _Bucket] = {}
         self._audited: dict[int, tuple[PolicyList, frozenset[int]]] = {}
 
+    def close(self) -> None:
+        """Closes the file. The next event opens it again."""
+        self._file.close()
+
     def set_rate(self, rate: int) -> None:
         """Sets the limit of each event type, in events a second."""
         self._rate = rate

@@ -412,6 +412,7 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
+            self.audit.close()
 
     async def _serve_switch(self) -> None:
         """Maintains the connection to the switch.
