@@ -86,7 +86,7 @@ check-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/docs
 	$(CONTROLLER)/ruff check --quiet .
 	$(CONTROLLER)/ruff format --quiet --check .
 	cd controller && ../$(CONTROLLER)/mypy
-	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py packaging/licences.py
+	$(CONTROLLER)/mypy --config-file mypy.ini testkit/src testkit/tests topo p4src/build.py p4src/build_tna.py packaging/licences.py
 	MYPYPATH=packaging/tests $(CONTROLLER)/mypy --config-file mypy.ini packaging/tests
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable $(PTF)/python ptf-tests bench switch/conformance switch/crates/esp switch/foreign
 	$(CONTROLLER)/mypy --config-file mypy.ini --python-executable .venv/docs/bin/python docs/site
@@ -373,6 +373,11 @@ p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, and update the 
 	$(PYTHON) p4src/build.py
 	$(PYTHON) switch/programs/build.py
 	$(PYTHON) switch/crates/p4runtime-suite/program/build.py
+
+# TNA_INCLUDE names the folders of core.p4 and tna.p4 if p4c runs from its build tree.
+.PHONY: p4-tna
+p4-tna: ## Compile the router for TNA with p4c's tofino backend (p4c-barefoot on PATH), and print its stages
+	$(PYTHON) p4src/build_tna.py $(addprefix --include ,$(TNA_INCLUDE))
 
 .PHONY: reference
 reference: $(STAMPS)/controller ## Generate the tables of the configuration reference from the controller's schema
