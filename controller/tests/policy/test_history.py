@@ -134,7 +134,7 @@ def test_a_full_disk_is_logged_and_changes_nothing(
 
 def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     extend(CommitHistory(tmp_path), "a")
-    for path in (tmp_path / "commits").rglob("*"):
+    for path in tmp_path.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
 
 

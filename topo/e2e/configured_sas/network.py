@@ -7,6 +7,7 @@ and takes over if the first engine fails. If the target is sluice-switch, r3's e
 switch. All other engines are `sluice-esp`.
 """
 
+import gzip
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,8 +142,15 @@ class Sites:
         texts = [path.read_text("utf-8", "replace") for path in self.directory.rglob("*.log")]
         for name in self.engines:
             state = Path(self.router(name).controller.config["state_dir"])
-            texts += [path.read_text("utf-8", "replace") for path in state.iterdir()]
+            texts += [_text(path) for path in state.rglob("*") if path.is_file()]
         return "\n".join(texts)
+
+
+def _text(path: Path) -> str:
+    """Returns the text of a file, which may be compressed."""
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix == ".gz" else data
+    return data.decode("utf-8", "replace")
 
 
 def outbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:

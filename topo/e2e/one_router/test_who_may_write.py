@@ -267,7 +267,10 @@ def test_the_controller_and_its_keeper_have_one_capability(network: OneRouter) -
 def test_what_is_on_disk_is_for_the_owner(network: OneRouter) -> None:
     directory = Path(network.controller.config["state_dir"])
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
+    modes = {path: path.stat().st_mode for path in directory.rglob("*")}
+    assert any(stat.S_ISDIR(mode) for mode in modes.values())  # the history of commits
+    for path, mode in modes.items():
+        assert stat.S_IMODE(mode) == (0o700 if stat.S_ISDIR(mode) else 0o600), path
     assert stat.S_IMODE(network.controller.socket.stat().st_mode) == 0o660
 
 

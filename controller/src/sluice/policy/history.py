@@ -229,7 +229,8 @@ class CommitHistory:
     ) -> None:
         number = self.entries[-1].number + 1 if self.entries else 1
         try:
-            self._rules.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            for directory in (self._directory, self._rules):  # mkdir gives parents another mode
+                directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
             digests = {spd: self._write_rules(spd, lists) for spd, lists in rules.items()}
             entry = CommitEntry(number, self._wall(), change, message, author, changed, digests)
             entries = [*self.entries, entry][-KEPT:]
