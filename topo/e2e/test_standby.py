@@ -108,7 +108,7 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
     assert second.sluice("show", "status", "--check") == (0, "")
     code, said = second.sluice("show", "routes")
     assert code == 1
-    assert "this controller stands by" in said
+    assert "this controller is on standby" in said
     assert 'sluice_role{router="r1",role="standby"} 1\n' in second.scrape()
     assert "INVALID_ARGUMENT" not in second.process.log()
     assert links(second.place) == before
