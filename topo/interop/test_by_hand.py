@@ -240,5 +240,5 @@ def test_a_policy_that_cannot_be_mirrored_drops_and_is_named(network: Interop) -
             *("reqid", "7", "mode", "tunnel"),
         )
     wait_until(network.problems, 10, "the problem")
-    assert "marks" in network.problems()[0]
+    assert "by mark" in network.problems()[0]
     assert network.ping(count=2).received == 0
