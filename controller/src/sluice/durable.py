@@ -22,7 +22,12 @@ def replace_json(
 
 
 def replace_text(path: Path, text: str, *, replacing: Callable[[], None] = lambda: None) -> None:
-    """Replaces a file by a new file with this text and mode 0600. The text is durable on return.
+    """Replaces a file by a text; see `replace_bytes`. Raises OSError."""
+    replace_bytes(path, text.encode(), replacing=replacing)
+
+
+def replace_bytes(path: Path, data: bytes, *, replacing: Callable[[], None] = lambda: None) -> None:
+    """Replaces a file by a new file with these bytes and mode 0600. They are durable on return.
 
     `replacing` is called when the new file is written but has not replaced the old file. From then
     on, a restart may find the old or the new file. Raises OSError. If OSError is raised before
@@ -32,8 +37,8 @@ def replace_text(path: Path, text: str, *, replacing: Callable[[], None] = lambd
     try:
         beside.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(beside, flags, FILE_MODE), "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(os.open(beside, flags, FILE_MODE), "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         replacing()

@@ -333,6 +333,11 @@ def test_a_commit_does_not_wait_for_routes(run_scenario: RunScenario) -> None:
 NEW_ADDRESS = parse_address("10.0.1.200")
 
 
+def waiting_changes(world: PolicyWorld) -> int:
+    """Returns the number of changes of policy that wait for another change to end."""
+    return len(world.policy._lock._waiters or ())
+
+
 def operators_rules(world: PolicyWorld) -> list[str]:
     """Returns the names of the operator's outbound rules in force of the SPD corp."""
     return [rule.name for rule in world.state("corp", OUTBOUND).rules if not rule.generated]
@@ -345,9 +350,9 @@ def test_a_new_address_does_not_revert_a_commit_that_waits(run_scenario: RunScen
         await world.began()
         await world.policy._lock.acquire()  # as another change does
         commit = asyncio.create_task(world.commit(COMMIT))
-        await asyncio.sleep(0.02)
+        await world.until(lambda: waiting_changes(world) == 1)
         world.kernel.put(address(1, "10.0.1.200/24"))
-        await asyncio.sleep(0.02)
+        await world.until(lambda: waiting_changes(world) == 2)
         world.policy._lock.release()
         await commit
         await world.until(lambda: NEW_ADDRESS in world.policy._named["corp"])
@@ -378,7 +383,7 @@ def test_a_new_address_does_not_bring_refused_rules_into_force(
         exported = await world.ask("spd export", spd="corp")
         assert [rule["name"] for rule in exported["outbound"]] == ["secret", "web", "dns"]
         world.kernel.put(address(1, "10.0.1.200/24"))
-        await asyncio.sleep(0.02)
+        await world.until(lambda: waiting_changes(world) == 1)
         monkeypatch.setattr(world.client, "_emit", emit)
         for event in held:
             emit(event)

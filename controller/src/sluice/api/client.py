@@ -16,7 +16,7 @@ from sluice.api.limits import REQUEST_BYTES
 
 TIMEOUT = 30.0
 BYTES_A_SECOND = 100_000
-"""The timeout is one second longer for each of so many bytes in the request. The controller checks
+"""Bytes of a request for which the timeout grows by one second. The controller checks
 the rules in a request before it answers, which takes long for many rules."""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers `explain`: what the router does with one packet, and why.
+"""Answers `explain`: tells how the router treats one packet, and the reasons.
 
 The module obtains two accounts of the packet's processing and compares them. The model's account
 is computed from the controller's state (`explain_model`). The switch's account comes from dry runs

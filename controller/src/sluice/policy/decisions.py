@@ -12,8 +12,8 @@ other errors are dropped.
 
 A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
 quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
-of a flow that a rule protects or discards, since later fragments cannot be judged by the quote. Nor
-does a redirect or another message with a quote that no router forwards.
+of a flow that a rule protects or discards, since later fragments cannot be judged by the quote. A
+redirect, and every other quoting message that routers do not forward, is treated the same way.
 
 Depends on policy.model, state.spd and wire.selectors.
 """

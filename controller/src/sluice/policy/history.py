@@ -20,7 +20,6 @@ import gzip
 import hashlib
 import json
 import logging
-import os
 import pwd
 import time
 import zlib
@@ -29,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from sluice.durable import FILE_MODE, replace_json
+from sluice.durable import replace_bytes, replace_json
 from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.model import Direction, Rule
 from sluice.policy.spdtext import from_document
@@ -259,15 +258,7 @@ class CommitHistory:
         digest, text = self._encode(spd, lists)
         path = self._rules / f"{digest}.json.gz"
         if not path.exists():
-            beside = path.with_suffix(".new")
-            with os.fdopen(
-                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE),
-                "wb",
-            ) as file:
-                file.write(gzip.compress(text, compresslevel=1, mtime=0))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
+            replace_bytes(path, gzip.compress(text, compresslevel=1, mtime=0))
         return digest
 
     def _remove_unused(self) -> None:
