@@ -135,7 +135,10 @@ def test_random_reloads_never_mix(network: OneRouter) -> None:
     [
         ({"swich": {}}, "swich"),
         ({"router": "other"}, "router: cannot be changed while the controller runs"),
-        ({"vrfs": {"red": {"table": 100}}}, "vrfs.red: cannot be changed while the controller runs"),
+        (
+            {"vrfs": {"red": {"table": 100}}},
+            "vrfs.red: cannot be changed while the controller runs",
+        ),
         ({"spds": []}, "there is no SPD 'open'"),
     ],
 )
