@@ -143,6 +143,15 @@ header packet_out_t {
     generation_t      inbound_generation;
 }
 
+// The mobility header (RFC 6275, 6.1.1).
+header mobility_t {
+    bit<8>  next_header;
+    bit<8>  length;
+    bit<8>  message_type;
+    bit<8>  reserved;
+    bit<16> checksum;
+}
+
 struct headers_t {
     packet_in_t      packet_in;
     packet_out_t     packet_out;
@@ -157,6 +166,7 @@ struct headers_t {
     udp_t            udp;
     icmp_t           icmp;
     esp_t            esp;
+    mobility_t       mobility;
 }
 
 #endif

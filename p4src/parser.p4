@@ -5,7 +5,7 @@
 //
 //   Ethernet [VLAN or shim] --> IPv4 [options] ----+--> TCP, SCTP: ports
 //                   \-> IPv6 [extensions] -+--> UDP: ports [--> ESP in UDP]
-//                                          +--> ICMP, ICMPv6, ESP
+//                                          +--> ICMP, ICMPv6, ESP, mobility
 //
 // Ports are read from whole packets and first fragments only. Architectures differ in
 // the options and extension headers that they can walk. So each architecture has an
@@ -16,15 +16,17 @@
 #define SLUICE_PARSER_P4
 
 // Selects the parser state for the header after all IP headers, by protocol number. Rules
-// may match ICMP and ICMPv6 types over either IP version. So IPv4 and IPv6 parse both.
-#define TRANSPORT_STATES          \
-    PROTOCOL_ICMP:   parse_icmp;  \
-    PROTOCOL_ICMPV6: parse_icmp;  \
-    PROTOCOL_TCP:    parse_ports; \
-    PROTOCOL_SCTP:   parse_ports; \
-    PROTOCOL_UDP:    parse_udp;   \
-    PROTOCOL_ESP:    parse_esp;   \
-    default:         accept;
+// may match ICMP, ICMPv6 and mobility types over either IP version. So IPv4 and IPv6 parse
+// all of them.
+#define TRANSPORT_STATES               \
+    PROTOCOL_ICMP:     parse_icmp;     \
+    PROTOCOL_ICMPV6:   parse_icmp;     \
+    PROTOCOL_TCP:      parse_ports;    \
+    PROTOCOL_SCTP:     parse_ports;    \
+    PROTOCOL_UDP:      parse_udp;      \
+    PROTOCOL_ESP:      parse_esp;      \
+    PROTOCOL_MOBILITY: parse_mobility; \
+    default:           accept;
 
 parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta) {
     ARCH_PARSER_LOCALS
@@ -176,6 +178,13 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
         meta.has_transport = 1;
         transition accept;
     }
+
+    state parse_mobility {
+        packet.extract(hdr.mobility);
+        meta.has_transport = 1;
+        meta.dst_port = (bit<16>)hdr.mobility.message_type;
+        transition accept;
+    }
 }
 
 control frame_deparser(packet_out packet, in headers_t hdr) {
@@ -192,6 +201,7 @@ control frame_deparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.udp);
         packet.emit(hdr.icmp);
         packet.emit(hdr.esp);
+        packet.emit(hdr.mobility);
     }
 }
 

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks a packet up in one list of an SPD. The pipeline holds no rules, but a cache of
-// verdicts that the controller found by searching the list (RFC 4301, 4.4.1). The key
-// holds every field that a rule can match. So the result of an ordered search can be
-// cached by exact match. The stages INBOUND and OUTBOUND have one instance each.
+// Looks a packet up in one list of an SPD (RFC 4301, 4.4.1). The stages INBOUND and
+// OUTBOUND have one instance each. Two tiers of tables can hold verdicts of the list:
+//
+//   flows   a cache of verdicts that the controller found by searching the list. The key
+//           holds every field that a rule can match. So the result of an ordered search
+//           can be cached by exact match.
+//   rules   the first rules of the list, or all of them, in order. They are looked up for
+//           whole packets without a flow. A list without a rule set has none.
+//
+// A packet that finds its verdict in neither tier goes to the CPU.
 //
 // A flow has the epoch in which it was installed, and is valid only while its list has
-// that epoch. So one write to list_state retires all flows of a list. A list without an
-// epoch gives no verdict.
+// that epoch. So one write to list_state retires all flows of a list. The same write names
+// the list's rule set, whose entries were written before. A list without an epoch gives no
+// verdict.
 //
 // A fragment matches the rule that its datagram matches (RFC 4301, section 7). The verdict
 // of a fragment is cached only if all rules that the fragment could match agree. Other
@@ -17,14 +24,15 @@
 #define SLUICE_POLICY_P4
 
 control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t policy)(stage_t own_stage) {
-    INDEXED_COUNTER(rule_hit_counter, rule_t, RULES);     // verdicts served from the cache
+    INDEXED_COUNTER(rule_hit_counter, rule_t, RULES);     // verdicts that the tables gave
     INDEXED_COUNTER(rule_claim_counter, rule_t, RULES);   // verdicts that the CPU found
     DIRECT_COUNTER(ipv4_flow_counter);
     DIRECT_COUNTER(ipv6_flow_counter);
 
-    action set_list(epoch_t epoch, generation_t generation) {
+    action set_list(epoch_t epoch, generation_t generation, rule_set_t rule_set) {
         policy.epoch = epoch;
         policy.generation = generation;
+        policy.rule_set = rule_set;
     }
 
     table list_state {
@@ -99,6 +107,55 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
         size = IPV6_FLOWS;
     }
 
+    action set_rule(rule_t rule, verdict_t verdict, bundle_t sa_bundle) {
+        policy.outcome = outcome_t.VERDICT;
+        policy.rule = rule;
+        policy.verdict = verdict;
+        policy.bundle = sa_bundle;
+    }
+
+    // The CPU decides about the packet, although later entries may match it.
+    action leave_to_cpu() {
+    }
+
+    // The rules of all rule sets. Of the entries of one set that match, the one with the
+    // highest priority is the first rule of the list that matches.
+    table ipv4_rule {
+        key = {
+            policy.rule_set:    exact   @name("rule_set");
+            policy.is_local:    ternary @name("is_local");
+            hdr.ipv4.src_addr:  ternary @name("src_addr");
+            hdr.ipv4.dst_addr:  ternary @name("dst_addr");
+            meta.protocol:      ternary @name("protocol");
+            meta.src_port:      range   @name("src_port");
+            meta.dst_port:      range   @name("dst_port");
+        }
+        actions = {
+            set_rule;
+            leave_to_cpu;
+        }
+        const default_action = leave_to_cpu();
+        size = IPV4_RULES;
+    }
+
+    table ipv6_rule {
+        key = {
+            policy.rule_set:    exact   @name("rule_set");
+            policy.is_local:    ternary @name("is_local");
+            hdr.ipv6.src_addr:  ternary @name("src_addr");
+            hdr.ipv6.dst_addr:  ternary @name("dst_addr");
+            meta.protocol:      ternary @name("protocol");
+            meta.src_port:      range   @name("src_port");
+            meta.dst_port:      range   @name("dst_port");
+        }
+        actions = {
+            set_rule;
+            leave_to_cpu;
+        }
+        const default_action = leave_to_cpu();
+        size = IPV6_RULES;
+    }
+
     apply {
         list_state.apply();
         if (policy.epoch == 0) {
@@ -129,6 +186,14 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
             }
             if (policy.flow_epoch == policy.epoch) {
                 policy.outcome = outcome_t.VERDICT;
+            } else if (policy.rule_set != 0 && meta.fragment == fragment_t.WHOLE) {
+                if (hdr.ipv4.isValid()) {
+                    ipv4_rule.apply();
+                } else {
+                    ipv6_rule.apply();
+                }
+            }
+            if (policy.outcome == outcome_t.VERDICT) {
                 rule_hit_counter.count(policy.rule);
             }
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Drops a packet under a reason, or punts it with the fields that the controller needs.
-// Each punt reason has a meter. If the audit log records a drop reason, a copy of the
-// dropped packet is punted too. Every drop is counted.
+// Each punt reason has a meter. For some drop reasons a copy of the dropped packet is
+// punted too. Every drop is counted.
 
 #ifndef SLUICE_PUNT_P4
 #define SLUICE_PUNT_P4
@@ -14,18 +14,20 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
 
     punt_policer() policer;
 
-    action audit() {
+    action copy_to_cpu(punt_reason_t reason) {
         meta.fate = fate_t.PUNT;
-        meta.punt_reason = punt_reason_t.AUDIT;
+        meta.punt_reason = reason;
     }
 
-    // The drop reasons that the audit log records (RFC 4301, section 5.2).
-    table audited_drop {
+    // The drop reasons that the CPU gets a copy of the packet for: those that the audit log
+    // records (RFC 4301, section 5.2), and NO_SA, by which an IKE daemon is asked for an SA.
+    // Each purpose has a reason of its own, and so a meter of its own.
+    table copied_drop {
         key = {
             meta.drop_reason: exact @name("drop_reason");
         }
         actions = {
-            audit;
+            copy_to_cpu;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
@@ -35,7 +37,7 @@ control punt(inout headers_t hdr, inout metadata_t meta) {
     apply {
         drop_reason_t counted = meta.drop_reason;
         if (meta.fate == fate_t.DROP) {
-            audited_drop.apply();
+            copied_drop.apply();
         }
         if (meta.fate == fate_t.PUNT) {
             policer.apply(meta);

@@ -18,7 +18,8 @@ typedef bit<16> vrf_t;
 typedef bit<16> nexthop_id_t;
 typedef bit<16> group_id_t;
 typedef bit<16> bundle_t;
-typedef bit<16> rule_t;
+typedef bit<32> rule_t;
+typedef bit<16> rule_set_t;    // the entries of one list in the rule tables
 typedef bit<16> list_t;        // one ordered list of an SPD, inbound or outbound
 typedef bit<32> generation_t;  // of a list; rises with every commit that changes the list
 typedef bit<32> epoch_t;       // of a list, and of a flow of the list; 0: none
@@ -46,6 +47,7 @@ const bit<8> PROTOCOL_DEST_OPT = 60;
 const bit<8> PROTOCOL_OSPF     = 89;
 const bit<8> PROTOCOL_VRRP     = 112;
 const bit<8> PROTOCOL_SCTP     = 132;
+const bit<8> PROTOCOL_MOBILITY = 135;
 
 const bit<16> PORT_BGP       = 179;
 const bit<16> PORT_IKE       = 500;
@@ -141,7 +143,8 @@ enum bit<8> punt_reason_t {
     INBOUND_MISS        = 15,
     OUTBOUND_MISS       = 16,
     FRAGMENT            = 17,  // a list has no verdict for a fragment; `stage` tells which list
-    AUDIT               = 18   // copy of a dropped packet, for the audit log
+    AUDIT               = 18,  // copy of a dropped packet, for the audit log
+    ACQUIRE             = 19   // copy of a packet that was dropped because its bundle has no SA
 }
 
 const bit<32> PUNT_REASONS = 32;   // size of the counters and meters that punt_reason_t indexes
@@ -205,6 +208,7 @@ struct policy_t {
     bundle_t     carrier;          // inbound: the bundle that decrypted the packet; 0: none
     epoch_t      epoch;
     generation_t generation;
+    rule_set_t   rule_set;         // 0: the rule tables have no entries of this list
     list_t       claim_list_id;
     generation_t claim_generation;
     verdict_t    claim_verdict;
@@ -239,7 +243,7 @@ struct metadata_t {
     fragment_t      fragment;
     bit<1>          has_transport;      // a header after the IP headers was parsed
     bit<16>         src_port;           // TCP, UDP, SCTP; else 0
-    bit<16>         dst_port;           // TCP, UDP, SCTP; ICMP: type and code; else 0
+    bit<16>         dst_port;           // TCP, UDP, SCTP; ICMP: type and code; mobility: type; else 0
 
     // Facts common to IPv4 and IPv6 (summary.p4).
     bit<16>         ether_type;         // EtherType of the payload, after a VLAN tag or a shim

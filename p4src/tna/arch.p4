@@ -42,6 +42,8 @@ header ipv6_extension_t {
 #define L3_INTERFACES 4096
 #define IPV4_FLOWS 65536
 #define IPV6_FLOWS 16384
+#define IPV4_RULES 512            // entries, not rules
+#define IPV6_RULES 128
 #define RULES 2048                // size of the rules' counters
 #define MULTIPATH_GROUP_SIZE 64
 

@@ -41,7 +41,9 @@ header ipv6_extension_t {
 #define L3_INTERFACES 4096
 #define IPV4_FLOWS 1048576
 #define IPV6_FLOWS 1048576
-#define RULES 65536                // size of the rules' counters
+#define IPV4_RULES 131072           // entries, not rules
+#define IPV6_RULES 131072
+#define RULES 1048576              // size of the rules' counters
 #define MULTIPATH_GROUP_SIZE 64
 
 #endif

@@ -36,12 +36,13 @@ ENGINE_ID = 1
 
 @dataclass(frozen=True)
 class PolicyList:
-    """Describes one ordered list of an SPD, with an epoch and a generation."""
+    """Describes one ordered list of an SPD, with its epoch, generation and rule set (0: none)."""
 
     direction: Literal["inbound", "outbound"]
     id: int
     epoch: int
     generation: int
+    rule_set: int = 0
 
     def changed(self) -> PolicyList:
         """Returns the list with a new epoch and generation, as after a commit that makes its cached
@@ -143,6 +144,7 @@ class Policy:
             f"{of.direction}.set_list",
             epoch=of.epoch,
             generation=of.generation,
+            rule_set=of.rule_set,
         )
 
     def ready(self, *lists: PolicyList) -> None:

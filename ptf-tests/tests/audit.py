@@ -20,7 +20,9 @@ from sluice_ptf.standard import A
 def audits(router: Router, *reasons: str) -> None:
     """Makes the pipeline audit drops for these reasons."""
     for reason in reasons:
-        router.insert(router.entry("audited_drop", {"drop_reason": reason}, "audit"))
+        router.insert(
+            router.entry("copied_drop", {"drop_reason": reason}, "copy_to_cpu", reason="AUDIT")
+        )
 
 
 def is_audited(

@@ -46,6 +46,7 @@ from sluice.entities import (
     AUDITED,
     HASH_SEED_KEY,
     RETIRED,
+    WANTS_SA,
     BundleInVrf,
     Encrypt,
     EntityChanges,
@@ -123,7 +124,7 @@ ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemov
 """Events that may change this router's addresses. Addresses of a macvlan device count only while
 the device works (`LinkChanged.works`)."""
 KERNEL_KINDS = (
-    EntityKind.AUDITED_DROP,
+    EntityKind.COPIED_DROP,
     EntityKind.EGRESS_INTERFACE,
     EntityKind.OWN_SOURCE,
     EntityKind.LOCAL_PREFIX,
@@ -343,13 +344,13 @@ class Controller:
     def _settings(self) -> EntityChanges:
         """Returns the entities that depend only on the configuration.
 
-        These are the punt meters, the hash seed, and the drop reasons that are audited.
+        These are the punt meters, the hash seed, and the drop reasons whose packets are copied.
         """
         changes = EntityChanges()
         for drop_reason in DROPS:
-            changes.set(EntityKind.AUDITED_DROP, drop_reason, AUDITED)
+            changes.set(EntityKind.COPIED_DROP, drop_reason, AUDITED)
         if self.mirrors:
-            changes.set(EntityKind.AUDITED_DROP, NO_SA, AUDITED)
+            changes.set(EntityKind.COPIED_DROP, NO_SA, WANTS_SA)
         for reason, rate in self.config.punt_rates.items():
             changes.set(EntityKind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
         seed = zlib.crc32(self.config.router.encode())

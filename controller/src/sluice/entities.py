@@ -26,29 +26,31 @@ class EntityKind(IntEnum):
 
     PUNT_METER = 0  # reason name -> PuntLimit; always present, only modified
     HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; always present, only modified
-    AUDITED_DROP = 2  # drop reason's name -> AUDITED
+    COPIED_DROP = 2  # drop reason's name -> DropCopy
     ENGINE = 3  # engine id -> EnginePort, or ENGINE_DOWN
     REASSEMBLY_ENGINE = 4  # vrf -> ReassemblyEngine
     ESP_SOURCE = 5  # EspSource -> OF_BUNDLE
     OUTBOUND_SA = 6  # BundleInVrf -> Encrypt
-    INBOUND_LIST = 7  # list id -> ListState; written by commits only
-    OUTBOUND_LIST = 8  # list id -> ListState; written by commits only
-    BUNDLE_BINDING = 9  # BundleInVrf -> ListBinding to an inbound list
-    INBOUND_SA = 10  # InboundSpi -> Decrypt
-    INBOUND_BINDING = 11  # l3_if -> ListBinding
-    OUTBOUND_BINDING = 12  # l3_if -> ListBinding
-    EGRESS_INTERFACE = 13  # l3_if -> Egress
-    NEXTHOP = 14  # nexthop id -> Nexthop
-    GROUP_MEMBER = 15  # nexthop id -> MEMBER
-    GROUP = 16  # group id -> NexthopGroup
-    GROUP_ENTRY = 17  # group id -> GROUP_OF_SAME_ID
-    OWN_SOURCE = 18  # OwnAddress -> MARTIAN
-    LOCAL_PREFIX = 19  # RouteSlot -> LOCAL
-    ROUTER_MAC = 20  # RouterMac -> ADMIT
-    L3_INTERFACE = 21  # Attachment -> L3Interface
+    INBOUND_RULE = 7  # RuleEntry -> RuleVerdict, or LEAVE_TO_CPU
+    OUTBOUND_RULE = 8  # RuleEntry -> RuleVerdict, or LEAVE_TO_CPU
+    INBOUND_LIST = 9  # list id -> ListState; written by commits only
+    OUTBOUND_LIST = 10  # list id -> ListState; written by commits only
+    BUNDLE_BINDING = 11  # BundleInVrf -> ListBinding to an inbound list
+    INBOUND_SA = 12  # InboundSpi -> Decrypt
+    INBOUND_BINDING = 13  # l3_if -> ListBinding
+    OUTBOUND_BINDING = 14  # l3_if -> ListBinding
+    EGRESS_INTERFACE = 15  # l3_if -> Egress
+    NEXTHOP = 16  # nexthop id -> Nexthop
+    GROUP_MEMBER = 17  # nexthop id -> MEMBER
+    GROUP = 18  # group id -> NexthopGroup
+    GROUP_ENTRY = 19  # group id -> GROUP_OF_SAME_ID
+    OWN_SOURCE = 20  # OwnAddress -> MARTIAN
+    LOCAL_PREFIX = 21  # RouteSlot -> LOCAL
+    ROUTER_MAC = 22  # RouterMac -> ADMIT
+    L3_INTERFACE = 23  # Attachment -> L3Interface
     # RouteSlot -> RouteTarget. In an empty switch, on-link routes are installed before OWN_SOURCE
     # (Reconciler.near).
-    ROUTE = 22
+    ROUTE = 24
 
 
 MODIFY_ONLY = frozenset({EntityKind.PUNT_METER, EntityKind.HASH_SEED})
@@ -160,8 +162,8 @@ class NexthopGroup(NamedTuple):
 class RouteTargetKind(IntEnum):
     """The action of a route."""
 
-    NEXTHOP = 0
-    GROUP = 1
+    NEXTHOP = 16
+    GROUP = 18
     BLACKHOLE = 2
     UNREACHABLE = 3
     PROHIBITED = 4
@@ -242,11 +244,65 @@ class Decrypt(NamedTuple):
     sa: int
 
 
+class RuleMatch(NamedTuple):
+    """Holds the packets that an entry of a rule table matches. None matches any value.
+
+    `size` is that of the addresses in bytes, 4 or 16. `destination_port` is type << 8 | code for
+    ICMP. `is_own`: see `Selectors.is_own`.
+    """
+
+    size: int
+    source: Prefix | None = None
+    destination: Prefix | None = None
+    protocol: int | None = None
+    source_port: tuple[int, int] | None = None
+    destination_port: tuple[int, int] | None = None
+    is_own: bool | None = None
+
+
+class RuleEntry(NamedTuple):
+    """Identifies an entry of a rule table: its rule set, its priority, and what it matches.
+
+    Of the matching entries of a rule set, the one with the highest priority decides.
+    """
+
+    rule_set: int
+    priority: int
+    match: RuleMatch
+
+
+class RuleVerdict(NamedTuple):
+    """Holds the verdict of a rule: its number, its action (verdict_t), and its bundle or 0."""
+
+    rule: int
+    verdict: int
+    bundle: int
+
+
 class ListState(NamedTuple):
-    """Holds the current epoch and generation of an SPD's list. Both numbers are at least 1."""
+    """Holds the current epoch and generation of an SPD's list. Both numbers are at least 1.
+
+    `rule_set` numbers the list's entries in the rule tables; 0 if these tables have none.
+    """
 
     epoch: int
     generation: int
+    rule_set: int = 0
+
+
+class DropCopy(NamedTuple):
+    """Makes the switch send a copy of each packet that it drops for some reason to the CPU.
+
+    `punt_reason` is the punt reason of the copy, which has a meter of its own.
+    """
+
+    punt_reason: str
+
+
+AUDITED = DropCopy("AUDIT")
+"""The copy goes to the audit log."""
+WANTS_SA = DropCopy("ACQUIRE")
+"""The packet's bundle has no SA, so the copy makes the kernel request one."""
 
 
 class ListBinding(NamedTuple):
@@ -265,9 +321,10 @@ MEMBER = Presence("member")
 GROUP_OF_SAME_ID = Presence("group of same id")
 LOCAL = Presence("local")
 MARTIAN = Presence("martian")
-AUDITED = Presence("audited")
 OF_BUNDLE = Presence("of bundle")
 ENGINE_DOWN = Presence("engine down")
+LEAVE_TO_CPU = Presence("leave to CPU")
+"""Value of an entry of a rule table whose packets the controller decides about."""
 ADMIT = Presence("admit")
 UNKNOWN = Presence("unknown")
 """Value of an installed entry that the controller did not write."""
@@ -293,6 +350,7 @@ EntityKey: TypeAlias = (
     | InboundSpi
     | BundleInVrf
     | EspSource
+    | RuleEntry
 )
 EntityValue: TypeAlias = (
     L3Interface
@@ -307,6 +365,8 @@ EntityValue: TypeAlias = (
     | Encrypt
     | Decrypt
     | ListState
+    | RuleVerdict
+    | DropCopy
     | ListBinding
     | Presence
 )

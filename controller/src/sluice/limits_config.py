@@ -31,6 +31,7 @@ PUNT_REASONS = (
     "OUTBOUND_MISS",
     "FRAGMENT",
     "AUDIT",
+    "ACQUIRE",
 )
 
 
@@ -72,6 +73,7 @@ DEFAULT_PUNT_RATES = {
     "OUTBOUND_MISS": PuntRate(rate=20000, burst=4000),
     "FRAGMENT": PuntRate(rate=20000, burst=4000),
     "AUDIT": PuntRate(rate=100, burst=100),
+    "ACQUIRE": PuntRate(rate=100, burst=100),
 }
 
 

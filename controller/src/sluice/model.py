@@ -372,7 +372,7 @@ class PuntedPacket(NamedTuple):
     - The fields after `frame` have the order of P4Info's packet_in metadata.
     - `reason`, `stage`, `origin` and `verdict` are values of the pipeline's enums (named in
       `sluice.p4.schema`).
-    - `drop_reason` is 0 except for a copy of a dropped packet (reason AUDIT).
+    - `drop_reason` is 0 except for a copy of a dropped packet (reasons AUDIT and ACQUIRE).
     - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if the pipeline already
       has this result for the packet.
     - `list_id` and `generation` identify the list of the stage that punted the packet. `inbound_*`

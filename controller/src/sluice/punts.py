@@ -52,6 +52,8 @@ FOR_THE_HOST = frozenset(
     }
 )
 IP_FOR_THE_HOST = FOR_THE_HOST - {PuntReason.ARP, PuntReason.LINK_PROTOCOL}
+COPIES = frozenset({PuntReason.AUDIT, PuntReason.ACQUIRE})
+"""Reasons of the copies of packets that the switch has dropped."""
 ANSWERED = {
     PuntReason.TTL_EXCEEDED: IcmpErrorKind.TTL_EXCEEDED,
     PuntReason.NO_ROUTE: IcmpErrorKind.NO_ROUTE,
@@ -158,7 +160,7 @@ class PuntHandler:
             self._too_big(packet, now, outcome)
         elif reason is PuntReason.IP_OPTIONS:
             self._look_at_options(packet, outcome)
-        elif reason is PuntReason.AUDIT:
+        elif reason in COPIES:
             dropped_for = self._packets.drop_reasons.get(packet.drop_reason)
             self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
         else:

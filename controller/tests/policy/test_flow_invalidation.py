@@ -70,7 +70,7 @@ def live_ports(world: PolicyWorld) -> set[int]:
 def versions_in(switch: FakeSwitch) -> dict[tuple[Direction, int], ListVersion]:
     """Returns the epoch and generation of each list in the switch."""
     return {
-        (direction, key): ListVersion(*value)
+        (direction, key): ListVersion(value.epoch, value.generation)
         for direction, kind in LIST_KINDS.items()
         for key, value in switch.of(kind).items()
         if isinstance(key, int) and isinstance(value, ListEntity)

@@ -307,11 +307,11 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
         drops = world.controller.packets.drop_reasons
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
         assert any(
-            key == "NO_SA" for kind, key in world.switch.entities if kind is EntityKind.AUDITED_DROP
+            key == "NO_SA" for kind, key in world.switch.entities if kind is EntityKind.COPIED_DROP
         )
         for _ in range(5):
             packet = punt(
-                tcp(443, "10.9.0.1"), "AUDIT", drop_reason=no_sa, sa_bundle=FIRST, verdict=PROTECT
+                tcp(443, "10.9.0.1"), "ACQUIRE", drop_reason=no_sa, sa_bundle=FIRST, verdict=PROTECT
             )
             world.client.punt((packet.frame, tuple(packet[1:])))
         counters = world.controller.mirrors
@@ -349,7 +349,7 @@ def test_a_dead_host_of_a_trap_delays_no_other(
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
         for host in ("10.9.0.1", "10.9.0.1", "10.9.0.2", "10.9.0.1", "10.9.0.2"):
             packet = punt(
-                tcp(443, host), "AUDIT", drop_reason=no_sa, sa_bundle=FIRST, verdict=PROTECT
+                tcp(443, host), "ACQUIRE", drop_reason=no_sa, sa_bundle=FIRST, verdict=PROTECT
             )
             world.client.punt((packet.frame, tuple(packet[1:])))
         counters = world.controller.mirrors

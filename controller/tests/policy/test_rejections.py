@@ -284,7 +284,7 @@ def test_later_packets_of_a_cached_flow_reach_no_controller(run: Any) -> None:
         world.miss(tcp(80), ingress_l3_if=OPEN_SIDE)
         await told(world)
         await world.until(world.switch.live)
-        assert "OUTBOUND_DISCARD" not in world.switch.of(EntityKind.AUDITED_DROP)
+        assert "OUTBOUND_DISCARD" not in world.switch.of(EntityKind.COPIED_DROP)
 
     run(scenario)
 

@@ -112,7 +112,7 @@ def _bindings(draw: Random, state: TableState) -> Iterator[TableEntry]:
 
 def _list_params(draw: Random) -> dict[str, Value]:
     epoch = 0 if draw.random() < 0.05 else draw.choice(EPOCHS)
-    return {"epoch": epoch, "generation": draw.choice(GENERATIONS)}
+    return {"epoch": epoch, "generation": draw.choice(GENERATIONS), "rule_set": 0}
 
 
 def _lists(draw: Random) -> Iterator[TableEntry]:
@@ -185,7 +185,8 @@ def _audited(draw: Random) -> Iterator[TableEntry]:
     """Yields entries that copy drops of some reasons to the CPU, for the audit log."""
     for reason in AUDITED:
         if draw.random() < 0.3:
-            yield TableEntry("audited_drop", {"drop_reason": reason}, "audit")
+            params: dict[str, Value] = {"reason": draw.choice(("AUDIT", "ACQUIRE"))}
+            yield TableEntry("copied_drop", {"drop_reason": reason}, "copy_to_cpu", params)
 
 
 def _engines(draw: Random, state: TableState) -> Iterator[TableEntry]:

@@ -57,6 +57,7 @@ class PuntReason(Enum):
     OUTBOUND_MISS = "OUTBOUND_MISS"
     FRAGMENT = "FRAGMENT"
     AUDIT = "AUDIT"
+    ACQUIRE = "ACQUIRE"
 
 
 class PolicyAnswer(NamedTuple):

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 from sluice.entities import (
-    AUDITED,
     ENGINE_DOWN,
     NO_POLICY,
     OF_BUNDLE,
     UNKNOWN,
     BundleInVrf,
     Decrypt,
+    DropCopy,
     Encrypt,
     EnginePort,
     EntityKey,
@@ -59,8 +59,8 @@ def policy_entity(
             fields = {"vrf": key.vrf, "bundle": key.bundle}
             fields["src_addr"] = int.from_bytes(key.address, "big")
             return _single(tables.esp_sources[len(key.address)], fields, value)
-        case EntityKind.AUDITED_DROP, str():
-            return _single(tables.audited_drop, {"drop_reason": tables.drop_reasons[key]}, value)
+        case EntityKind.COPIED_DROP, str():
+            return _copied_drop(tables, key, value)
         case _:
             return None
 
@@ -77,6 +77,15 @@ def _single(written: SingleAction, key: dict[str, int], value: EntityValue | Non
     if isinstance(value, ListState | ReassemblyEngine | Encrypt | Decrypt):
         return entry(table, matches, action_of(action, **value._asdict()))
     return entry(table, matches, action_of(action))
+
+
+def _copied_drop(tables: PolicyTables, key: str, value: EntityValue | None) -> p4r.Entity:
+    table, action = tables.copied_drop
+    matches = [exact(table, "drop_reason", tables.drop_reasons[key])]
+    if isinstance(value, DropCopy):
+        reason = tables.punt_reasons[value.punt_reason]
+        return entry(table, matches, action_of(action, reason=reason))
+    return entry(table, matches, None)
 
 
 def _engine(written: EngineTable, key: int, value: EntityValue | None) -> p4r.Entity:
@@ -102,15 +111,16 @@ class PolicyDecoder:
 
     def __init__(self, tables: PolicyTables) -> None:
         names = {number: name for name, number in tables.drop_reasons.items()}
+        reasons = {number: name for name, number in tables.punt_reasons.items()}
         singles: list[tuple[EntityKind, SingleAction, _ReadKey, Callable[..., EntityValue]]] = [
             (EntityKind.REASSEMBLY_ENGINE, tables.reassembly_engine, _number, ReassemblyEngine),
             (EntityKind.OUTBOUND_SA, tables.outbound_sa, BundleInVrf, Encrypt),
             (EntityKind.INBOUND_SA, tables.inbound_sa, InboundSpi, Decrypt),
             (
-                EntityKind.AUDITED_DROP,
-                tables.audited_drop,
+                EntityKind.COPIED_DROP,
+                tables.copied_drop,
                 lambda number: names.get(number, str(number)),
-                lambda: AUDITED,
+                lambda number: DropCopy(reasons.get(number, str(number))),
             ),
             *(
                 (EntityKind.ESP_SOURCE, written, partial(_esp_source, size), lambda: OF_BUNDLE)

@@ -69,12 +69,15 @@ class PolicyTables:
             size: _single(schema, f"esp_source_{family}", (*bundle, "src_addr"), "from_bundle", ())
             for size, family in ((4, "ipv4"), (16, "ipv6"))
         }
-        self.audited_drop = _single(schema, "audited_drop", ("drop_reason",), "audit", ())
+        self.copied_drop = _single(
+            schema, "copied_drop", ("drop_reason",), "copy_to_cpu", ("reason",)
+        )
         self.drop_reasons = schema.enum("drop_reason_t")
+        self.punt_reasons = schema.enum("punt_reason_t")
         self.inbound_sa = _single(
             schema, "inbound_sa", ("vrf", "spi"), "decrypt", ("bundle", "engine", "sa")
         )
-        counts = ("epoch", "generation")
+        counts = ("epoch", "generation", "rule_set")
         self.lists = {
             kind: _single(schema, f"{name}.list_state", ("list_id",), f"{name}.set_list", counts)
             for kind, name in (

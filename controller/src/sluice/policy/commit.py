@@ -31,9 +31,14 @@ list."""
 EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 
 
+def entity_of(state: PolicyList) -> ListEntity:
+    """Returns the state of a list for the switch."""
+    return ListEntity(*state.version, state.rule_set)
+
+
 def entities_of(lists: Iterable[PolicyList]) -> list[tuple[EntityKind, int, ListEntity]]:
-    """Returns the switch entity for each list: kind, list id and version."""
-    return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.version)) for one in lists]
+    """Returns the switch entity for each list: kind, list id and state."""
+    return [(LIST_KINDS[one.direction], one.list_id, entity_of(one)) for one in lists]
 
 
 class CommitWriter:

@@ -47,7 +47,7 @@ from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
-from sluice.policy.commit import CommitWriter, EntityEntry, entities_of
+from sluice.policy.commit import CommitWriter, EntityEntry, entities_of, entity_of
 from sluice.policy.config import SpdConfig
 from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
@@ -257,7 +257,8 @@ class Policy:
         """Writes the desired lists, bindings and flow caches to the switch after a read-back."""
         flows = await self.flows.read(session)
         lists = self._installed()
-        for list_id, version in lists.items():
+        found = {key: ListVersion(one.epoch, one.generation) for key, one in lists.items()}
+        for list_id, version in found.items():
             self.table.observe(list_id, version)
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
@@ -267,7 +268,7 @@ class Policy:
             if self.started:
                 commit = self.table.plan_commit(wanted)
             else:
-                commit = self.table.plan_start(wanted, lists)
+                commit = self.table.plan_start(wanted, found)
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
         named = self.rules.named_by(self.spds)
@@ -360,22 +361,22 @@ class Policy:
                 in_vrf = BundleInVrf(vrf, self.numbers.by_name[name])
                 changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
 
-    def _installed(self) -> dict[int, ListVersion]:
-        """Returns the versions of the lists in the switch by list id.
+    def _installed(self) -> dict[int, ListEntity]:
+        """Returns the states of the lists in the switch by list id.
 
         Omits entries that the controller cannot have written.
         """
         return {
-            key: ListVersion(*value)
+            key: value
             for kind in policy_entities.LIST_KINDS.values()
             for key, value in self._reconciler.installed.by_kind[kind].items()
             if isinstance(key, int) and isinstance(value, ListEntity)
         }
 
     def _with_lost(
-        self, commit: Commit, spds: Iterable[str], installed: Mapping[int, ListVersion]
+        self, commit: Commit, spds: Iterable[str], installed: Mapping[int, ListEntity]
     ) -> Commit:
-        """Adds to a commit the lists of these SPDs whose version in the switch is wrong.
+        """Adds to a commit the lists of these SPDs whose state in the switch is wrong.
 
         The added lists get new version numbers.
         """
@@ -385,7 +386,7 @@ class Policy:
             for list_id, state in self.table.lists.items()
             if state.spd in spds
             and list_id not in known
-            and installed.get(list_id) != state.version
+            and installed.get(list_id) != entity_of(state)
         ]
         return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
 

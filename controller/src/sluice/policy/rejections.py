@@ -8,9 +8,7 @@ inside: it leaves by the same bundle, or all routes to the sender lead to interf
 Answers have rates of their own, below those of all ICMP errors (`icmp.RateLimiter`).
 
 Only packets that the controller itself discards are answered, such as the first packet of a flow.
-The switch drops the flow's later packets and sends no copies of them. Copies would share the meter
-of punt reason AUDIT with the packets that ask for an SA (`NO_SA`), so that one host could keep
-others from getting SAs.
+The switch drops the flow's later packets and sends no copies of them.
 
 Depends on config, icmp, state.spd and wire.selectors.
 """

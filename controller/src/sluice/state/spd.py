@@ -92,8 +92,11 @@ class SpdRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyList:
-    """Holds a list in force. `rule_ids` holds the numbers of `rules`, in the same order. `final_id`
-    is the number of the final discard."""
+    """Holds a list in force.
+
+    `rule_ids` holds the numbers of `rules`, in the same order. `final_id` is the number of the
+    final discard. `rule_set` numbers the list's entries in the switch's rule tables; 0: none.
+    """
 
     list_id: int
     spd: str
@@ -106,6 +109,7 @@ class PolicyList:
     fingerprints: tuple[str, ...] = field(repr=False)
     bundle_ids: tuple[int, ...] = field(repr=False)
     index: RuleIndex = field(compare=False, repr=False)
+    rule_set: int = 0
 
     @property
     def name(self) -> ListName:

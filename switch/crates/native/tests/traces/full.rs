@@ -25,7 +25,7 @@ pub(crate) fn tables() -> String {
     let mut text = network(&format!("check_outbound {LIST}"), 16);
     let _ = writeln!(
         text,
-        "entry {R}.flow_cache.outbound.list_state {LIST} => {R}.flow_cache.outbound.set_list {EPOCH} 6"
+        "entry {R}.flow_cache.outbound.list_state {LIST} => {R}.flow_cache.outbound.set_list {EPOCH} 6 0"
     );
     text
 }
