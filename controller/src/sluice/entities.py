@@ -260,6 +260,16 @@ class RuleMatch(NamedTuple):
     is_own: bool | None = None
 
 
+class ForeignMatch(NamedTuple):
+    """Holds the match of an entry of a rule table that this controller cannot have written.
+
+    `encoded` is a P4Runtime TableEntry with the match fields only.
+    """
+
+    size: int
+    encoded: bytes
+
+
 class RuleEntry(NamedTuple):
     """Identifies an entry of a rule table: its rule set, its priority, and what it matches.
 
@@ -268,7 +278,7 @@ class RuleEntry(NamedTuple):
 
     rule_set: int
     priority: int
-    match: RuleMatch
+    match: RuleMatch | ForeignMatch
 
 
 class RuleVerdict(NamedTuple):

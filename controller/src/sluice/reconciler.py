@@ -75,7 +75,7 @@ from sluice.table_order import (
     unwritten_routes,
 )
 from sluice.table_reading import TableReading
-from sluice.task_slices import all_done, drained, some_done
+from sluice.task_slices import all_done, drained, in_slices, some_done
 
 WINDOW = 4
 """Maximum number of writes in flight."""
@@ -520,6 +520,40 @@ class Reconciler:
         self._work.set()
         for (kind, key, _), status in refused:
             raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
+
+    async def install(
+        self, session: Writer, kind: EntityKind, entries: Mapping[EntityKey, EntityValue]
+    ) -> str | None:
+        """Writes new entities of one kind, before all queued updates, and makes them desired.
+
+        Entities of this kind that nothing refers to yet may be installed in any order. Returns None
+        if the switch holds all of them, else why it refused one. The others are then desired too,
+        and the caller removes them. Raises P4RuntimeError if the session ends.
+        """
+        problem = None
+        async for batch in in_slices(list(entries.items()), BATCH):
+            updates = [
+                self._codec.update(UpdateType.INSERT, kind, key, value) for key, value in batch
+            ]
+            self.counters["writes"] += 1
+            self.counters["updates"] += len(updates)
+            statuses = await session.write(updates) or [OK_STATUS] * len(batch)
+            done = [one for one, status in zip(batch, statuses, strict=True) if not status.code]
+            self.installed.put(kind, done)
+            self.desired[kind].update(done)
+            refused = (status for status in statuses if status.code)
+            problem = next((status[1] or f"code {status.code}" for status in refused), None)
+            if problem is not None:
+                break
+        return problem
+
+    def forget_desired(self, kinds: Iterable[EntityKind]) -> None:
+        """Makes no entity of these kinds desired, without deleting any from the switch.
+
+        Call it between two sessions.
+        """
+        for kind in kinds:
+            self.desired[kind].clear()
 
     async def _take_orphans(self, kind: EntityKind) -> None:
         """Queues orphans for deletion, as many as `_write_all` writes in one call.

@@ -30,7 +30,7 @@ from policy_world import (
 from scenes import address, gateway, route, slot
 from sluice.api.server import BadRequestError
 from sluice.audit_log import REQUESTED_BY, Requester
-from sluice.entities import EntityKind
+from sluice.entities import EntityKind, ListState
 from sluice.model import parse_address
 from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
@@ -46,10 +46,9 @@ def test_a_commit_retires_flows_and_answers_that_travel(run_scenario: RunScenari
         assert [one["direction"] for one in answer["changed"]] == ["outbound"]
         version = world.state("corp", OUTBOUND).version
         assert version == (before.epoch + 1, before.generation + 1)
-        assert (
-            world.switch.of(EntityKind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id]
-            == version
-        )
+        assert world.switch.of(EntityKind.OUTBOUND_LIST)[
+            world.state("corp", OUTBOUND).list_id
+        ] == ListState(*version)
         assert world.switch.live() == {}
         world.miss(tcp(80), generation=before.generation)
         await world.counted("dropped: policy discards outbound")

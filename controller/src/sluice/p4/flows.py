@@ -20,6 +20,7 @@ from sluice.p4runtime.messages import UpdateType, update
 from sluice.policy.model import Action as Verdict
 from sluice.policy.model import Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
+from sluice.state.rule_tables import Room
 
 _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
 
@@ -70,6 +71,16 @@ class FlowCodec:
             for direction in Direction
         }
         """Capacity of each direction in flows, for IPv4 and for IPv6 alike."""
+        self.rule_entries = {
+            direction: Room(
+                *(
+                    schema.table(f"{direction.value}.{family}_rule", (), {}).size
+                    for family in ("ipv4", "ipv6")
+                )
+            )
+            for direction in Direction
+        }
+        """Sizes of the rule tables of each direction, in entries."""
         self.lists = (
             min(
                 schema.table(f"{direction.value}.list_state", ("list_id",), {}).size

@@ -27,8 +27,10 @@ from sluice.entities import (
     ListBinding,
     ListState,
     ReassemblyEngine,
+    RuleEntry,
 )
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
+from sluice.p4.rules import read_rule, rule_entity
 from sluice.p4.schema import TableSchema
 from sluice.p4.tables import BindingTable, EngineTable, PolicyTables, SingleAction
 from sluice.p4messages import p4r
@@ -59,6 +61,8 @@ def policy_entity(
             fields = {"vrf": key.vrf, "bundle": key.bundle}
             fields["src_addr"] = int.from_bytes(key.address, "big")
             return _single(tables.esp_sources[len(key.address)], fields, value)
+        case ((EntityKind.INBOUND_RULE | EntityKind.OUTBOUND_RULE), RuleEntry()):
+            return rule_entity(tables.rules[kind, key.match.size], key, value)
         case EntityKind.COPIED_DROP, str():
             return _copied_drop(tables, key, value)
         case _:
@@ -138,11 +142,16 @@ class PolicyDecoder:
                 written.table.id: partial(_read_binding, kind, written)
                 for kind, written in tables.bindings.items()
             },
+            **{
+                written.table.id: partial(read_rule, kind, size, written)
+                for (kind, size), written in tables.rules.items()
+            },
         }
         self.tables = [
             tables.engine.table,
             *(written.table for _, written, *_ in singles),
             *(written.table for written in tables.bindings.values()),
+            *(written.table for written in tables.rules.values()),
         ]
 
 

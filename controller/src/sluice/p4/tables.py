@@ -49,6 +49,14 @@ class EngineTable(NamedTuple):
     down: ActionSchema
 
 
+class RuleTable(NamedTuple):
+    """Holds a rule table and its actions: a verdict, or to leave the packet to the CPU."""
+
+    table: TableSchema
+    verdict: ActionSchema
+    leave: ActionSchema
+
+
 class PolicyTables:
     """Holds the tables of IPsec policy that the controller writes, except flows."""
 
@@ -85,6 +93,14 @@ class PolicyTables:
                 (EntityKind.OUTBOUND_LIST, "outbound"),
             )
         }
+        self.rules = {
+            (kind, size): _rules(schema, direction, family)
+            for kind, direction in (
+                (EntityKind.INBOUND_RULE, "inbound"),
+                (EntityKind.OUTBOUND_RULE, "outbound"),
+            )
+            for size, family in ((4, "ipv4"), (16, "ipv6"))
+        }
         self.bindings = {
             kind: _binding(
                 schema, kind.name.lower(), ("l3_if",), f"check_{way}", f"no_{way}_policy"
@@ -105,6 +121,17 @@ def _single(
 ) -> SingleAction:
     table = schema.table(name, fields, {action: params})
     return SingleAction(table, table.actions.get(action, NO_ACTION))
+
+
+_RULE_KEY = ("rule_set", "is_local", "src_addr", "dst_addr", "protocol", "src_port", "dst_port")
+
+
+def _rules(schema: Schema, direction: str, family: str) -> RuleTable:
+    verdict, leave = f"{direction}.set_rule", f"{direction}.leave_to_cpu"
+    actions = {verdict: ("rule", "verdict", "sa_bundle"), leave: ()}
+    table = schema.table(f"{direction}.{family}_rule", _RULE_KEY, actions)
+    found = table.actions
+    return RuleTable(table, found.get(verdict, NO_ACTION), found.get(leave, NO_ACTION))
 
 
 def _binding(

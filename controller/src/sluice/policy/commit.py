@@ -20,6 +20,7 @@ from sluice.policy.entities import LIST_KINDS
 from sluice.policy.flow_invalidation import FlowInvalidation
 from sluice.policy.flow_tables import FlowTables
 from sluice.policy.record import PolicyRecord
+from sluice.policy.rule_sets import RuleSets
 from sluice.reconciler import Reconciler
 from sluice.state.invalidation import wrapped_lists
 from sluice.state.spd import Commit, PolicyList, SpdTable
@@ -56,6 +57,7 @@ class CommitWriter:
         flows: FlowTables,
         invalidation: FlowInvalidation,
         *,
+        rule_sets: RuleSets,
         codec: FlowCodec,
         atomic: bool,
     ) -> None:
@@ -64,6 +66,7 @@ class CommitWriter:
         self._reconciler = reconciler
         self._flows = flows
         self._invalidation = invalidation
+        self._rule_sets = rule_sets
         self._codec = codec
         self._atomic = atomic
         self._unacknowledged: dict[int, PolicyList] = {}
@@ -146,3 +149,4 @@ class CommitWriter:
         self._table.apply(commit)
         for state in commit.lists:
             self._flows.retire(state.list_id, state.version.epoch)
+            self._rule_sets.acknowledged(state)

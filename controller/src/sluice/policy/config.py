@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 
 from sluice import scalars
@@ -68,6 +69,19 @@ class FlowCacheConfig:
     idle_timeout: float = 60.0
 
 
+class LookupMode(Enum):
+    """Tables of the switch in which an SPD's packets find their verdict."""
+
+    AUTO = "auto"
+    """CACHE_AND_RULES for a list that fits the rule tables as a whole, else CACHE."""
+    CACHE = "cache"
+    """The flow cache: the first packet of each flow is punted."""
+    RULES = "rules"
+    """The rule tables: packets that need a rule beyond the tables are punted, each of them."""
+    CACHE_AND_RULES = "cache+rules"
+    """The flow cache, then the rule tables for packets without a flow."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpdConfig:
     """Holds an SPD as configured.
@@ -88,6 +102,7 @@ class SpdConfig:
     path_mtu: int = DEFAULT_PATH_MTU
     reject: bool = False
     """If True, senders of packets that no outbound rule matches get an ICMP error."""
+    mode: LookupMode = LookupMode.CACHE
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +217,16 @@ def _source(value: object) -> bool:
     raise ValueError(f"{value!r} is neither configuration nor kernel")
 
 
+@scalars.takes(", ".join(f"`{mode.value}`" for mode in LookupMode))
+def _mode(value: object) -> LookupMode:
+    """Converts the value of `mode`."""
+    try:
+        return LookupMode(value)
+    except ValueError:
+        names = ", ".join(mode.value for mode in LookupMode)
+        raise ValueError(f"{value!r} is none of {names}") from None
+
+
 _AN_SPD = scalars.Scalar(scalars.name.convert, "an SPD")
 _A_VRF = scalars.Scalar(scalars.text.convert, "a VRF")
 _AN_ENGINE = scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id")
@@ -265,6 +290,13 @@ class SpdKeys(ConfigSection, title="spds"):
         False,
         'Answers packets that no outbound rule matches by the ICMP error "administratively'
         ' prohibited" ([rules.md](../how-to/rules.md#reject)).',
+    )
+    mode = optional(
+        _mode,
+        "Tables of the switch that give verdicts: the flow cache, the rule tables, or both."
+        " `auto` uses the rule tables of a list that fits them as a whole"
+        " ([policy.md](../how-to/policy.md#the-rule-tables)).",
+        "`cache`",
     )
     flow_cache = section_of(FlowCacheKeys, "Flow caches of both lists")
 
@@ -452,6 +484,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
     reject = section.defaulted(SpdKeys.reject)
+    mode = section.optional(SpdKeys.mode, LookupMode.CACHE)
     if is_mirrored and (file is not None or any(inline.values())):
         section.problem(
             SpdKeys.source, "the rules come from the kernel: remove `file` and the rules here"
@@ -469,7 +502,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         if name is None:
             return None
         return SpdConfig(
-            name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu, reject
+            name, None, inline, cache, are_errors_checked, is_mirrored, path_mtu, reject, mode
         )
     if any(inline.values()):
         section.problem(SpdKeys.file, "give the rules in a file or here, not both")
@@ -483,7 +516,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
         return None
     if text.name != name:
         file.problem(f"{path} has rules of the SPD {text.name!r}, not of {name!r}")
-    return SpdConfig(name, path, text.rules, cache, are_errors_checked, reject=reject)
+    return SpdConfig(name, path, text.rules, cache, are_errors_checked, reject=reject, mode=mode)
 
 
 def _read_flow_cache(section: YamlMapping) -> FlowCacheConfig:

@@ -48,7 +48,7 @@ from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of, entity_of
-from sluice.policy.config import SpdConfig
+from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.policy.flow_tables import FlowTables, ListCache
@@ -57,6 +57,7 @@ from sluice.policy.model import Direction, Rule
 from sluice.policy.operator_rules import OperatorRules
 from sluice.policy.record import PolicyRecord
 from sluice.policy.rule_edits import EditError
+from sluice.policy.rule_sets import RuleSets, installed_sets
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 from sluice.policy.start import Capacity, PolicyError, check_capacity, rules_at_start
 from sluice.reconciler import Reconciler
@@ -148,8 +149,15 @@ class Policy:
         self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
         self.history = CommitHistory(config.state_dir, encoded)
         self._atomic = config.switch.target in ATOMIC_TARGETS
+        self.rule_sets = RuleSets(
+            reconciler,
+            self.spds,
+            codec.rule_entries,
+            lambda state: state.direction is Direction.OUTBOUND and self.spds[state.spd].reject,
+        )
         self._writer = CommitWriter(
             *(self.table, self.record, reconciler, flows, self.invalidation),
+            rule_sets=self.rule_sets,
             codec=codec,
             atomic=self._atomic,
         )
@@ -187,8 +195,11 @@ class Policy:
     def is_cache_on(self, spd: str) -> bool:
         """Returns whether an SPD's flow caches are on.
 
-        The operator's last command decides; if there was none, the configuration does.
+        The operator's last command decides; if there was none, the configuration does. With `mode:
+        rules` there are no caches.
         """
+        if self.spds[spd].mode is LookupMode.RULES:
+            return False
         return self.record.caches.get(spd, self.spds[spd].flow_cache.enabled)
 
     # -- a session
@@ -237,6 +248,7 @@ class Policy:
             async with self._lock:
                 self._session = session
                 await self._synchronize(session)
+                await self._write_lacking_rule_sets(session)
             serving = (self.flows.run(session), self._follow_addresses())
             tasks = [asyncio.create_task(each) for each in serving]
             try:
@@ -252,6 +264,7 @@ class Policy:
             self._reconciler.hold(OPENING)
             self.standing.clear()
             self.flows.close()
+            self.rule_sets.forget()
 
     async def _synchronize(self, session: Session) -> None:
         """Writes the desired lists, bindings and flow caches to the switch after a read-back."""
@@ -272,6 +285,7 @@ class Policy:
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
         named = self.rules.named_by(self.spds)
+        self._adopt_rule_sets()
         commit = self._with_lost(commit, self.spds, lists)
         flows = await self._without_wrapped(session, flows, commit)
         await self._writer.apply(session, commit, self._changed_bindings(commit), together=True)
@@ -293,6 +307,20 @@ class Policy:
             self.on_changed("start", self.spds, all_lists)
             await asyncio.to_thread(self.history.begin, self._rules_by_spd(self._committed_spds()))
         self.on_started()
+
+    def _adopt_rule_sets(self) -> None:
+        """Takes over the rule sets that the switch holds for the lists in force."""
+        installed = installed_sets(self._reconciler.installed.by_kind)
+        for state in self.rule_sets.adopt(list(self.table.lists.values()), installed):
+            self.table.lists[state.list_id] = state
+
+    async def _write_lacking_rule_sets(self, session: Session) -> None:
+        """Writes the rule sets of lists in force that have none, and then names them."""
+        lacking = tuple(state for state in self.table.lists.values() if not state.rule_set)
+        for state in lacking:
+            made = await self.rule_sets.prepare(session, Commit((state,)))
+            if made.lists != (state,):
+                await self._writer.apply(session, made)
 
     async def _without_wrapped(
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
@@ -529,6 +557,7 @@ class Policy:
         with self.rules.proposed(rules):
             commit = self._plan(spds)
             named = self.rules.named_by(spds)
+            commit = await self.rule_sets.prepare(session, commit)
             async with self.flows.held(one.list_id for one in commit.lists):
                 commit = await self._delete_changed_flows(commit)
                 await self._apply_or_repair(session, commit, change)
@@ -658,6 +687,8 @@ class Policy:
 
     async def _set_cache(self, spd: str, enabled: bool) -> None:
         self._connected()
+        if enabled and self.spds[spd].mode is LookupMode.RULES:
+            raise PolicyError(f"{spd}: has `mode: rules`, which has no flow cache")
         before = dict(self.record.caches)
         self.record.caches[spd] = enabled
         try:

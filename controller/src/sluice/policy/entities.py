@@ -35,6 +35,7 @@ from sluice.policy.model import Direction
 BINDING_KINDS = (
     *(EntityKind.ENGINE, EntityKind.REASSEMBLY_ENGINE),
     *(EntityKind.ESP_SOURCE, EntityKind.OUTBOUND_SA),
+    *(EntityKind.INBOUND_RULE, EntityKind.OUTBOUND_RULE),
     *(EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST),
     EntityKind.BUNDLE_BINDING,
     EntityKind.INBOUND_SA,
@@ -49,6 +50,10 @@ _BINDINGS = (
 LIST_KINDS = {
     Direction.INBOUND: EntityKind.INBOUND_LIST,
     Direction.OUTBOUND: EntityKind.OUTBOUND_LIST,
+}
+RULE_KINDS = {
+    Direction.INBOUND: EntityKind.INBOUND_RULE,
+    Direction.OUTBOUND: EntityKind.OUTBOUND_RULE,
 }
 
 

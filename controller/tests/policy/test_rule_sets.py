@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the rule sets in the switch against commits, refusals, reconnects and restarts.
+
+`SetWatch` checks each state that a packet could meet: a set that a list's state names must have all
+its entries, and they must be those of the rules of that generation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_switch import OK, RESOURCE_EXHAUSTED, FakeSwitch
+from policy_world import CODEC, CONFIG, INBOUND, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
+from sluice.api.server import BadRequestError
+from sluice.entities import EntityKey, EntityKind, ListState, RuleEntry
+from sluice.p4runtime.messages import UpdateType
+from sluice.policy import rule_sets
+from sluice.policy.entities import LIST_KINDS, RULE_KINDS
+from sluice.policy.model import Rule
+from sluice.state.rule_tables import CompiledList
+from sluice.state.spd import Commit, PolicyList, SpdRecord, SpdTable
+
+RULE_SETS = frozenset(RULE_KINDS.values())
+
+
+def with_mode(mode: str, spd: str = "corp") -> str:
+    return CONFIG.replace(f"- name: {spd}\n", f"- name: {spd}\n    mode: {mode}\n")
+
+
+class SetWatch:
+    """Records the rules of each version and the entries of each set, and checks the switch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, switch: FakeSwitch) -> None:
+        self.switch = switch
+        self.rules: dict[tuple[int, int], tuple[Rule, ...]] = {}
+        self.sets: dict[tuple[bool, int], tuple[tuple[Rule, ...], dict[RuleEntry, Any]]] = {}
+        self.named = 0
+        self._compiled: tuple[bool, tuple[Rule, ...]] = (False, ())
+        record_with, compiling = SpdTable.record_with, rule_sets.compile_list
+        entries_of = rule_sets.entries_of
+
+        def recorded(table: SpdTable, commit: Commit) -> SpdRecord:
+            for state in commit.lists:
+                self.rules[state.list_id, state.version.generation] = state.rules
+            return record_with(table, commit)
+
+        def compiled(state: PolicyList, *given: Any, **more: Any) -> CompiledList:
+            self._compiled = state.direction is INBOUND, state.rules
+            return compiling(state, *given, **more)
+
+        def made(result: CompiledList, number: int) -> dict[RuleEntry, Any]:
+            entries = entries_of(result, number)
+            is_inbound, rules = self._compiled
+            self.sets[is_inbound, number] = rules, entries
+            return entries
+
+        monkeypatch.setattr(SpdTable, "record_with", recorded)
+        monkeypatch.setattr(rule_sets, "compile_list", compiled)
+        monkeypatch.setattr(rule_sets, "entries_of", made)
+        switch.watch = self.look
+
+    def look(self) -> None:
+        for direction, kind in LIST_KINDS.items():
+            held = self.switch.of(RULE_KINDS[direction])
+            for key, value in self.switch.of(kind).items():
+                if isinstance(value, ListState) and value.rule_set and isinstance(key, int):
+                    self.named += 1
+                    rules, entries = self.sets[direction is INBOUND, value.rule_set]
+                    assert rules == self.rules[key, value.generation]
+                    found = {
+                        entry: verdict
+                        for entry, verdict in held.items()
+                        if isinstance(entry, RuleEntry) and entry.rule_set == value.rule_set
+                    }
+                    assert found == entries
+
+
+def named(world: PolicyWorld, spd: str = "corp") -> list[int]:
+    """Returns the numbers of the sets that an SPD's lists name in the switch."""
+    numbers = []
+    for direction in (INBOUND, OUTBOUND):
+        state = world.state(spd, direction)
+        value = world.switch.of(LIST_KINDS[direction])[state.list_id]
+        assert isinstance(value, ListState)
+        numbers.append(value.rule_set)
+    return numbers
+
+
+def sets_in(switch: FakeSwitch) -> set[tuple[EntityKind, int]]:
+    """Returns the direction and number of each set that has entries in the switch."""
+    return {
+        (kind, key.rule_set)
+        for kind, key in switch.entities
+        if kind in RULE_SETS and isinstance(key, RuleEntry)
+    }
+
+
+async def settled(world: PolicyWorld) -> None:
+    """Waits until only the named sets are in the switch, and the controller's record agrees."""
+    wanted = {
+        (RULE_KINDS[direction], number)
+        for spd in ("corp", "edge")
+        for direction, number in zip((INBOUND, OUTBOUND), named(world, spd), strict=True)
+        if number
+    }
+    await world.until(lambda: sets_in(world.switch) == wanted)
+    recorded = [world.state("corp", direction).rule_set for direction in (INBOUND, OUTBOUND)]
+    assert recorded == named(world)
+
+
+def rules_text(names: list[str], inbound: str = "bypass") -> str:
+    outbound = "".join(
+        f"  - {{name: {name}, action: bypass, protocol: tcp, destination_ports: {name[1:]}}}\n"
+        for name in names
+    )
+    return f"spd: corp\ninbound: [{{name: all-in, action: {inbound}}}]\noutbound:\n{outbound}"
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> SetWatch:
+    return SetWatch(monkeypatch, FakeSwitch(CODEC))
+
+
+@pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
+def test_a_commit_makes_a_set_before_it_names_it(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path, target: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+        first = named(world)
+        assert named(world, "edge") == [0, 0]  # `mode: cache`
+        await world.commit(rules_text(["p80", "p443"], "discard"))
+        second = named(world)
+        assert not set(first) & set(second)
+        await settled(world)
+        await world.commit(rules_text(["p80", "p443"], "discard"))  # nothing changes
+        assert named(world) == second
+
+    text = with_mode("cache+rules").replace("{target}", target)
+    run_scenario(scenario, watched.switch, text=filled(text, tmp_path))
+    assert watched.named > 0
+
+
+def test_flows_are_cached_behind_no_table_in_mode_rules(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+        world.miss(tcp(80))
+        await world.sent()
+        assert world.switch.flows == {}
+        with pytest.raises(Exception, match="has no flow cache"):
+            await world.ask("flow-cache on", spd="corp")
+
+    run_scenario(scenario, watched.switch, text=filled(with_mode("rules"), tmp_path))
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("auto", False), ("cache+rules", True)])
+def test_a_list_that_does_not_fit(
+    run_scenario: RunScenario,
+    watched: SetWatch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    expected: bool,
+) -> None:
+    """`auto` uses the tables for whole lists only, `cache+rules` for the first rules too."""
+    room = rule_sets.Room(4, 4)
+    monkeypatch.setattr(rule_sets.RuleSets, "room", lambda *_: room)
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(rules_text([f"p{port}" for port in range(1, 20)]))
+        state = world.state("corp", OUTBOUND)
+        assert bool(state.rule_set) is expected
+        found = world.policy.rule_sets.of_list(state)
+        if expected:
+            assert not found.is_complete
+            assert 0 < found.rules < len(state.rules)
+        else:
+            assert found is None
+        await world.commit(rules_text([]).replace("outbound:\n", "outbound: []\n"))
+        await settled(world)
+
+    run_scenario(scenario, watched.switch, text=filled(with_mode(mode), tmp_path))
+
+
+def test_a_refused_entry_leaves_the_list_without_a_set(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+        switch = world.switch
+        switch.capacity[EntityKind.OUTBOUND_RULE] = len(switch.of(EntityKind.OUTBOUND_RULE)) + 3
+        await world.commit(rules_text([f"p{port}" for port in range(1, 20)]))
+        assert named(world)[1] == 0
+        await settled(world)
+        switch.capacity.clear()
+        await world.commit(rules_text(["p7"]))
+        assert named(world)[1]
+        await settled(world)
+
+    run_scenario(scenario, watched.switch, text=filled(with_mode("cache+rules"), tmp_path))
+
+
+def test_sets_survive_a_reconnect_and_a_restart(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
+) -> None:
+    numbers: list[list[int]] = []
+
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+        numbers.append(named(world))
+        clients = len(world.clients)
+        world.client.hang_up()
+        await world.until(lambda: len(world.clients) > clients)
+        await world.until(world.policy.standing.is_set)
+        numbers.append(named(world))
+
+    async def again(world: PolicyWorld) -> None:
+        before = len(watched.switch.log)
+        await world.began()
+        numbers.append(named(world))
+        written = [entry for entry in watched.switch.log[before:] if entry[1] in RULE_SETS]
+        assert written == []
+
+    text = filled(with_mode("cache+rules"), tmp_path)
+    run_scenario(first, watched.switch, text=text)
+    run_scenario(again, watched.switch, text=text)
+    assert numbers[0] == numbers[1] == numbers[2]
+
+
+def test_a_restart_without_rule_tables_deletes_the_sets(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
+) -> None:
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+
+    async def second(world: PolicyWorld) -> None:
+        await world.began()
+        assert named(world) == [0, 0]
+        await world.until(lambda: sets_in(world.switch) == set())
+
+    run_scenario(first, watched.switch, text=filled(with_mode("cache+rules"), tmp_path))
+    run_scenario(second, watched.switch, text=filled(CONFIG, tmp_path))
+
+
+def test_a_set_that_differs_in_the_switch_is_replaced_at_the_start(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
+) -> None:
+    async def first(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+
+    async def second(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: all(named(world)))
+        await settled(world)
+
+    text = filled(with_mode("cache+rules"), tmp_path)
+    run_scenario(first, watched.switch, text=text)
+    lost: EntityKey = next(iter(watched.switch.of(EntityKind.OUTBOUND_RULE)))
+    del watched.switch.entities[EntityKind.OUTBOUND_RULE, lost]
+    del watched.switch.raw[EntityKind.OUTBOUND_RULE, lost]
+    watch, watched.switch.watch = watched.switch.watch, lambda: None
+
+    def repaired() -> None:
+        state = watched.switch.of(EntityKind.OUTBOUND_LIST)
+        if all(isinstance(one, ListState) and not one.rule_set for one in state.values()):
+            watched.switch.watch = watch  # the list names the incomplete set no more
+
+    watched.switch.watch = repaired
+    run_scenario(second, watched.switch, text=text)
+    assert watched.switch.watch == watch
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_commits_restarts_and_refusals(
+    run_scenario: RunScenario, watched: SetWatch, tmp_path: Path, seed: int
+) -> None:
+    """Whatever fails, no state of the switch names an incomplete set or a set of other rules."""
+    dice = random.Random(seed)
+    target = dice.choice(["sluice-switch", "bmv2"])
+
+    def refuse(operation: UpdateType, kind: EntityKind, key: EntityKey) -> int:
+        risky = kind in RULE_SETS or kind in LIST_KINDS.values()
+        return RESOURCE_EXHAUSTED if risky and dice.random() < 0.01 else OK
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        for _ in range(8):
+            watched.switch.refuse = refuse if dice.random() < 0.5 else lambda *_: OK
+            names = [f"p{port}" for port in sorted(dice.sample(range(1, 30), dice.randrange(1, 9)))]
+            with contextlib.suppress(BadRequestError):
+                await world.commit(rules_text(names, dice.choice(["bypass", "discard"])))
+            if dice.random() < 0.3:
+                with contextlib.suppress(BadRequestError):
+                    await world.ask("flow-cache clear", spd="corp")
+            if dice.random() < 0.2:
+                clients = len(world.clients)
+                world.client.hang_up()
+                await world.until(lambda clients=clients: len(world.clients) > clients)
+                await world.until(world.policy.standing.is_set)
+        watched.switch.refuse = lambda *_: OK
+        await world.until(world.policy.standing.is_set)
+        await world.commit(rules_text(["p7", "p8"]))
+        await settled(world)
+
+    for _ in range(3):
+        mode = dice.choice(["auto", "cache+rules", "rules", "cache"])
+        text = with_mode(mode).replace("{target}", target)
+        run_scenario(scenario, watched.switch, text=filled(text, tmp_path))
