@@ -22,7 +22,7 @@ from sluice.p4runtime.messages import UpdateType
 from sluice.policy import rule_sets
 from sluice.policy.entities import LIST_KINDS, RULE_KINDS
 from sluice.policy.model import Rule
-from sluice.state.rule_tables import CompiledList
+from sluice.state.rule_tables import CompiledList, Room
 from sluice.state.spd import Commit, PolicyList, SpdRecord, SpdTable
 
 RULE_SETS = frozenset(RULE_KINDS.values())
@@ -113,6 +113,14 @@ async def settled(world: PolicyWorld) -> None:
     assert recorded == named(world)
 
 
+async def reconnected(world: PolicyWorld) -> None:
+    """Ends the session, and waits until the next one has the policy in force."""
+    clients = len(world.clients)
+    world.client.hang_up()
+    await world.until(lambda: len(world.clients) > clients)
+    await world.until(world.policy.standing.is_set)
+
+
 def rules_text(names: list[str], inbound: str = "bypass") -> str:
     outbound = "".join(
         f"  - {{name: {name}, action: bypass, protocol: tcp, destination_ports: {name[1:]}}}\n"
@@ -172,8 +180,7 @@ def test_a_list_that_does_not_fit(
     expected: bool,
 ) -> None:
     """`auto` uses the tables for whole lists only, `cache+rules` for the first rules too."""
-    room = rule_sets.Room(4, 4)
-    monkeypatch.setattr(rule_sets.RuleSets, "room", lambda *_: room)
+    monkeypatch.setattr(rule_sets.RuleSets, "room", lambda *_: Room(4, 4))
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -220,10 +227,7 @@ def test_sets_survive_a_reconnect_and_a_restart(
         await world.began()
         await world.until(lambda: all(named(world)))
         numbers.append(named(world))
-        clients = len(world.clients)
-        world.client.hang_up()
-        await world.until(lambda: len(world.clients) > clients)
-        await world.until(world.policy.standing.is_set)
+        await reconnected(world)
         numbers.append(named(world))
 
     async def again(world: PolicyWorld) -> None:
@@ -307,10 +311,7 @@ def test_random_commits_restarts_and_refusals(
                 with contextlib.suppress(BadRequestError):
                     await world.ask("flow-cache clear", spd="corp")
             if dice.random() < 0.2:
-                clients = len(world.clients)
-                world.client.hang_up()
-                await world.until(lambda clients=clients: len(world.clients) > clients)
-                await world.until(world.policy.standing.is_set)
+                await reconnected(world)
         watched.switch.refuse = lambda *_: OK
         await world.until(world.policy.standing.is_set)
         await world.commit(rules_text(["p7", "p8"]))
