@@ -22,7 +22,7 @@ from sluice.p4runtime.messages import UpdateType
 from sluice.policy import rule_sets
 from sluice.policy.entities import LIST_KINDS, RULE_KINDS
 from sluice.policy.model import Rule
-from sluice.state.rule_tables import CompiledList, Room
+from sluice.state.rule_tables import CompiledList, Room, compile_list, entries_of
 from sluice.state.spd import Commit, PolicyList, SpdRecord, SpdTable
 
 RULE_SETS = frozenset(RULE_KINDS.values())
@@ -41,8 +41,7 @@ class SetWatch:
         self.sets: dict[tuple[bool, int], tuple[tuple[Rule, ...], dict[RuleEntry, Any]]] = {}
         self.named = 0
         self._compiled: tuple[bool, tuple[Rule, ...]] = (False, ())
-        record_with, compiling = SpdTable.record_with, rule_sets.compile_list
-        entries_of = rule_sets.entries_of
+        record_with = SpdTable.record_with
 
         def recorded(table: SpdTable, commit: Commit) -> SpdRecord:
             for state in commit.lists:
@@ -51,7 +50,7 @@ class SetWatch:
 
         def compiled(state: PolicyList, *given: Any, **more: Any) -> CompiledList:
             self._compiled = state.direction is INBOUND, state.rules
-            return compiling(state, *given, **more)
+            return compile_list(state, *given, **more)
 
         def made(result: CompiledList, number: int) -> dict[RuleEntry, Any]:
             entries = entries_of(result, number)
