@@ -14,8 +14,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-MAXIMUM_RULE_ID = 0xFFFFFFFF
-"""Largest rule number: it has 32 bits in the pipeline. The counter may have fewer entries."""
+MAXIMUM_RULE_ID = 0xFFFFF
+"""Largest rule number that is assigned. The pipeline's counters may have fewer entries."""
 
 
 class TooManyRulesError(Exception):
@@ -52,7 +52,7 @@ class RuleIds:
         self._ids[name] = dict(ids)
         used = {number for known in self._ids.values() for number in known.values()}
         self._next = max(used, default=0) + 1
-        self._free = deque(sorted(set(range(1, self._next)) - used))
+        self._free = deque(sorted(set(range(1, min(self._next, self.maximum + 1))) - used))
 
     def plan(self, wanted: Mapping[Hashable, Sequence[str]]) -> RuleIdPlan:
         """Plans numbers for the rules of these lists. Raises TooManyRulesError.
