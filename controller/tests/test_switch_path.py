@@ -21,6 +21,22 @@ def counter(name: str, index: str) -> TraceStep:
     return TraceStep("extern", "counter", {"of": of, "index": index})
 
 
+def test_a_verdict_of_the_rule_tables() -> None:
+    steps = [
+        table(f"{OUTBOUND}.list_state", key__list_id="0x3", epoch="0x4", generation="0x5"),
+        table(f"{OUTBOUND}.ipv4_flow", result="miss"),
+        table(
+            f"{OUTBOUND}.ipv4_rule", result="hit", rule="0x10000", verdict="0x3", sa_bundle="0x7"
+        ),
+    ]
+    passed = read_path(steps).lists[Direction.OUTBOUND]
+    assert (passed.hit, passed.rule_hit) == (False, True)
+    assert (passed.rule, passed.verdict, passed.bundle) == (0x10000, 3, 7)
+    # leave_to_cpu has no parameters
+    steps[-1] = table(f"{OUTBOUND}.ipv4_rule", result="hit")
+    assert not read_path(steps).lists[Direction.OUTBOUND].rule_hit
+
+
 def test_a_packet_without_steps_has_an_empty_path() -> None:
     assert read_path([]) == SwitchPath()
 
@@ -47,7 +63,7 @@ def test_a_forwarded_packet() -> None:
     assert path == SwitchPath(
         ingress_l3_if=1,
         vrf=2,
-        lists={Direction.INBOUND: ListPass(3, 4, 5, True, 6, 1, 0)},
+        lists={Direction.INBOUND: ListPass(3, 4, 5, hit=True, rule=6, verdict=1, bundle=0)},
         route=Prefix(bytes([10, 0, 1, 0]), 24),
         has_route=True,
         group=7,

@@ -20,14 +20,15 @@ from sluice.policy.model import Direction
 class ListPass:
     """Holds how one list of an SPD treated a packet.
 
-    `hit`: the cache holds a flow of the current epoch. `rule`, `verdict` and `bundle` belong to
-    this flow.
+    `hit`: the cache holds a flow of the current epoch. `rule_hit`: the cache does not, but an entry
+    of the rule tables gives a verdict. `rule`, `verdict` and `bundle` belong to this flow or entry.
     """
 
     list_id: int
     epoch: int | None = None
     generation: int | None = None
     hit: bool = False
+    rule_hit: bool = False
     rule: int | None = None
     verdict: int | None = None
     bundle: int | None = None
@@ -114,8 +115,17 @@ def _read_list(path: SwitchPath, step: TraceStep, names: list[str], *, hit: bool
         passed = path.lists[direction]
         passed.hit = hit and _number(step, "epoch") == passed.epoch
         if passed.hit:
-            passed.rule, passed.verdict = _number(step, "rule"), _number(step, "verdict")
-            passed.bundle = _number(step, "sa_bundle")
+            _read_verdict(passed, step)
+    elif table in ("ipv4_rule", "ipv6_rule") and direction in path.lists:
+        passed = path.lists[direction]
+        passed.rule_hit = hit and _number(step, "rule") is not None
+        if passed.rule_hit:
+            _read_verdict(passed, step)
+
+
+def _read_verdict(passed: ListPass, step: TraceStep) -> None:
+    passed.rule, passed.verdict = _number(step, "rule"), _number(step, "verdict")
+    passed.bundle = _number(step, "sa_bundle")
 
 
 def _prefix(entry: str, size: int) -> Prefix | None:

@@ -247,6 +247,14 @@ EXPECTED = {
 }
 
 
+RULE_TABLES = {
+    "mode": "cache+rules",
+    "rules": 4,
+    "of": 5,
+    "is_complete": False,
+    "entries": {"ipv4": 1234, "ipv6": 17},
+    "room": {"ipv4": 65536, "ipv6": 65536},
+}
 FLOW_CACHE = {
     "spd": "corp",
     "direction": "outbound",
@@ -257,6 +265,8 @@ FLOW_CACHE = {
     "idle_timeout": 60.0,
     "epoch": 4,
     "generation": 9,
+    "mode": "cache+rules",
+    "rule_tables": RULE_TABLES,
 }
 FLOW = {
     "spd": "corp",
@@ -356,6 +366,7 @@ ANSWERS |= {
                 }
             ],
             "fragments_per_second": 2000,
+            "rule_tables": {"outbound": RULE_TABLES},
         }
     ],
     "spd diff": [
@@ -378,6 +389,7 @@ ANSWERS |= {
                 "outbound": {
                     "live": 2000,
                     "changed": 12,
+                    "rule_tables": RULE_TABLES | {"mode": "auto"},
                     "first": [
                         FLOW | {"after": None},
                         FLOW | {"after": {"action": "discard", "bundle": None, "rule": "new"}},
@@ -390,7 +402,14 @@ ANSWERS |= {
     "spd commit": {
         "spds": ["corp"],
         "changed": [
-            {"spd": "corp", "direction": "outbound", "epoch": 4, "generation": 9, "rules": 5}
+            {
+                "spd": "corp",
+                "direction": "outbound",
+                "epoch": 4,
+                "generation": 9,
+                "rules": 5,
+                "rule_tables": RULE_TABLES | {"is_complete": True},
+            }
         ],
         "warnings": ["no BGP"],
         "seconds": 0.0042,
@@ -441,7 +460,13 @@ ANSWERS |= {
         "switch": {
             "runs": 2,
             "lists": {
-                "outbound": {"epoch": 4, "generation": 9, "hit": False, "asked": True},
+                "outbound": {
+                    "epoch": 4,
+                    "generation": 9,
+                    "hit": False,
+                    "rule_hit": False,
+                    "asked": True,
+                },
             },
             "route": "20.0.0.0/8",
             "group": 7,

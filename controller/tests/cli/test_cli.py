@@ -87,19 +87,35 @@ def _name(request: dict[str, Any]) -> str:
             ],
         ),
         (
+            "check",
+            [
+                "corp outbound, rule tables: the first 4 of 5 rules (1,234 IPv4, 17 IPv6 entries;"
+                " room for 65,536 IPv4, 65,536 IPv6)",
+            ],
+        ),
+        (
             "diff",
             [
                 "corp inbound: no change",
                 "- 1 web: bypass",
                 "+ 2 web: discard",
                 "flows: 12 of 2,000 would change:",
+                "rule tables: nothing, since only the first 4 of 5 rules would fit"
+                " (1,234 IPv4, 17 IPv6 entries; room for 65,536 IPv4, 65,536 IPv6)",
                 "tcp [2001:db8::1]:40000 -> 10.0.0.1: protect(branch) by web -> searched again"
                 " (later fragments, for this router, by hub)",
                 "protect(branch) by web -> discard by new",
                 "and 10 more",
             ],
         ),
-        ("commit", ["5 rules, epoch 4, generation 9", "in force after 4.2 ms", "warning: no BGP"]),
+        (
+            "commit",
+            [
+                "5 rules, epoch 4, generation 9, whole list in the rule tables",
+                "in force after 4.2 ms",
+                "warning: no BGP",
+            ],
+        ),
     ],
 )
 def test_rules_are_sent_as_text(daemon: Path, action: str, words: list[str]) -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from sluice.api.policy_views import in_rule_tables
 from sluice.api.rule_texts import RuleTexts, commit_number
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
@@ -116,6 +117,9 @@ class CommitRequests:
                     "epoch": state.version.epoch,
                     "generation": state.version.generation,
                     "rules": len(state.rules),
+                    "rule_tables": in_rule_tables(
+                        self._policy, state, self._policy.rule_sets.of_list(state)
+                    ),
                 }
                 for state in changed
             ],

@@ -164,6 +164,7 @@ class Explainer:
                     "epoch": passed.epoch,
                     "generation": passed.generation,
                     "hit": passed.hit,
+                    "rule_hit": passed.rule_hit,
                     "asked": direction in account.asked,
                 }
                 for direction, passed in passes.items()
@@ -230,13 +231,12 @@ def _list_differences(passed: ListPass, account: ListAccount | None) -> list[str
     if passed.hit != (account.cache == "flow"):
         state = "has" if passed.hit else "lacks"
         found.append(f"the switch {state} a current flow; the model's record says: {account.cache}")
-    elif passed.hit and verdict is not None:
-        cached = passed.rule, passed.verdict, passed.bundle
+    elif (passed.hit or passed.rule_hit) and verdict is not None:
+        held = passed.rule, passed.verdict, passed.bundle
         wanted = verdict.rule_id, int(verdict.action), verdict.bundle
-        if cached != wanted:
-            found.append(
-                f"the cached flow has (rule, verdict, bundle) {cached}; the rules say {wanted}"
-            )
+        if held != wanted:
+            what = "the cached flow" if passed.hit else "the entry of the rule tables"
+            found.append(f"{what} has (rule, verdict, bundle) {held}; the rules say {wanted}")
     return found
 
 

@@ -17,9 +17,11 @@ from sluice.api.rows import sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.p4.counters import Request
+from sluice.policy.enforcement import Policy
 from sluice.policy.model import Direction, Rule
 from sluice.policy.review import describe
 from sluice.policy.start import PolicyError
+from sluice.state.rule_tables import CompiledList
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 
 View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -138,7 +140,27 @@ class PolicyViews:
             "idle_timeout": config.flow_cache.idle_timeout,
             "flows": None if known is None else len(known.cache),
             "stale_flows": None if known is None else known.cache.count_stale(),
+            "mode": config.mode.value,
+            "rule_tables": in_rule_tables(policy, state, policy.rule_sets.of_list(state)),
         }
+
+    async def expansion(
+        self, spd: str, direction: Direction, rules: Sequence[Rule]
+    ) -> dict[str, Any] | None:
+        """Returns what the rule tables would hold of a list with these rules.
+
+        `rules` are the operator's rules, without the generated ones. Returns None if the SPD's mode
+        uses no rule tables, or if the list is not in force yet.
+        """
+        policy = self._controller.policy
+        before = policy.table.list_of(spd, direction)
+        if before is None or not policy.rule_sets.is_used(spd):
+            return None
+        wanted = policy.rules.with_generated(spd, direction, rules)
+        new = await asyncio.to_thread(policy.table.unnumbered, before.name, wanted)
+        after = policy.table.preview(before, new)
+        compiled = await asyncio.to_thread(policy.rule_sets.compile, after)
+        return in_rule_tables(policy, after, compiled)
 
     async def flow_cache(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Answers `show flow-cache`: returns one item for each list, without its rules."""
@@ -171,6 +193,23 @@ class PolicyViews:
                 for one in (changes or ())[:limit]
             ],
         }
+
+
+def in_rule_tables(
+    policy: Policy, state: PolicyList, compiled: CompiledList | None
+) -> dict[str, Any]:
+    """Returns what the rule tables hold of a list, and the list's share of them in entries.
+
+    `compiled` is None if the tables hold nothing of the list; then `entries` is None.
+    """
+    return {
+        "mode": policy.spds[state.spd].mode.value,
+        "rules": 0 if compiled is None else compiled.rules,
+        "of": len(state.rules),
+        "is_complete": compiled is not None and compiled.is_complete,
+        "entries": None if compiled is None else compiled.used._asdict(),
+        "room": policy.rule_sets.room(state.direction)._asdict(),
+    }
 
 
 def _names(state: PolicyList) -> dict[int, str]:

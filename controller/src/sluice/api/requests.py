@@ -69,7 +69,14 @@ class Requests:
         texts = await self._texts.read(request)
         checker = self._texts.checker(await self._texts.routing(request))
         # Run in a thread: the check of a long list would block the event loop and delay packets.
-        return await asyncio.to_thread(checker.report, texts)
+        report = await asyncio.to_thread(checker.report, texts)
+        for item in report:
+            expansions = {
+                direction.value: await self._views.policy.expansion(item["spd"], direction, rules)
+                for direction, rules in texts[item["spd"]].rules.items()
+            }
+            item["rule_tables"] = {one: held for one, held in expansions.items() if held}
+        return report
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         pairs = [
@@ -94,7 +101,9 @@ class Requests:
         by_name = {one["spd"]: one["flows"] for one in found}
         for name, direction, before, after in pairs:
             if before != after:
-                changes = await self._views.policy.flow_changes(name, direction, after, limit)
+                views = self._views.policy
+                changes = await views.flow_changes(name, direction, after, limit)
+                changes["rule_tables"] = await views.expansion(name, direction, after)
                 by_name[name][direction.value] = changes
         return found
 

@@ -112,6 +112,8 @@ def _switch(switch: dict[str, Any]) -> list[str]:
     lines = []
     for direction, one in switch["lists"].items():
         cached = "the cache has the flow" if one["hit"] else "the cache lacks the flow"
+        if one["rule_hit"]:
+            cached += ", the rule tables have the rule"
         asks = ", so the switch asks the controller" if one["asked"] else ""
         lines.append(f"{direction} list: {cached}{asks}")
     if switch["route"] is not None:

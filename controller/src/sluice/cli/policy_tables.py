@@ -36,7 +36,7 @@ def _spd(console: Console, data: list[dict[str, Any]], *, all_rules: bool = Fals
         rows.append(
             ["", "(final)", "discard", number_text(final["hits"]), number_text(final["searched"])]
         )
-        columns = [">number", "name", "rule", ">cache hits", ">searched"]
+        columns = [">number", "name", "rule", ">switch hits", ">searched"]
         print_table(console, columns, rows, "")
         console.print()
 
@@ -65,8 +65,32 @@ def _list_title(console: Console, item: dict[str, Any]) -> None:
     cache = f"{number_text(item['flows'])} flows" if item["cache"] else "flow cache off"
     console.print(
         f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
-        f" {item['generation']}, {cache}"
+        f" {item['generation']}, {cache}{_in_rule_tables(item['rule_tables'])}"
     )
+
+
+def _in_rule_tables(held: dict[str, Any]) -> str:
+    """Returns what a list has in the rule tables, or nothing if it has no rule there."""
+    if held["entries"] is None:
+        return ""
+    if held["is_complete"]:
+        return ", whole list in the rule tables"
+    return f", {held['rules']:,} of {counted(held['of'], 'rule')} in the rule tables"
+
+
+def _expansion(held: dict[str, Any]) -> str:
+    """Returns what the rule tables would hold of a list."""
+    families = (("IPv4", "ipv4"), ("IPv6", "ipv6"))
+    entries, room = (
+        ", ".join(f"{held[part][key]:,} {name}" for name, key in families)
+        for part in ("entries", "room")
+    )
+    what = "the whole list" if held["is_complete"] else f"the first {held['rules']:,}"
+    if not held["is_complete"]:
+        what += f" of {counted(held['of'], 'rule')}"
+        if held["mode"] == "auto":
+            what = f"nothing, since only {what} would fit"
+    return f"rule tables: {what} ({entries} entries; room for {room})"
 
 
 def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
@@ -100,6 +124,8 @@ def _spd_check(console: Console, data: list[dict[str, Any]]) -> None:
         _warnings(console, item["warnings"])
         for group in item["fragments"]:
             console.print(f"{item['spd']} {_fragments(group)}")
+        for direction, held in item.get("rule_tables", {}).items():
+            console.print(f"{item['spd']} {direction}, {_expansion(held)}")
     if any(group["served_by"] != "cache" for item in data for group in item["fragments"]):
         rate = data[0]["fragments_per_second"]
         bound = "" if rate is None else f" ({rate:,} fragments a second)"
@@ -156,6 +182,8 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
     if flows["changed"] is None:
         console.print(f"  flows: any of {flows['live']:,} may change: too many to test")
         return
+    if flows["rule_tables"]:
+        console.print(f"  {_expansion(flows['rule_tables'])}")
     first, changed = flows["first"], flows["changed"]
     console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))
     for flow in first:
@@ -193,8 +221,8 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
     for item in data["changed"]:
         console.print(
             f"{item['spd']} {item['direction']}: {counted(item['rules'], 'rule')},"
-            f" epoch {item['epoch']},"
-            f" generation {item['generation']}"
+            f" epoch {item['epoch']}, generation {item['generation']}"
+            + _in_rule_tables(item["rule_tables"])
         )
     if not data["changed"]:
         console.print(f"{', '.join(data['spds'])}: no change")
