@@ -253,7 +253,7 @@ def _vector(positions: Sequence[int]) -> int:
     return int.from_bytes(octets, "little")
 
 
-def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Returns the union of ranges (first, one past the last) as ranges that do not overlap."""
     if len(ranges) == 1:
         return [*ranges]
@@ -280,7 +280,7 @@ def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int
                 for low, high in selector
                 if len(low) == size
             ]
-            of_size += [(low, end, at) for low, end in _merged(numbers)]
+            of_size += [(low, end, at) for low, end in merged(numbers)]
     return {size: _Vectors(listed, _vector(any_value)) for size, listed in ranges.items()}
 
 
@@ -300,7 +300,7 @@ class _NumberVectors:
                 opaque.append(at)
             else:
                 numbers = [(low, high + 1) for low, high in selector]
-                ranges += [(low, end, at) for low, end in _merged(numbers)]
+                ranges += [(low, end, at) for low, end in merged(numbers)]
         self._absent = _vector(any_value) | _vector(opaque)
         self._vectors = _Vectors(ranges, _vector(any_value))
 
