@@ -42,7 +42,7 @@ MAXIMUM_EXPANSION = 256
 
 _IPV4, _IPV6 = 4, 16
 _FAMILIES = ((0, _IPV4), (1, _IPV6))
-_WITH_NUMBERS = sorted(PORT_PROTOCOLS | ICMP_PROTOCOLS)
+_WITH_NUMBERS = tuple(sorted(PORT_PROTOCOLS | ICMP_PROTOCOLS))
 _ALL_NUMBERS = 0, 0xFFFF
 _ANY_NUMBER = (None,)
 # The ICMP errors whose quote decides (`is_icmp_error` in wire/selectors.py), as ranges of
@@ -56,15 +56,15 @@ _Prefixes: TypeAlias = tuple[Prefix | None, ...]
 # Protocol, source port and destination port of an entry.
 _Transport: TypeAlias = tuple[int | None, _Range | None, _Range | None]
 _TransportSelectors: TypeAlias = tuple[Protocols, Numbers, Numbers, Numbers]
-
 # Address size, matches and value of entries.
 _Group: TypeAlias = tuple[int, list[RuleMatch], RuleValue]
 
+_ANY_PREFIXES: tuple[_Prefixes, _Prefixes] = ((None,), (None,))
 _ANY_TRANSPORT: tuple[_Transport, ...] = ((None, None, None),)
 
 
 class Room(NamedTuple):
-    """Holds a number of entries by address family."""
+    """Holds a number of entries for each address family."""
 
     ipv4: int
     ipv6: int
@@ -74,8 +74,8 @@ class CompiledList(NamedTuple):
     """Holds the entries of one list, in the list's order: the first one that matches decides.
 
     - `rules`: the entries cover this many rules, from the first.
-    - `is_complete`: every packet finds an entry. The entries cover all rules and the final discard.
-    - `used`: number of entries.
+    - `is_complete`: the entries cover all rules and the final discard. So every packet finds one.
+    - `used`: number of entries for each family.
     """
 
     entries: tuple[tuple[RuleMatch, RuleValue], ...]
@@ -85,12 +85,12 @@ class CompiledList(NamedTuple):
 
 
 def compile_list(state: PolicyList, room: Room, *, asks_final: bool = False) -> CompiledList:
-    """Compiles the longest prefix of a list whose entries fit into `room`.
+    """Compiles as many of a list's first rules as have entries that fit into `room`.
 
-    The prefix ends before the kernel's defaults, because the quotes of ICMP errors decide about
-    their packets (policy/decisions.py). If the prefix has all rules, entries for the final discard
-    follow, for each family in which they fit. `asks_final` leaves all packets of the final discard
-    to the CPU.
+    The compilation stops before the first of the kernel's defaults. An ICMP error that only a
+    default matches is decided by its quote (policy/decisions.py). If all rules fit, entries for the
+    final discard follow, for each family in which they fit. `asks_final` leaves all packets of the
+    final discard to the CPU.
     """
     entries = _Entries(room)
     expansions = _Expansions()
@@ -136,7 +136,7 @@ class _Entries:
         An entry with the match of an earlier entry never decides, and is left out.
         """
         values = self.values
-        before = len(values), *self.used
+        number, used = len(values), self.used.copy()
         for size, matches, value in wanted:
             held = len(values)
             for match in matches:
@@ -144,9 +144,9 @@ class _Entries:
             self.used[size == _IPV6] += len(values) - held
         if self.used[0] <= self._room.ipv4 and self.used[1] <= self._room.ipv6:
             return True
-        while len(values) > before[0]:
+        while len(values) > number:
             values.popitem()
-        self.used = [*before[1:]]
+        self.used = used
         return False
 
     def add_final(self, size: int, final: RuleValue) -> bool:
@@ -197,7 +197,10 @@ class _Expansions:
                 continue
             of_family = value
             if len(sources) * len(destinations) * len(transports) > MAXIMUM_EXPANSION:
-                sources, destinations = _covers(rule.source, size), _covers(rule.destination, size)
+                sources, destinations = (
+                    _wider_prefixes(rule.source, size),
+                    _wider_prefixes(rule.destination, size),
+                )
                 of_family = LEAVE_TO_CPU
                 if len(sources) * len(destinations) * len(transports) > MAXIMUM_EXPANSION:
                     return None
@@ -233,9 +236,6 @@ class _Expansions:
             return found
 
 
-_ANY_PREFIXES: tuple[_Prefixes, _Prefixes] = ((None,), (None,))
-
-
 def _only_prefix(selector: tuple[AddressRange, ...]) -> tuple[_Prefixes, _Prefixes] | None:
     """Returns the same as `_prefixes` for both families if the addresses are those of one prefix.
 
@@ -269,25 +269,26 @@ def _prefixes(selector: tuple[AddressRange, ...], size: int) -> _Prefixes:
     prefixes: list[Prefix | None] = []
     bits = size * 8
     for low, end in _union(selector, size):
-        while low < end:
-            largest = 1 << (end - low).bit_length() - 1
-            alignment = low & -low
+        at = low
+        while at < end:
+            largest = 1 << (end - at).bit_length() - 1
+            alignment = at & -at
             width = alignment if 0 < alignment < largest else largest
             length = bits - width.bit_length() + 1
-            prefixes.append(Prefix(low.to_bytes(size, "big"), length) if length else None)
-            low += width
+            prefixes.append(Prefix(at.to_bytes(size, "big"), length) if length else None)
+            at += width
     return tuple(prefixes)
 
 
-def _covers(selector: tuple[AddressRange, ...] | None, size: int) -> _Prefixes:
-    """Returns prefixes that have at least these addresses: the smallest one for each range."""
+def _wider_prefixes(selector: tuple[AddressRange, ...] | None, size: int) -> _Prefixes:
+    """Returns the smallest prefix around each range of addresses. None has all addresses."""
     if selector is None:
         return (None,)
-    covers: dict[Prefix | None, None] = {}
+    wider: list[Prefix | None] = []
     for low, end in _union(selector, size):
         length = size * 8 - (low ^ end - 1).bit_length()
-        covers[Prefix.of(low.to_bytes(size, "big"), length) if length else None] = None
-    return tuple(covers)
+        wider.append(Prefix.of(low.to_bytes(size, "big"), length) if length else None)
+    return tuple(wider)
 
 
 def _transports(
@@ -295,8 +296,8 @@ def _transports(
 ) -> tuple[_Transport, ...] | None:
     """Returns the protocols and ports that these selectors accept.
 
-    Returns None if the selectors accept all protocols except those with ports, or those with ICMP
-    types. An entry cannot exclude protocols.
+    Returns None if the selectors accept all protocols except those with ports, or except those with
+    ICMP types. No entry can exclude protocols.
     """
     if protocols is OPAQUE:
         return ()  # every whole packet has a visible protocol
@@ -306,7 +307,7 @@ def _transports(
             return _ANY_TRANSPORT
         if numbers <= {None, OPAQUE}:
             return None
-        protocols = tuple(_WITH_NUMBERS)  # no other protocol has numbers to match
+        protocols = _WITH_NUMBERS  # no other protocol has numbers to match
     transports: list[_Transport] = []
     for protocol in dict.fromkeys(protocols):
         has_ports = protocol in PORT_PROTOCOLS
