@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 import policies
-from sluice.entities import LEAVE_TO_CPU, Presence, RuleEntry, RuleMatch, RuleVerdict
+from sluice.entities import LEAVE_TO_CPU, ForeignMatch, Presence, RuleEntry, RuleMatch, RuleVerdict
 from sluice.model import Prefix, parse_address
 from sluice.policy.model import (
     ICMP,
@@ -107,8 +107,9 @@ class Lookup:
         return next((value for (_, _, match), value in self._ordered if hits(match, key)), None)
 
 
-def hits(match: RuleMatch, key: FlowKey) -> bool:
+def hits(match: RuleMatch | ForeignMatch, key: FlowKey) -> bool:
     """Returns whether the keys of a rule table accept a packet."""
+    assert isinstance(match, RuleMatch)
     return (
         match.size == len(key.source)
         and (match.source is None or match.source.covers(key.source))

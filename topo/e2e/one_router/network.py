@@ -60,11 +60,14 @@ def udp(name: str, action: str, *ports: int) -> Rule:
     return rule | {"destination_ports": list(ports)} if ports else rule
 
 
-def configuration(flow_caches: Mapping[str, FlowCache], versions: Sequence[int]) -> dict[str, Any]:
+def configuration(
+    flow_caches: Mapping[str, FlowCache], versions: Sequence[int], mode: str
+) -> dict[str, Any]:
     """Returns the configuration that r's operator would write."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
     spds = [
-        {"name": name, "flow_cache": flow_caches.get(name, ROOMY)} | lists for name in SPDS.values()
+        {"name": name, "mode": mode, "flow_cache": flow_caches.get(name, ROOMY)} | lists
+        for name in SPDS.values()
     ]
     interfaces = [
         {
@@ -102,12 +105,13 @@ class OneRouter:
         versions: Sequence[int] = (4, 6),
         *,
         interposed: bool = True,
+        mode: str = "cache",
     ) -> None:
         """`flow_caches` maps an SPD to its flow cache, if it differs from `ROOMY`.
 
         `versions`: IP versions in use. Without `interposed`, the controller is connected directly
         to the switch. `sluice explain` needs this, because the interposer does not forward dry
-        runs.
+        runs. `mode` is that of all SPDs.
         """
         places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
         if 6 not in versions:
@@ -119,7 +123,7 @@ class OneRouter:
             name: HostNode(_host(name, number, versions), places[name])
             for number, name in enumerate(HOSTS, 1)
         }
-        config = configuration(flow_caches or {}, versions)
+        config = configuration(flow_caches or {}, versions, mode)
         self.supervisor = lab.supervisor
         switch = p4runtime_address(os.environ.get("TARGET"), lab.directory, "r")
         self.interposer = Interposer(places["r"], switch, lab.directory, lab.supervisor)
