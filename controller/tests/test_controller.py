@@ -250,7 +250,7 @@ def test_ready_when_the_interfaces_are_in_the_switch(run_scenario: Callable[...,
         await asyncio.wait_for(world.ready.wait(), 5)
         assert len(world.switch.of(EntityKind.L3_INTERFACE)) == 3
         assert slot("10.0.1.1/32") in world.switch.of(EntityKind.LOCAL_PREFIX)
-        assert len(world.switch.of(EntityKind.PUNT_METER)) == 18
+        assert len(world.switch.of(EntityKind.PUNT_METER)) == 19
         for kind in (EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING):
             assert world.switch.of(kind) == dict.fromkeys((1, 2, 3), NO_POLICY)
         assert world.client.pushed

@@ -44,6 +44,12 @@ def main() -> int:
         help="attack a switch with the ESP engine inside; captures then see ESP",
     )
     parser.add_argument(
+        "--mode",
+        choices=("auto", "cache", "rules", "cache+rules"),
+        default="cache",
+        help="tables of the switch that give verdicts (default: cache)",
+    )
+    parser.add_argument(
         "--no-results", action="store_true", help="write no result under bench/results"
     )
     arguments = parser.parse_args()
@@ -62,14 +68,15 @@ def main() -> int:
         return 2
     seed = secrets.randbelow(1 << 32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
-    results = not (arguments.no_results or arguments.engine)
-    return attack(arguments.packets, seed, target, results, arguments.engine)
+    special = arguments.engine or arguments.mode != "cache"
+    results = not (arguments.no_results or special)
+    return attack(arguments.packets, seed, target, results, arguments.engine, arguments.mode)
 
 
-def attack(packets: int, seed: int, target: str, results: bool, engine: bool) -> int:
+def attack(packets: int, seed: int, target: str, results: bool, engine: bool, mode: str) -> int:
     """Runs one campaign: builds the network, attacks it, and reports. Returns the exit status."""
     with Lab() as lab:
-        arena = Arena(lab, target, engine)
+        arena = Arena(lab, target, engine, mode)
         try:
             arena.start()
             campaign = Campaign(arena, seed, WithEngine if engine else Reference)

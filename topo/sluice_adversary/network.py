@@ -47,10 +47,10 @@ ENGINE_MTU = 2000
 RAW_PROTOCOLS = (ICMP, TCP, UDP, SCTP, GRE, ESP, ICMPV6, 253, 89)
 
 
-def configuration() -> dict[str, Any]:
+def configuration(mode: str) -> dict[str, Any]:
     """Returns the router's configuration. Its limits are higher than the adversary's traffic."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
-    cache = {"flow_cache": {"size": 200_000, "idle_timeout": 60}}
+    cache = {"mode": mode, "flow_cache": {"size": 200_000, "idle_timeout": 60}}
     return {
         "router": "r",
         "switch": {"address": "127.0.0.1:9559", "device_id": 1},
@@ -109,10 +109,13 @@ class Arena:
     """Runs the router under attack.
 
     Without `engine`, the engine port's link is captured and no engine runs. With `engine`, an ESP
-    engine runs inside the switch, and a peer acts as the far end of the bundles.
+    engine runs inside the switch, and a peer acts as the far end of the bundles. `mode` is that of
+    all SPDs.
     """
 
-    def __init__(self, lab: Lab, target: str | None = None, engine: bool = False):
+    def __init__(
+        self, lab: Lab, target: str | None = None, engine: bool = False, mode: str = "cache"
+    ):
         self._place = lab.namespace("r")
         self._world = lab.namespace("world")
         for link in plan.LINKS.values():
@@ -128,7 +131,7 @@ class Arena:
             lab.directory,
             lab.supervisor,
             target=target,
-            config=configuration(),
+            config=configuration(mode),
             frr_config=FRR,
         )
         self.peer: EspPeer | None = None

@@ -117,13 +117,13 @@ def test_a_refused_commit_leaves_the_old_policy(run_scenario: RunScenario, targe
         ):
             state = world.state("corp", direction)
             if target == "bmv2":
-                assert world.switch.of(kind)[state.list_id] == state.version
+                assert world.switch.of(kind)[state.list_id] == ListState(*state.version)
         world.miss(tcp(80))
         (sent,) = await world.sent()
         assert sent["verdict"] == BYPASS
         await world.commit(both)
         state = world.state("corp", INBOUND)
-        assert world.switch.of(EntityKind.INBOUND_LIST)[state.list_id] == state.version
+        assert world.switch.of(EntityKind.INBOUND_LIST)[state.list_id] == ListState(*state.version)
 
     run_scenario(scenario, target=target)
 

@@ -88,7 +88,7 @@ def test_an_unrelated_edit_keeps_every_flow(run_scenario: RunScenario) -> None:
         await world.commit(rules(unrelated="10.7.0.0/16"))
         version = world.state("corp", OUTBOUND).version
         assert version == (before.version.epoch, before.version.generation + 1)
-        assert world.switch.of(EntityKind.OUTBOUND_LIST)[before.list_id] == version
+        assert world.switch.of(EntityKind.OUTBOUND_LIST)[before.list_id] == ListEntity(*version)
         assert world.switch.live() == flows
         assert world.switch.flow_log == log
         assert counted(world)["lists whose flows a commit kept"] == 1
@@ -263,7 +263,7 @@ def test_a_restart_between_disk_and_switch_retires_them_all(run_scenario: RunSce
         state = world.state("corp", OUTBOUND)
         for slot, verdict in switch.live().items():
             assert world.policy.verdict_of(slot) == verdict
-        assert switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == state.version
+        assert switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == ListEntity(*state.version)
 
     run_scenario(first, switch)
     run_scenario(second, switch)
