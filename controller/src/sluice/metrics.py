@@ -251,8 +251,10 @@ def _policy_metrics(
     ):
         samples = [(labels, one[field]) for labels, one in named if one[field] is not None]
         yield f"sluice_spd_{field}", "gauge", text, samples
+    held = [(labels, one["rule_tables"]["rules"]) for labels, one in named]
+    yield "sluice_spd_rules_in_tables", "gauge", "rules in the switch's rule tables", held
     for field, text in (
-        ("hits", "packets to which the flow cache applied a rule"),
+        ("hits", "packets to which the switch's tables applied a rule"),
         ("searched", "packets for which the controller's search found a rule"),
     ):
         samples = [(labels, _sum(one, field)) for labels, one in named if _is_known(one, field)]
