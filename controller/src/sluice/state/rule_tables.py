@@ -55,7 +55,6 @@ _Range: TypeAlias = tuple[int, int]
 _Prefixes: TypeAlias = tuple[Prefix | None, ...]
 # Protocol, source port and destination port of an entry.
 _Transport: TypeAlias = tuple[int | None, _Range | None, _Range | None]
-_TransportSelectors: TypeAlias = tuple[Protocols, Numbers, Numbers, Numbers]
 # Address size, matches and value of entries.
 _Group: TypeAlias = tuple[int, list[RuleMatch], RuleValue]
 
@@ -167,14 +166,16 @@ class _Entries:
 
 
 class _Expansions:
-    """Expands the rules of one list to entries. Remembers the expansions of selectors, which many
-    rules share."""
+    """Expands the rules of one list to entries.
 
-    __slots__ = ("_prefixes", "_transports")
+    Remembers the prefixes of selectors with several ranges, which many rules may share. The
+    expansion of any other selector takes less time than a lookup.
+    """
+
+    __slots__ = ("_prefixes",)
 
     def __init__(self) -> None:
         self._prefixes: dict[tuple[AddressRange, ...], tuple[_Prefixes, _Prefixes]] = {}
-        self._transports: dict[_TransportSelectors, tuple[_Transport, ...] | None] = {}
 
     def entries_of(self, rule: Rule, verdict: RuleVerdict) -> list[_Group] | None:
         """Returns the entries of a rule, or None if there are too many."""
@@ -185,7 +186,7 @@ class _Expansions:
         value: RuleValue = verdict
         if (rule.audit or rule.reject) and rule.action is Action.DISCARD:
             value = LEAVE_TO_CPU
-        transports = self._transports_of(rule)
+        transports = _transports(rule.protocol, rule.source_port, rule.destination_port, rule.icmp)
         if transports is None:
             transports, value = _ANY_TRANSPORT, LEAVE_TO_CPU
         groups: list[_Group] = []
@@ -219,21 +220,14 @@ class _Expansions:
         """Returns the prefixes of an address selector, of IPv4 and of IPv6."""
         if selector is None:
             return _ANY_PREFIXES
+        only = _only_prefix(selector)
+        if only is not None:
+            return only
         known = self._prefixes.get(selector)
         if known is None:
-            known = _only_prefix(selector)
-            if known is None:
-                known = _prefixes(selector, _IPV4), _prefixes(selector, _IPV6)
+            known = _prefixes(selector, _IPV4), _prefixes(selector, _IPV6)
             self._prefixes[selector] = known
         return known
-
-    def _transports_of(self, rule: Rule) -> tuple[_Transport, ...] | None:
-        selectors = rule.protocol, rule.source_port, rule.destination_port, rule.icmp
-        try:
-            return self._transports[selectors]
-        except KeyError:
-            found = self._transports[selectors] = _transports(*selectors)
-            return found
 
 
 def _only_prefix(selector: tuple[AddressRange, ...]) -> tuple[_Prefixes, _Prefixes] | None:
@@ -302,14 +296,12 @@ def _transports(
     if protocols is OPAQUE:
         return ()  # every whole packet has a visible protocol
     if protocols is None:
-        numbers = {source_port, destination_port, icmp}
-        if numbers == {None}:
-            return _ANY_TRANSPORT
-        if numbers <= {None, OPAQUE}:
-            return None
+        numbers = source_port, destination_port, icmp
+        if not any(isinstance(one, tuple) for one in numbers):
+            return None if OPAQUE in numbers else _ANY_TRANSPORT
         protocols = _WITH_NUMBERS  # no other protocol has numbers to match
     transports: list[_Transport] = []
-    for protocol in dict.fromkeys(protocols):
+    for protocol in protocols if len(protocols) == 1 else dict.fromkeys(protocols):
         has_ports = protocol in PORT_PROTOCOLS
         from_ports = _ranges(source_port, has_ports)
         to_ports = _ranges(destination_port, has_ports)
