@@ -15,7 +15,7 @@ ADDRESSES = sorted(parse_address(f"10.0.0.{i}") for i in range(6)) + sorted(
     parse_address(f"2001:db8::{i}") for i in range(6)
 )
 NUMBERS = st.integers(0, 8) | st.sampled_from([0xFFFE, 0xFFFF])
-PROTOCOLS = st.sampled_from([1, 6, 17, 50, 58, 132])
+PROTOCOLS = st.sampled_from([1, 6, 17, 50, 58, 132, 135])
 
 
 @st.composite
@@ -45,6 +45,7 @@ def rules() -> SearchStrategy[Rule]:
         source_port=numbers,
         destination_port=numbers,
         icmp=numbers,
+        mobility_type=numbers,
         generated=st.booleans(),
         scope=st.sampled_from(Scope),
     )
@@ -54,4 +55,6 @@ def packets() -> SearchStrategy[Selectors]:
     number = st.none() | NUMBERS
     address = st.sampled_from(ADDRESSES)
     protocol = st.none() | PROTOCOLS
-    return st.builds(Selectors, address, address, protocol, number, number, number, st.booleans())
+    return st.builds(
+        Selectors, address, address, protocol, number, number, number, st.booleans(), number
+    )

@@ -213,7 +213,7 @@ def test_the_limits_on_the_page_are_those_that_values_are_held_against(
     part: type[ConfigSection], key: ConfigKey
 ) -> None:
     if not isinstance(key, ScalarKey):
-        assert key.name.endswith("_ports")
+        assert key.name.endswith(("_ports", "_types"))
         return
     found = re.match(r"([\d.]+) to (?:2\^(\d+)-1|([\d,.]+))", key.values)
     assert found is not None

@@ -7,7 +7,13 @@ import pytest
 
 from sluice.model import parse_address
 from sluice.packet_text import PacketTextError, parse_packet
-from sluice.wire.packet import parse_ipv4, parse_ipv6
+from sluice.wire.packet import (
+    MOBILITY,
+    internet_checksum,
+    parse_ipv4,
+    parse_ipv6,
+    pseudo_header,
+)
 
 
 def test_an_ipv4_packet_with_ports() -> None:
@@ -36,11 +42,22 @@ def test_an_ipv6_packet_of_this_router() -> None:
         ("icmp 10.0.0.1 > 10.0.0.2 type 3/4", b"\x03\x04"),
         ("icmpv6 2001:db8::1 > 2001:db8::2 type 1", b"\x01\x00"),
         ("47 10.0.0.1 > 10.0.0.2", b"\x00\x00"),
+        ("mobility 2001:db8::1 > 2001:db8::2", b"\x3b\x00\x00"),
+        ("mobility 2001:db8::1 > 2001:db8::2 type 5", b"\x3b\x00\x05"),
+        ("mobility 10.0.0.1 > 10.0.0.2 type 255", b"\x3b\x00\xff"),
     ],
 )
 def test_a_packet_without_ports(text: str, first: bytes) -> None:
     packet = parse_packet(text).packet
-    assert packet[40 if packet[0] >> 4 == 6 else 20 :][:2] == first
+    assert packet[40 if packet[0] >> 4 == 6 else 20 :][: len(first)] == first
+
+
+def test_a_mobility_message_is_whole_and_has_a_good_checksum() -> None:
+    packet = parse_packet("mobility 2001:db8::1 > 2001:db8::2 type 5").packet
+    message = packet[40:]
+    assert len(message) == 8
+    head = pseudo_header(packet[8:24], packet[24:40], len(message), MOBILITY)
+    assert internet_checksum(head + message) == 0
 
 
 @pytest.mark.parametrize(
@@ -62,8 +79,9 @@ def test_a_packet_without_ports(text: str, first: bytes) -> None:
         ("udp 10.0.0.1:1 > 10.0.0.2:2 in", "in: a value is missing"),
         ("udp 10.0.0.1:1 > 10.0.0.2:2 in a in b", "in: is written twice"),
         ("udp 10.0.0.1:1 > 10.0.0.2:2 in a vrf b", "leave out one of `in` and `vrf`"),
-        ("udp 10.0.0.1:1 > 10.0.0.2:2 type 8", "only icmp and icmpv6 have a type"),
+        ("udp 10.0.0.1:1 > 10.0.0.2:2 type 8", "only icmp, icmpv6 and mobility have a type"),
         ("icmp 10.0.0.1 > 10.0.0.2 type 8/256", "code: '256' is no number"),
+        ("mobility ::1 > ::2 type 5/0", "type: '5/0' is no number from 0 to 255"),
         ("icmp 10.0.0.1 > 10.0.0.2 ttl 256", "ttl: '256' is no number"),
         ("icmp 10.0.0.1 > 10.0.0.2 label 1", "IPv4 has no flow labels"),
     ],

@@ -15,7 +15,7 @@ from sluice.cli.main import cli
 from sluice.config import load_config
 from sluice.model import parse_address
 from sluice.policy.fragments import ServedBy, expectations
-from sluice.policy.model import ICMP, ICMPV6, TCP, UDP, Direction, Rule, Selectors
+from sluice.policy.model import ICMP, ICMPV6, MOBILITY, TCP, UDP, Direction, Rule, Selectors
 from sluice.policy.spdfile import parse_spd
 from sluice.state.rule_search import matches
 from sluice.yamlreader import ConfigError
@@ -110,6 +110,10 @@ def packet(
     return Selectors(parse_address(source), parse_address(to), protocol, ports, port, icmp)
 
 
+def mobility(kind: int) -> Selectors:
+    return packet(MOBILITY)._replace(mobility_type=kind)
+
+
 @pytest.mark.parametrize(
     ("name", "matched", "not_matched"),
     [
@@ -128,6 +132,9 @@ def packet(
         ("net-and-host", packet(ICMP, icmp=0x301), packet(ICMP, icmp=0x302)),
         ("no-discovery", packet(ICMPV6, icmp=0x87FF), packet(ICMPV6, icmp=0x8A00)),
         ("no-type", packet(ICMP), packet(ICMP, icmp=0)),
+        ("bindings", mobility(6), mobility(7)),
+        ("binding-errors", mobility(0), mobility(5)),
+        ("no-mobility-type", packet(MOBILITY), mobility(0)),
     ],
 )
 def test_an_example_matches_what_the_page_says(

@@ -13,6 +13,7 @@ from sluice_ptf.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, internet_checksum,
 from sluice_ptf.network import HOST4, HOST6, HOST_MAC, Interface
 
 UDP = 17
+MOBILITY = 135
 MORE_FRAGMENTS = 0x2000
 NO_NEXT_HEADER = 59
 

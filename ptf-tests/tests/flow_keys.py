@@ -30,6 +30,13 @@ V4, V6 = "10.2.0.9", "2001:db8:2::9"
 LISTS = ((IN, A, "INBOUND"), (OUT, B, "OUTBOUND"))
 BYPASS = Verdict("BYPASS", rule=2)
 FRAGMENTS = ("WHOLE", "FIRST", "LATER")
+MOBILITY = 135
+
+
+def mobility(kind: int, data: bytes = bytes(2)) -> Raw:
+    """Returns a mobility message (RFC 6275, 6.1.1) of a type. Its checksum is arbitrary."""
+    header = bytes([59, len(data) - 2 >> 3, kind, 0, 0x12, 0x34])
+    return Raw(header + data)
 
 
 def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None:
@@ -213,6 +220,50 @@ def icmp_type_and_code(router: Router) -> None:
             entry = policy.flow(of, Flow(HOST4, V4, 1, 0, 0), BYPASS)
             router.forwards(A, packet, TO_B, rules=hit(of, 2))
             router.delete(entry)
+
+    on_both(router, check)
+
+
+@ptf_test
+def mobility_types(router: Router) -> None:
+    """The type of a mobility message is in the key, as destination port. All else in the message
+    is not.
+    """
+
+    def check(policy: Policy, of: PolicyList) -> None:
+        for kind in (0, 5, 255):
+            message = mobility(kind)
+            is_of(policy, of, ip4(V4, message, proto=MOBILITY), Flow(HOST4, V4, MOBILITY, 0, kind))
+            is_of(policy, of, ip6(V6, message, nh=MOBILITY), Flow(HOST6, V6, MOBILITY, 0, kind))
+        update = policy.flow(of, Flow(HOST6, V6, MOBILITY, 0, 5), BYPASS)
+        for packet in (
+            ip6(V6, mobility(5), nh=MOBILITY),
+            ip6(V6, mobility(5, data=b"\xff" * 10), nh=MOBILITY),
+            ip6(V6, IPv6ExtHdrDestOpt(nh=MOBILITY) / mobility(5)),
+        ):
+            router.forwards(A, packet, TO_B, rules=hit(of, 2))
+        misses(router, of, ip6(V6, mobility(6), nh=MOBILITY))
+        router.delete(update)
+
+    on_both(router, check)
+
+
+@ptf_test
+def first_fragments_have_mobility_types(router: Router) -> None:
+    """A first fragment of a mobility message is looked up with its type, a later fragment with
+    none.
+    """
+
+    def check(policy: Policy, of: PolicyList) -> None:
+        message = mobility(5, data=bytes(10))
+        first4 = ip4(V4, message, proto=MOBILITY, flags="MF")
+        is_of(policy, of, first4, Flow(HOST4, V4, MOBILITY, 0, 5, "FIRST"))
+        later4 = ip4(V4, message, proto=MOBILITY, frag=2)
+        is_of(policy, of, later4, Flow(HOST4, V4, MOBILITY, 0, 0, "LATER"))
+        first6 = ip6(V6, IPv6ExtHdrFragment(m=1, nh=MOBILITY) / message)
+        is_of(policy, of, first6, Flow(HOST6, V6, MOBILITY, 0, 5, "FIRST"))
+        later6 = ip6(V6, IPv6ExtHdrFragment(offset=2, nh=MOBILITY) / message)
+        is_of(policy, of, later6, Flow(HOST6, V6, MOBILITY, 0, 0, "LATER"))
 
     on_both(router, check)
 

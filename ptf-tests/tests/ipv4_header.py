@@ -11,6 +11,7 @@ OURS = "10.1.0.1"
 TCP = 6
 ICMP = 1
 SCTP = 132
+MOBILITY = 135
 
 END, NOP = b"\0", b"\1"
 ROUTER_ALERT = b"\x94\x04\0\0"
@@ -201,6 +202,20 @@ def a_truncated_transport_header(router: Router) -> None:
     for protocol in (raw.UDP, TCP, SCTP, ICMP):
         for size in (0, 1, 3):
             drops(router, raw.ipv4(DST, bytes(size), protocol=protocol), "MALFORMED")
+
+
+@ptf_test
+def a_truncated_mobility_header(router: Router) -> None:
+    """Drops a mobility message of less than 8 bytes, whole or as first fragment, also with
+    padding.
+    """
+    for size in (0, 2, 3, 5, 6, 7):
+        whole = raw.ipv4(DST, bytes(size), protocol=MOBILITY)
+        first = raw.ipv4(DST, bytes(size), protocol=MOBILITY, fragment=raw.MORE_FRAGMENTS)
+        for padding in (b"", bytes(40)):
+            drops(router, whole + padding, "MALFORMED")
+            drops(router, first + padding, "FRAGMENT_TOO_SHORT")
+    forwards(router, raw.ipv4(DST, bytes(8), protocol=MOBILITY))
 
 
 @ptf_test

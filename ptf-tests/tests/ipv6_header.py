@@ -9,7 +9,7 @@ from sluice_ptf.standard import TO_B, TO_D, A, D
 
 DST = "2001:db8:2::9"
 OURS = "2001:db8:1::1"
-HOP_BY_HOP, TCP, ROUTING, FRAGMENT, ESP, AH, ICMPV6, OPTIONS, SCTP = (
+HOP_BY_HOP, TCP, ROUTING, FRAGMENT, ESP, AH, ICMPV6, OPTIONS, SCTP, MOBILITY = (
     0,
     6,
     43,
@@ -19,6 +19,7 @@ HOP_BY_HOP, TCP, ROUTING, FRAGMENT, ESP, AH, ICMPV6, OPTIONS, SCTP = (
     58,
     60,
     132,
+    135,
 )
 MOST_EXTENSIONS = 6
 BGP = bytes.fromhex("c00000b3" + "00" * 16)
@@ -177,6 +178,23 @@ def a_truncated_transport_header(router: Router) -> None:
     for protocol in (raw.UDP, TCP, SCTP, ICMPV6):
         for size in (0, 1, 3):
             drops(router, raw.ipv6(DST, bytes(size), next_header=protocol), "MALFORMED")
+
+
+@ptf_test
+def a_truncated_mobility_header(router: Router) -> None:
+    """Drops a mobility message of less than 8 bytes, whole or as first fragment, also with
+    padding.
+    """
+    for size in (0, 2, 3, 5, 6, 7):
+        whole = raw.ipv6(DST, bytes(size), next_header=MOBILITY)
+        payload = fragment_header(MOBILITY, more=True) + bytes(size)
+        first = raw.ipv6(DST, payload, next_header=FRAGMENT)
+        for padding in (b"", bytes(40)):
+            drops(router, whole + padding, "MALFORMED")
+            drops(router, first + padding, "FRAGMENT_TOO_SHORT")
+    forwards(router, raw.ipv6(DST, bytes(8), next_header=MOBILITY))
+    payload = fragment_header(MOBILITY, more=True) + bytes(8)
+    forwards(router, raw.ipv6(DST, payload, next_header=FRAGMENT))
 
 
 @ptf_test

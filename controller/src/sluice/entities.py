@@ -248,7 +248,7 @@ class RuleMatch(NamedTuple):
     """Holds the packets that an entry of a rule table matches. None matches any value.
 
     `size` is that of the addresses in bytes, 4 or 16. `destination_port` is type << 8 | code for
-    ICMP. `is_own`: see `Selectors.is_own`.
+    ICMP, and the message type for mobility. `is_own`: see `Selectors.is_own`.
     """
 
     size: int

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sluice.model import Address
 from sluice.p4.packets import PacketSchema
 from sluice.p4runtime.session import Session, TraceStep
-from sluice.policy.model import PORT_PROTOCOLS
+from sluice.policy.model import MOBILITY, PORT_PROTOCOLS
 from sluice.wire.packet import (
     ICMP,
     ICMPV6,
@@ -33,6 +33,7 @@ from sluice.wire.packet import (
 
 TTL = 64
 ECHO_REQUEST = {ICMP: 8, ICMPV6: 128}
+NO_NEXT_HEADER = 59
 TCP_HEADER, PORT_HEADER = 20, 8
 """Sizes in bytes. PORT_HEADER is the size of a UDP header; it also suffices for other headers that
 begin with ports."""
@@ -91,9 +92,14 @@ class TracedPath(NamedTuple):
     nexthop: int | None
 
 
-def packet_of(flow: Flow, ttl: int = TTL, icmp: IcmpType | None = None) -> bytes:
-    """Returns an IP packet of the flow. Without `icmp`, an ICMP packet is an echo request."""
-    payload = _payload(flow, icmp)
+def packet_of(
+    flow: Flow, ttl: int = TTL, icmp: IcmpType | None = None, mobility_type: int = 0
+) -> bytes:
+    """Returns an IP packet of the flow. Without `icmp`, an ICMP packet is an echo request.
+
+    `mobility_type` is the type of a mobility message.
+    """
+    payload = _mobility(flow, mobility_type) if flow.protocol == MOBILITY else _payload(flow, icmp)
     if len(flow.source) == 16:
         six = IPv6(0, flow.flow_label, 0, flow.protocol, ttl, flow.source, flow.destination)
         return build_ipv6(six, payload)
@@ -112,6 +118,15 @@ def packet_of(flow: Flow, ttl: int = TTL, icmp: IcmpType | None = None) -> bytes
         options=b"",
     )
     return build_ipv4(four, payload)
+
+
+def _mobility(flow: Flow, kind: int) -> bytes:
+    """Returns a mobility message without data (RFC 6275, 6.1.1)."""
+    message = bytes([NO_NEXT_HEADER, 0, kind, 0, 0, 0, 0, 0])
+    head = b""
+    if len(flow.source) == 16:
+        head = pseudo_header(flow.source, flow.destination, len(message), MOBILITY)
+    return message[:4] + internet_checksum(head + message).to_bytes(2, "big") + message[6:]
 
 
 def _payload(flow: Flow, icmp: IcmpType | None) -> bytes:

@@ -340,6 +340,8 @@ def flow_of(packet: Selectors) -> KernelSelector:
     selectors."""
     if packet.icmp is not None:
         source, destination = (PortMatch(value, 0xFFFF) for value in divmod(packet.icmp, 256))
+    elif packet.mobility_type is not None:
+        source, destination = PortMatch(packet.mobility_type, 0xFFFF), PortMatch(0, 0xFFFF)
     else:
         source, destination = (
             ANY_PORT if port is None else PortMatch(port, 0xFFFF)

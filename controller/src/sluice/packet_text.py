@@ -8,7 +8,8 @@
 - `in IFACE` is the interface on which the packet arrives. Without `in`, the packet is sent by this
   router itself.
 - `vrf NAME` is the VRF of a packet that this router sends.
-- `type TYPE` or `type TYPE/CODE` gives the ICMP type and code; the default is an echo request.
+- `type TYPE` or `type TYPE/CODE` gives the ICMP type and code; the default is an echo request. For
+  mobility, `type TYPE` gives the message type; the default is 0.
 - `ttl N` is the TTL or hop limit (default 64), `label N` the IPv6 flow label.
 
 Depends on flow_trace, which builds the packet.
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from sluice.flow_trace import TTL, Flow, FlowError, IcmpType, packet_of
 from sluice.model import Address, parse_address
-from sluice.policy.model import ICMP_PROTOCOLS, PORT_PROTOCOLS, PROTOCOLS
+from sluice.policy.model import ICMP_PROTOCOLS, MOBILITY, PORT_PROTOCOLS, PROTOCOLS
 
 FORM = "PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [in IFACE] [vrf NAME] [type T/C] [ttl N]"
 _KEYWORDS = ("in", "vrf", "type", "ttl", "label")
@@ -58,18 +59,22 @@ def parse_packet(text: str) -> DescribedPacket:
         ports = source_port, destination_port
     if "vrf" in options and "in" in options:
         raise PacketTextError("vrf: the interface decides the VRF; leave out one of `in` and `vrf`")
-    icmp = None
+    icmp, mobility_type = None, 0
     if "type" in options:
-        if protocol not in ICMP_PROTOCOLS:
-            raise PacketTextError("type: only icmp and icmpv6 have a type")
-        icmp = _icmp(options["type"])
+        if protocol in ICMP_PROTOCOLS:
+            icmp = _icmp(options["type"])
+        elif protocol == MOBILITY:
+            mobility_type = _number("type", options["type"], 255)
+        else:
+            raise PacketTextError("type: only icmp, icmpv6 and mobility have a type")
     label = _number("label", options.get("label", "0"), (1 << 20) - 1)
     try:
         flow = Flow(source, destination, protocol, ports, label)
     except FlowError as error:
         raise PacketTextError(str(error)) from None
     ttl = _number("ttl", options.get("ttl", str(TTL)), 255)
-    return DescribedPacket(packet_of(flow, ttl, icmp), options.get("in"), options.get("vrf"))
+    packet = packet_of(flow, ttl, icmp, mobility_type)
+    return DescribedPacket(packet, options.get("in"), options.get("vrf"))
 
 
 def _options(words: list[str]) -> dict[str, str]:

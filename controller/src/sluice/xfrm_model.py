@@ -80,7 +80,8 @@ class KernelMode(IntEnum):
 class PortMatch(NamedTuple):
     """Matches ports that equal `value` in the bits set in `mask`.
 
-    For ICMP, the source port is the type and the destination port the code.
+    For ICMP, the source port is the type and the destination port the code. For the Mobility
+    Header, the source port is the message type and the destination port 0.
     """
 
     value: int

@@ -126,6 +126,18 @@ def test_the_models_outcome(
     run_policy_scenario(scenario)
 
 
+def test_a_mobility_message_is_explained_by_its_type(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+        packet = (await explained(world, "mobility 10.0.2.9 > 20.0.0.1 type 5 in eth2"))["packet"]
+        assert (packet["protocol"], packet["mobility_type"]) == (135, 5)
+        assert (packet["destination_port"], packet["icmp"]) == (None, None)
+        other = (await explained(world))["packet"]
+        assert other["mobility_type"] is None
+
+    run_policy_scenario(scenario)
+
+
 def test_the_controllers_verdict_goes_back_into_the_switch(
     run_policy_scenario: RunScenario,
 ) -> None:

@@ -125,6 +125,19 @@ def test_filters(run_policy_scenario: RunScenario, filters: dict[str, Any], expe
     run_policy_scenario(scenario)
 
 
+def test_a_mobility_flow_shows_its_type_and_no_port(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        ends = "2001:db8::1", "2001:db8::2"
+        fill(world, [(*ends, 135, 0, kind) for kind in (0, 5)])
+        found = await flows(world, protocol="mobility")
+        shown = [(one["mobility_type"], one["destination_port"], one["icmp"]) for one in found]
+        assert sorted(shown) == [(0, None, None), (5, None, None)]
+        assert await flows(world, port=5) == []
+
+    run_policy_scenario(scenario)
+
+
 def test_stale_flows_have_no_rule(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_six_flows(world)

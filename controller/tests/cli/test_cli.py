@@ -25,7 +25,7 @@ from rich.console import Console
 
 from cli.answers import ANSWERS, EXPECTED, FLOW, PAGES, ROUTE
 from sluice import __version__
-from sluice.cli import flow_tables, policy_tables, route_table, shared, tables
+from sluice.cli import explain_table, flow_tables, policy_tables, route_table, shared, tables
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -423,6 +423,28 @@ def test_more_changed_flows_can_be_asked_for(daemon: Path) -> None:
     assert sluice(*words).exit_code == 0
     (line,) = (daemon.parent / "requests").read_text().splitlines()
     assert json.loads(line)["flows"] == 500
+
+
+@pytest.mark.parametrize(
+    ("flow", "text"),
+    [
+        ({}, "tcp"),
+        ({"protocol": 1, "icmp": "8/0"}, "icmp 8/0"),
+        ({"protocol": 135, "mobility_type": 0}, "mobility 0"),
+        ({"protocol": 135, "mobility_type": 5}, "mobility 5"),
+        ({"protocol": 135}, "mobility"),  # a later fragment
+    ],
+)
+def test_a_flow_shows_the_type_of_its_messages(flow: dict[str, Any], text: str) -> None:
+    assert flow_tables.flow_protocol(FLOW | flow) == text
+
+
+@pytest.mark.parametrize(("kind", "text"), [(0, ", type 0, 42 bytes"), (None, ", 42 bytes")])
+def test_an_explained_mobility_message_shows_its_type(kind: int | None, text: str) -> None:
+    packet = ANSWERS["explain"]["packet"] | {"protocol": 135, "mobility_type": kind}
+    packet |= {"source_port": None, "destination_port": None}
+    (line,) = explain_table._packet(packet)
+    assert line == f"mobility 10.1.0.10 -> 10.2.0.9{text}"
 
 
 def test_filters_of_flows_are_sent(daemon: Path) -> None:

@@ -30,8 +30,9 @@ from policy_world import (
 from sluice import associations, ike_order, kernel_mirror
 from sluice.api.server import BadRequestError
 from sluice.entities import BundleInVrf, EntityKind, InboundSpi
-from sluice.kernel_mirror import BundleDefaults, KernelMirror
+from sluice.kernel_mirror import BundleDefaults, KernelMirror, flow_of
 from sluice.model import Prefix, parse_address
+from sluice.policy.model import Selectors
 from sluice.policy.start import PolicyError
 from sluice.sa_model import HeldSa, LifetimeState
 from sluice.state.bundle_numbers import FIRST
@@ -327,6 +328,27 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
         )
 
     mirror(scenario, tmp_path)
+
+
+HOST = parse_address("2001:db8::1")
+
+
+@pytest.mark.parametrize(
+    ("packet", "source", "destination"),
+    [
+        (Selectors(HOST, HOST, 6, 40000, 443, None), 40000, 443),
+        (Selectors(HOST, HOST, 1, None, None, 0x304), 3, 4),
+        (Selectors(HOST, HOST, 135, None, None, None, mobility_type=5), 5, 0),
+        (Selectors(HOST, HOST, 135, None, None, None, mobility_type=0), 0, 0),
+    ],
+)
+def test_an_acquire_has_numbers_where_the_kernel_has_them(
+    packet: Selectors, source: int, destination: int
+) -> None:
+    flow = flow_of(packet)
+    assert flow.protocol == packet.protocol
+    assert flow.source_port == PortMatch(source, 0xFFFF)
+    assert flow.destination_port == PortMatch(destination, 0xFFFF)
 
 
 def test_a_dead_host_of_a_trap_delays_no_other(

@@ -15,6 +15,7 @@ from sluice.model import parse_address
 from sluice.policy.coverage import covers, find_covered, quoted_names, warn_of_unreached
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
+    MOBILITY_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,
     Action,
@@ -74,6 +75,22 @@ def read(*written: str) -> tuple[Rule, ...]:
         ("protocol: icmp, icmp: 3", "protocol: icmp, icmp: 3/4", True),
         ("protocol: icmp, icmp: 3-5", "protocol: icmp, icmp: [3, 5/1]", True),
         ("protocol: icmp, icmp: 3/0-4", "protocol: icmp, icmp: 3", False),
+        *(
+            (
+                f"protocol: mobility, mobility_types: {wide}",
+                f"protocol: mobility, {narrow}",
+                covered,
+            )
+            for wide, narrow, covered in (
+                ("5-6", "mobility_types: 5", True),
+                ("[5, 6]", "mobility_types: 5-6", True),
+                ("5", "mobility_types: 5-6", False),
+                ("0-255", "source: any", False),  # later fragments have no type
+                ("opaque", "mobility_types: opaque", True),
+            )
+        ),
+        ("mobility_types: opaque", "protocol: tcp, destination_ports: 80", True),
+        ("mobility_types: opaque", "protocol: mobility, mobility_types: 5", False),
     ],
 )
 def test_one_rule_against_one_other(wide: str, narrow: str, is_covered: bool) -> None:
@@ -106,8 +123,8 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 def as_parsed(rule: Rule) -> Rule:
     """Returns the rule in a form that the parser can yield.
 
-    Such a rule is not generated. It has ports, or ICMP types and codes, only if all of its
-    protocols have them.
+    Such a rule is not generated. It has ports, ICMP types and codes, or mobility types only if all
+    of its protocols have them.
     """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 
@@ -119,17 +136,19 @@ def as_parsed(rule: Rule) -> Rule:
         source_port=shown(rule.source_port, PORT_PROTOCOLS),
         destination_port=shown(rule.destination_port, PORT_PROTOCOLS),
         icmp=shown(rule.icmp, ICMP_PROTOCOLS),
+        mobility_type=shown(rule.mobility_type, MOBILITY_PROTOCOLS),
         generated=False,
     )
 
 
 def as_seen(packet: Selectors) -> Selectors:
-    """Returns the packet without ports, or without ICMP type and code, if its protocol has none."""
+    """Returns the packet without the ports, ICMP type and mobility type that its protocol lacks."""
     has_ports, has_icmp = packet.protocol in PORT_PROTOCOLS, packet.protocol in ICMP_PROTOCOLS
     return packet._replace(
         source_port=packet.source_port if has_ports else None,
         destination_port=packet.destination_port if has_ports else None,
         icmp=packet.icmp if has_icmp else None,
+        mobility_type=packet.mobility_type if packet.protocol in MOBILITY_PROTOCOLS else None,
     )
 
 

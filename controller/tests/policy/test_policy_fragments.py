@@ -23,7 +23,7 @@ from sluice.state.spd import FINAL_DISCARD
 
 OUT = Direction.OUTBOUND
 ELSEWHERE = (parse_address("11.0.0.1"), parse_address("2001:db9::1"))
-PROTOCOLS = (1, 6, 17, 50, 58, 132, 99)  # the protocols of `policies`, and one more
+PROTOCOLS = (1, 6, 17, 50, 58, 132, 135, 99)  # the protocols of `policies`, and one more
 VERDICTS = st.sampled_from(
     [
         {"action": Action.BYPASS, "bundle": None, "generated": False},
@@ -53,7 +53,7 @@ def matches_for_certain(rule: Rule, protocol: int | None) -> bool:
 
     The rule must be one for which `could_match` is true.
     """
-    shown = (rule.source_port, rule.destination_port, rule.icmp)
+    shown = (rule.source_port, rule.destination_port, rule.icmp, rule.mobility_type)
     return not any(isinstance(one, tuple) for one in shown) and (
         protocol is not None or rule.protocol in (None, OPAQUE)
     )

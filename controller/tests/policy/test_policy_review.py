@@ -65,6 +65,20 @@ REST = Rule("rest", Action.DISCARD)
             "discard opaque any -> any icmp 5-7,3/0-4 audit",
         ),
         (
+            Rule(
+                "bindings",
+                Action.DISCARD,
+                protocol=(135,),
+                mobility_type=(NumberRange(5, 6), NumberRange(8, 8)),
+                audit=True,
+            ),
+            "discard mobility any -> any mobility-type 5-6,8 audit",
+        ),
+        (
+            Rule("no-type", Action.BYPASS, protocol=(135,), mobility_type=OPAQUE),
+            "bypass mobility any -> any mobility-type opaque",
+        ),
+        (
             Rule("some", Action.BYPASS, source=(AddressRange(A1, A3), AddressRange(A2, A3))),
             "bypass 10.0.0.1-10.0.0.3,10.0.0.2/31 -> any",
         ),

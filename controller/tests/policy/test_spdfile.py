@@ -41,6 +41,12 @@ outbound:
   - {name: errors, action: bypass, protocol: icmp, icmp: [11-12, 3/0-4, 5/1]}
   - {name: fragments, action: discard, source_ports: opaque, source: any, protocol: any}
   - {name: unseen, action: discard, protocol: opaque, audit: true}
+  - name: bindings
+    action: protect
+    bundle: branch
+    protocol: mobility
+    mobility_types: [1-4, 255]
+  - {name: no-type, action: discard, protocol: 135, mobility_types: opaque}
 """
 
 
@@ -91,6 +97,14 @@ def test_a_good_one(tmp_path: Path) -> None:
         ),
         Rule("fragments", Action.DISCARD, source_port=OPAQUE),
         Rule("unseen", Action.DISCARD, protocol=OPAQUE, audit=True),
+        Rule(
+            "bindings",
+            Action.PROTECT,
+            "branch",
+            protocol=(135,),
+            mobility_type=(NumberRange(1, 4), NumberRange(255, 255)),
+        ),
+        Rule("no-type", Action.DISCARD, protocol=(135,), mobility_type=OPAQUE),
     )
 
 
@@ -212,6 +226,20 @@ def test_prefixes_become_ranges() -> None:
         ),
         ("name: a, action: bypass, protocol: icmp, icmp: 3-4/1", "icmp", "'3-4/1' is no ICMP type"),
         ("name: a, action: bypass, protocol: icmp, icmp: 010", "icmp", OCTAL),
+        *(
+            (f"name: a, action: bypass, {rule}", "mobility_types", said)
+            for rule, said in (
+                ("mobility_types: 5", "need a `protocol:` of mobility, and no other protocol"),
+                ("protocol: [mobility, icmp], mobility_types: 5", "of mobility, and no other"),
+                ("protocol: mobility, mobility_types: 256", "256 is no mobility type: write a"),
+                ("protocol: mobility, mobility_types: 6-5", "'6-5' is no mobility type"),
+                ("protocol: mobility, mobility_types: 5/0", "from 0 to 255"),
+                ("protocol: mobility, mobility_types: update", "'update' is no mobility type"),
+                ("protocol: mobility, mobility_types: 010", OCTAL),
+                ("protocol: mobility, mobility_types: []", "an empty list matches nothing"),
+                ("protocol: mobility, mobility_types: [5, opaque]", "`opaque` stand alone"),
+            )
+        ),
     ],
 )
 def test_each_problem_says_where_and_what(
@@ -232,8 +260,8 @@ def test_all_problems_come_at_once_and_a_wrong_protocol_is_told_once(tmp_path: P
     ) == [
         "4: outbound rule 2 'b'.action: 'x' is no action: write bypass, discard or protect",
         "4: outbound rule 2 'b'.protocol: 'tpc' is no protocol: write a number from 0 to 255, or"
-        " one of icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp; write several"
-        " as a list, not as a range",
+        " one of icmp, igmp, tcp, udp, gre, esp, ah, icmpv6, ospf, pim, vrrp, sctp, mobility; write"
+        " several as a list, not as a range",
         "5: outbound rule 3 'a': rule 1 of this list has that name; give each rule its own",
     ]
 
@@ -269,7 +297,7 @@ SCALARS = st.sampled_from(
 )
 KEYS = [
     *("name", "action", "bundle", "source", "destination", "protocol", "source_ports", "icmp"),
-    *("audit", "reject"),
+    *("audit", "reject", "mobility_types"),
 ]
 
 

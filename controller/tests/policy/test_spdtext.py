@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import rules
-from sluice.policy.model import ICMPV6, TCP, UDP, Action, Direction, NumberRange, Rule
+from sluice.policy.model import ICMPV6, MOBILITY, TCP, UDP, Action, Direction, NumberRange, Rule
 from sluice.policy.spdfile import parse_spd
 from sluice.policy.spdtext import from_document, spd_document, to_document
 from sluice.state.spd import fingerprint
@@ -24,11 +24,22 @@ ICMP_RANGES = BYTE_PAIRS.map(
 )
 
 
-@given(rules(), st.none() | st.lists(ICMP_RANGES, min_size=1).map(tuple), st.booleans())
+TYPES = st.lists(BYTE_PAIRS.map(lambda pair: NumberRange(*pair)), min_size=1).map(tuple)
+
+
+@given(
+    rules(),
+    st.none() | st.lists(ICMP_RANGES, min_size=1).map(tuple),
+    st.none() | TYPES,
+    st.booleans(),
+)
 def test_a_rule_survives_the_disk(
-    rule: Rule, icmp: tuple[NumberRange, ...] | None, audit: bool
+    rule: Rule,
+    icmp: tuple[NumberRange, ...] | None,
+    types: tuple[NumberRange, ...] | None,
+    audit: bool,
 ) -> None:
-    rule = rule._replace(icmp=icmp, generated=False, audit=audit)
+    rule = rule._replace(icmp=icmp, mobility_type=types, generated=False, audit=audit)
     read = from_document(json.loads(json.dumps(to_document(rule))))
     assert read == rule
     assert fingerprint(read) == fingerprint(rule)
@@ -39,6 +50,12 @@ def test_what_is_exported_is_a_file_that_can_be_committed() -> None:
     listed = {
         Direction.INBOUND: (
             Rule("179", Action.DISCARD, protocol=(UDP, 99)),
+            Rule(
+                "update",
+                Action.BYPASS,
+                protocol=(MOBILITY,),
+                mobility_type=(NumberRange(5, 6), NumberRange(8, 8)),
+            ),
             Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(NumberRange(0x200, 0x2FF),)),
         ),
         Direction.OUTBOUND: (

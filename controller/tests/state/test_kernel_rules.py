@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sluice.model import Address, Prefix, parse_address
 from sluice.policy.model import (
     ICMP,
+    MOBILITY,
     TCP,
     UDP,
     Action,
@@ -32,6 +33,7 @@ from sluice.state.kernel_rules import (
 )
 from sluice.state.rule_search import first_match
 from sluice.xfrm_model import (
+    ANY_PORT,
     Defaults,
     KernelMode,
     KernelPolicy,
@@ -200,6 +202,27 @@ def test_of_icmp_the_ports_are_type_and_code(
     assert rule.icmp == (NumberRange(low, high),)
 
 
+@pytest.mark.parametrize(
+    ("kind", "other", "expected"),
+    [
+        (PortMatch(5, 0xFFFF), PortMatch(0, 0), (NumberRange(5, 5),)),
+        (PortMatch(5, 0xFFFF), PortMatch(0, 0xFFFF), (NumberRange(5, 5),)),
+        (PortMatch(4, 0xFFFE), PortMatch(0, 0), (NumberRange(4, 5),)),
+        (PortMatch(0, 0), PortMatch(0, 0xFFFF), None),
+        (PortMatch(0, 0), PortMatch(0, 0), None),
+    ],
+)
+def test_of_a_mobility_header_the_source_port_is_the_type(
+    kind: PortMatch, other: PortMatch, expected: tuple[NumberRange, ...] | None
+) -> None:
+    selector = SITES._replace(protocol=MOBILITY, source_port=kind, destination_port=other)
+    found = mirrored(policy(OUT, 1, selector))
+    (rule, _) = found.rules[Direction.OUTBOUND]
+    assert found.problems == ()
+    assert rule.mobility_type == expected
+    assert (rule.source_port, rule.destination_port, rule.icmp) == (None, None, None)
+
+
 # --- order ---------------------------------------------------------------------------------------
 
 
@@ -318,6 +341,11 @@ def with_template(**changes: int | bool | Address) -> KernelPolicy:
     return PROTECTING._replace(templates=(TUNNEL._replace(**changes),))  # type: ignore[arg-type]
 
 
+def with_mobility(source: PortMatch = ANY_PORT, destination: PortMatch = ANY_PORT) -> KernelPolicy:
+    selector = SITES._replace(protocol=MOBILITY, source_port=source, destination_port=destination)
+    return PROTECTING._replace(selector=selector)
+
+
 @pytest.mark.parametrize(
     ("refused", "why"),
     [
@@ -345,6 +373,9 @@ def with_template(**changes: int | bool | Address) -> KernelPolicy:
             ),
             "several ICMP types",
         ),
+        (with_mobility(destination=PortMatch(5, 0xFFFF)), "of the Mobility Header, which has"),
+        (with_mobility(PortMatch(256, 0xFFFF)), "mobility types are above 255"),
+        (with_mobility(PortMatch(5, 0xFF01)), "not a range"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -14,6 +14,7 @@ import policies
 from sluice.model import Prefix, parse_address
 from sluice.policy.model import (
     ICMP,
+    MOBILITY,
     OPAQUE,
     TCP,
     UDP,
@@ -35,6 +36,7 @@ from sluice.state.rule_search import (
 PACKET = Selectors(parse_address("10.0.0.1"), parse_address("10.1.0.1"), TCP, 4000, 80, None)
 LATER = PACKET._replace(source_port=None, destination_port=None)
 LATER6 = LATER._replace(source=bytes(16), destination=bytes(16), protocol=None)
+BINDING_UPDATE = LATER._replace(protocol=MOBILITY, mobility_type=5)
 ANY = Rule("any", Action.BYPASS)
 
 
@@ -56,6 +58,13 @@ ANY = Rule("any", Action.BYPASS)
         (ANY._replace(destination_port=OPAQUE), PACKET, False),
         (ANY._replace(icmp=(NumberRange(0, 65535),)), PACKET, False),
         (ANY._replace(icmp=OPAQUE), PACKET, True),
+        (ANY._replace(mobility_type=(NumberRange(5, 6),)), BINDING_UPDATE, True),
+        (ANY._replace(mobility_type=(NumberRange(6, 255),)), BINDING_UPDATE, False),
+        (ANY._replace(mobility_type=OPAQUE), BINDING_UPDATE, False),
+        (ANY, BINDING_UPDATE, True),
+        # Only mobility messages have a type, and their later fragments have none.
+        (ANY._replace(mobility_type=(NumberRange(0, 255),)), PACKET, False),
+        (ANY._replace(mobility_type=OPAQUE), BINDING_UPDATE._replace(mobility_type=None), True),
         # The protocol of a later IPv6 fragment is unknown.
         (ANY, LATER6, True),
         (ANY._replace(protocol=(TCP,)), LATER6, False),
@@ -114,6 +123,9 @@ def test_icmp_type_and_code_are_compared_as_one_number(written: str) -> None:
 # -- later fragments (RFC 4301, section 7)
 
 TCP_80 = Rule("web", Action.PROTECT, "b", protocol=(TCP,), destination_port=(NumberRange(80, 80),))
+UPDATES = Rule(
+    "updates", Action.PROTECT, "b", protocol=(MOBILITY,), mobility_type=(NumberRange(5, 5),)
+)
 TCP_443 = TCP_80._replace(name="tls", destination_port=(NumberRange(443, 443),))
 FIRST_443 = PACKET._replace(destination_port=443)
 
@@ -153,6 +165,22 @@ def test_later_fragments(
     assert RuleIndex(rules).first_match_of_fragment(LATER, first) == expected
 
 
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (None, None),
+        (BINDING_UPDATE, FragmentMatch(0)),
+        (BINDING_UPDATE._replace(mobility_type=6), FragmentMatch(1)),
+    ],
+)
+def test_the_first_fragment_decides_by_its_mobility_type(
+    first: Selectors | None, expected: FragmentMatch | None
+) -> None:
+    rules, later = [UPDATES, ANY], _later(BINDING_UPDATE)
+    assert first_match_of_fragment(rules, later, first) == expected
+    assert RuleIndex(rules).first_match_of_fragment(later, first) == expected
+
+
 def test_the_protocol_that_a_later_ipv6_fragment_names_is_not_believed() -> None:
     rules = [Rule("udp", Action.DISCARD, protocol=(UDP,)), ANY]
     assert first_match_of_fragment(rules, LATER6, None) is None
@@ -169,7 +197,7 @@ def test_the_index_agrees_about_later_fragments(
 ) -> None:
     index = RuleIndex(rules)
     for packet in packets:
-        later = packet._replace(source_port=None, destination_port=None, icmp=None)
+        later = _later(packet)
         first = packet if is_known else None
         expected = first_match_of_fragment(rules, later, first)
         assert index.first_match_of_fragment(later, first) == expected
@@ -184,8 +212,9 @@ def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
     """
     rules = [rule for rule in rules if OPAQUE not in (rule.source_port, rule.destination_port)]
     rules = [rule for rule in rules if OPAQUE not in (rule.icmp, rule.protocol)]
+    rules = [rule for rule in rules if rule.mobility_type is not OPAQUE]
     for packet in packets:
-        later = packet._replace(source_port=None, destination_port=None, icmp=None)
+        later = _later(packet)
         match = first_match_of_fragment(rules, later, None)
         if match is None:
             continue
@@ -195,3 +224,7 @@ def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
             for each in (at, match.at)
         ]
         assert effects[0] == effects[1]
+
+
+def _later(packet: Selectors) -> Selectors:
+    return packet._replace(source_port=None, destination_port=None, icmp=None, mobility_type=None)

@@ -16,6 +16,7 @@ from sluice.policy.model import (
     Direction,
     NumberRange,
     Rule,
+    Scope,
     Selectors,
 )
 from sluice.state.rule_ids import TooManyRulesError
@@ -121,6 +122,10 @@ def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> Non
     # the fingerprint, rules on disk are found again and keep their numbers.
     assert fingerprint(web) == "a1f683ffca6b9c75ad878e26a906f33c"
     assert fingerprint(REST._replace(audit=True)) != fingerprint(REST)
+    # This one is from a version in which rules had no mobility types.
+    rejecting = web._replace(action=Action.DISCARD, bundle=None, reject=True, scope=Scope.OWN)
+    assert fingerprint(rejecting) == "56cc04f5b5827a0e0aad3aeecfc3bc64"
+    assert fingerprint(WEB._replace(mobility_type=OPAQUE)) != fingerprint(WEB)
     spd = table()
     before = outbound_ids(spd)
     commit(spd, WEB, DNS._replace(action=Action.DISCARD, audit=True))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packets
-from sluice.wire.packet import FRAGMENT, HOP_BY_HOP, ICMP, ICMPV6, TCP, UDP
+from sluice.wire.packet import FRAGMENT, HOP_BY_HOP, ICMP, ICMPV6, MOBILITY, TCP, UDP
 from sluice.wire.readable import readable
 from wire.strategies import damaged
 
@@ -57,6 +57,14 @@ def ip6(protocol: int, payload: bytes, *chain: tuple[int, bytes]) -> bytes:
         ),
         (ip4(UDP, PORTS, fragment_offset=80), BOTH4 | {"protocol": 17, "fragment_offset": 80}),
         (ip4(GRE, PORTS), BOTH4 | {"protocol": 47}),
+        (
+            ip4(MOBILITY, b"\x3b\x00\x05\x00" + bytes(4)),
+            BOTH4 | {"protocol": 135, "mobility_type": 5},
+        ),
+        (
+            ip6(MOBILITY, b"\x3b\x00\x05\x00" + bytes(4)),
+            BOTH6 | {"protocol": 135, "mobility_type": 5},
+        ),
         (ip6(ICMPV6, b"\x80\x00\x00\x00"), BOTH6 | {"protocol": 58, "icmp": "128/0"}),
         (
             ip6(TCP, PORTS, (HOP_BY_HOP, bytes(8))),

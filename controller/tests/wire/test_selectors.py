@@ -43,6 +43,7 @@ from sluice.wire.selectors import (
 )
 from wire.strategies import damaged
 
+MOBILITY_HEADER = bytes([59, 0, 5, 0, 0xAB, 0xCD, 0, 1])  # a binding update (RFC 6275, 6.1.7)
 A4, B4 = "192.0.2.1", "198.51.100.1"
 A6, B6 = "2001:db8::1", "2001:db8:1::1"
 ESP, SCTP, GRE = 50, 132, 47
@@ -63,7 +64,7 @@ def seen6(protocol: int, payload: bytes, *chain: tuple[int, bytes]) -> Selectors
 
 
 def tail(packet: Selectors) -> tuple[object, ...]:
-    return packet[2:-1]
+    return packet[2:6]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,48 @@ def test_what_later_fragments_of_a_first_one_show() -> None:
     assert tail(first6.as_later_fragment()) == (None, None, None, None)
 
 
+def test_the_type_of_a_mobility_message() -> None:
+    for seen in (seen4(MOBILITY, MOBILITY_HEADER), seen6(MOBILITY, MOBILITY_HEADER)):
+        assert tail(seen) == (MOBILITY, None, None, None)
+        assert seen.mobility_type == 5
+    assert seen6(MOBILITY, MOBILITY_HEADER, (HOP_BY_HOP, bytes(8))).mobility_type == 5
+    assert seen6(UDP, MOBILITY_HEADER).mobility_type is None
+    for size in range(8):
+        with pytest.raises(WireError, match="transport_truncated"):
+            seen4(MOBILITY, MOBILITY_HEADER[:size])
+        with pytest.raises(WireError, match="transport_truncated"):
+            seen6(MOBILITY, MOBILITY_HEADER[:size])
+
+
+def test_only_the_first_fragment_of_a_mobility_message_shows_its_type() -> None:
+    header = MOBILITY_HEADER
+    first4 = selectors(
+        packets.ethernet(packets.ipv4(A4, B4, header, MOBILITY, more_fragments=True))
+    )
+    chain = [(FRAGMENT, b"\0\0\0\x01abcd")]
+    first6 = selectors(packets.ethernet(packets.ipv6_chain(chain, MOBILITY, header, A6, B6)))
+    for first, protocol in ((first4, MOBILITY), (first6, None)):
+        assert first.selectors.mobility_type == 5
+        later = first.as_later_fragment()
+        assert (later.protocol, later.mobility_type) == (protocol, None)
+    assert seen4(MOBILITY, header, fragment_offset=8).mobility_type is None
+    assert seen6(MOBILITY, header, (FRAGMENT, b"\0\0\0\x08abcd")).mobility_type is None
+
+
+def test_a_quoted_mobility_message_keeps_its_type() -> None:
+    quoted = quoted_packet(error6(packets.ipv6(A6, B6, MOBILITY_HEADER, MOBILITY)))
+    assert quoted is not None
+    assert (quoted.selectors.protocol, quoted.selectors.mobility_type) == (MOBILITY, 5)
+
+
+def test_the_key_of_a_mobility_message_has_its_type_as_destination_port() -> None:
+    for kind in (0, 5, 255):
+        message = MOBILITY_HEADER[:2] + bytes([kind]) + MOBILITY_HEADER[3:]
+        key = selectors(packets.ethernet(packets.ipv6(A6, B6, message, MOBILITY))).key()
+        assert key is not None
+        assert (key.protocol, key.source_port, key.destination_port) == (MOBILITY, 0, kind)
+
+
 def test_a_fragment_of_a_fragment_is_refused() -> None:
     first, later = b"\0\0\0\x01abcd", b"\0\0\0\x09abcd"
     for inner in (first, later, bytes(8)):
@@ -184,7 +227,7 @@ def test_a_fragment_that_starts_inside_the_tcp_header_is_refused() -> None:
     assert tail(seen4(UDP, PORTS, fragment_offset=8)) == (UDP, None, None, None)
 
 
-@pytest.mark.parametrize("protocol", [TCP, UDP, SCTP, ICMP, ESP])
+@pytest.mark.parametrize("protocol", [TCP, UDP, SCTP, ICMP, ESP, MOBILITY])
 def test_a_first_fragment_too_short_for_its_ports_is_refused(protocol: int) -> None:
     with pytest.raises(WireError, match="transport_truncated"):
         seen4(protocol, PORTS[:7], more_fragments=True)
@@ -394,6 +437,7 @@ FRAMES = [
     ),
     error4(packets.ipv4(A4, B4, PORTS)),
     error6(packets.ipv6(A6, B6, PORTS)),
+    packets.ethernet(packets.ipv6(A6, B6, MOBILITY_HEADER, MOBILITY)),
 ]
 
 
@@ -405,6 +449,7 @@ def test_any_frame_has_selectors_or_raises_wire_error(frame: bytes) -> None:
         return
     is_later = seen.fragment_class is FragmentClass.LATER
     assert is_later <= (seen.selectors.source_port is None)
+    assert is_later <= (seen.selectors.mobility_type is None)
     try:
         quoted_packet(frame)
     except WireError:
@@ -418,7 +463,7 @@ HEADERS = st.sampled_from([HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS])
     chain=st.lists(st.tuples(HEADERS, st.integers(0, 3)), max_size=12),
     fragment=st.none() | st.tuples(st.integers(0, 8191), st.booleans()),
     ports=st.tuples(st.integers(0, 65535), st.integers(0, 65535)),
-    protocol=st.sampled_from([TCP, UDP, SCTP]),
+    protocol=st.sampled_from([TCP, UDP, SCTP, MOBILITY]),
 )
 def test_a_packet_shows_what_it_was_built_with(
     chain: list[tuple[int, int]],
@@ -432,8 +477,10 @@ def test_a_packet_shows_what_it_was_built_with(
         headers.append((FRAGMENT, b"\0\0" + (offset << 3 | more).to_bytes(2, "big") + b"abcd"))
     payload = b"".join(port.to_bytes(2, "big") for port in ports) + bytes(4)
     seen = selectors(packets.ethernet(packets.ipv6_chain(headers, protocol, payload)))
-    shown = (None, None, None) if offset else (protocol, *ports)
-    assert tail(seen.selectors) == (*shown, None)
+    shows_type = protocol == MOBILITY and not offset
+    shown = (None, None) if offset or shows_type else ports
+    assert tail(seen.selectors) == (None if offset else protocol, *shown, None)
+    assert seen.selectors.mobility_type == (ports[1] >> 8 if shows_type else None)
     assert (seen.protocol, seen.fragment_class is FragmentClass.LATER) == (protocol, bool(offset))
     assert seen.is_cacheable is (len(headers) <= PARSED_EXTENSIONS)
     key = seen.key()
@@ -442,7 +489,7 @@ def test_a_packet_shows_what_it_was_built_with(
 
 
 @pytest.mark.parametrize("is_own", [False, True])
-@pytest.mark.parametrize("protocol", [ICMP, ICMPV6, 50, 89])
+@pytest.mark.parametrize("protocol", [ICMP, ICMPV6, 50, 89, MOBILITY])
 def test_a_key_says_all_that_rules_look_at(protocol: int, is_own: bool) -> None:
     frame = packets.ethernet(packets.ipv6_chain([], protocol, bytes([3, 1]) + bytes(62)))
     seen = selectors(frame, is_own=is_own)

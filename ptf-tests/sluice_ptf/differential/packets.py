@@ -50,7 +50,7 @@ GROUP_MACS = (
 )
 ETHER_TYPES = (0x0806, 0x88CC, 0x88B5, 0x8847, 0x8100, 0x0026, 0x05DC, 0x0600, 0x0000, 0xFFFF)
 PORTS_OF_PROTOCOLS = (179, 646, 520, 521, 500, 4500, 3784, 4784, 7000, 0, 65535)
-PROTOCOLS = (6, 6, 17, 17, 17, 1, 58, 132, 50, 89, 0, 43, 44, 51, 59, 60, 253)
+PROTOCOLS = (6, 6, 17, 17, 17, 1, 58, 132, 135, 50, 89, 0, 43, 44, 51, 59, 60, 253)
 EXTENSIONS = (0, 43, 44, 60, 60)
 TTLS = (0, 1, 2, *(64,) * 10, 255, 255, 255)
 OPTIONS = (
@@ -290,6 +290,8 @@ class Generator:
         ports = b"".join(self._draw.choice(PORTS_OF_PROTOCOLS).to_bytes(2, "big") for _ in range(2))
         if protocol in (1, 58):
             ports = bytes([self._draw.choice((128, 133, 134, 135, 136, 137, 138, 8)), 0, 0, 0])
+        if protocol == raw.MOBILITY:
+            ports = bytes([59, 0, self._draw.choice((0, 1, 5, 6, 255)), 0])
         long = (b"\0\x20\0\0" + bytes(24), bytes(16))
         rest = self._draw.choice((b"", b"\0\x14\0\0", *long, *long, *long))
         return protocol, ports + rest

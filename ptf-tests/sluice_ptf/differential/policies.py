@@ -15,6 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from sluice_ptf import raw
 from sluice_ptf.differential.case import GROUP_IDS, RULE_IDS, TableEntry, TableState
 from sluice_ptf.schema import Value
 
@@ -25,7 +26,7 @@ BUNDLES = (1, 2, 0x4001)
 SPIS = (0x100, 0x101, 0x80C0FFEE)
 ENGINES = (1, 2)
 VERDICTS = (*("BYPASS",) * 6, "DISCARD", "DISCARD", "PROTECT", "PROTECT", "PROTECT", "NONE")
-PROTOCOLS = (6, 17, 17, 17, 132, 1, 58, 50, 89)
+PROTOCOLS = (6, 17, 17, 17, 132, 135, 1, 58, 50, 89)
 AUDITED = ("FORGED_SHIM", "UNKNOWN_SPI", "INBOUND_CLEARTEXT", "INBOUND_WRONG_SA", "SHIM_INVALID")
 FLOW_TABLES = tuple(f"{way}.ipv{n}_flow" for way in ("inbound", "outbound") for n in (4, 6))
 LIST_TABLES = ("inbound.list_state", "outbound.list_state")
@@ -247,6 +248,8 @@ def _flow_sender(draw: Random, state: TableState) -> dict[str, Value]:
     ports = [draw.choice((179, 500, 4500, 7000)) if protocol in (6, 17, 132) else 0 for _ in "12"]
     if protocol in (1, 58):
         ports[1] = draw.choice((8, 128, 135, 3)) << 8 | draw.choice((0, 1))
+    if protocol == raw.MOBILITY:
+        ports[1] = draw.choice((0, 5, 6, 255))
     fragment = draw.choice(("WHOLE",) * 7 + ("FIRST", "LATER", "LATER"))
     later = fragment == "LATER"
     return {

@@ -193,6 +193,8 @@ class PolicyPackets:
         ports = struct.pack("!HH", src_port, dst_port)
         if protocol in (1, 58):
             ports = struct.pack("!HH", dst_port, 0)
+        if protocol == raw.MOBILITY:
+            ports = bytes([59, 0, dst_port & 0xFF, 0])
         size = self._draw.choice(SIZES)
         if protocol == raw.UDP:
             ports += struct.pack("!HH", 8 + size, 0)

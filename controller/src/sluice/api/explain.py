@@ -264,6 +264,7 @@ def _packet(question: Question) -> dict[str, Any]:
         "source_port": seen.source_port,
         "destination_port": seen.destination_port,
         "icmp": None if seen.icmp is None else f"{seen.icmp >> 8}/{seen.icmp & 0xFF}",
+        "mobility_type": seen.mobility_type,
         "fragment": question.seen.fragment_class.name.lower(),
         "own": seen.is_own,
         "bytes": len(question.frame),

@@ -16,6 +16,7 @@ from sluice.model import Prefix, parse_address
 from sluice.policy.coverage import quoted_names
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
+    MOBILITY_PROTOCOLS,
     PROTOCOLS,
     Action,
     AddressRange,
@@ -26,6 +27,7 @@ from sluice.policy.model import (
 from sluice.state.flow_cache import FlowVerdict, RankedFlow
 
 Test: TypeAlias = Callable[[FlowKey, FlowVerdict], bool]
+_TYPED_PROTOCOLS = ICMP_PROTOCOLS | MOBILITY_PROTOCOLS
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,9 @@ def _protocol(key: str, value: object) -> Test:
 
 def _port(key: str, value: object) -> Test:
     port = number_of(key, value, range(1, 1 << 16))
-    # The key of ICMP has type and code in place of the destination port.
+    # The keys of ICMP and of mobility messages have a type in place of the destination port.
     return lambda flow, _: (
-        port in (flow.source_port, flow.destination_port) and flow.protocol not in ICMP_PROTOCOLS
+        port in (flow.source_port, flow.destination_port) and flow.protocol not in _TYPED_PROTOCOLS
     )
 
 

@@ -13,7 +13,7 @@ from sluice.api.rows import WaitForTurn, sliced
 from sluice.controller import Controller
 from sluice.model import format_address
 from sluice.p4.flows import FlowSlot
-from sluice.policy.model import ICMP_PROTOCOLS, Action, FlowKey, FragmentClass
+from sluice.policy.model import ICMP_PROTOCOLS, MOBILITY, Action, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowCache, FlowVerdict
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 
@@ -71,6 +71,8 @@ class FlowRows:
         stale = verdict.epoch != state.version.epoch
         is_later = key.fragment is FragmentClass.LATER
         is_icmp = key.protocol in ICMP_PROTOCOLS and not is_later
+        is_mobility = key.protocol == MOBILITY and not is_later
+        has_port = not is_icmp and not is_mobility
         return {
             "spd": state.spd,
             "direction": state.direction.value,
@@ -78,10 +80,11 @@ class FlowRows:
             "destination": format_address(key.destination),
             "protocol": key.protocol,
             "source_port": key.source_port or None,
-            "destination_port": None if is_icmp else key.destination_port or None,
+            "destination_port": key.destination_port or None if has_port else None,
             "icmp": f"{key.destination_port >> 8}/{key.destination_port & 0xFF}"
             if is_icmp
             else None,
+            "mobility_type": key.destination_port if is_mobility else None,
             "later_fragments": is_later,
             "fragment": key.fragment.name.lower(),
             "local": key.is_local,

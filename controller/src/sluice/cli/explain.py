@@ -53,8 +53,8 @@ def explain(
     """Tell what the router does with a packet, and why.
 
     PACKET is a description, such as 'udp 10.1.0.10:5000 > 10.2.0.9:7000 in eth1'. Without `in`
-    it is a packet that this router sends. Further words: `vrf NAME`, `type TYPE/CODE` (ICMP), `ttl
-    N`, `label N` (IPv6).
+    it is a packet that this router sends. Further words: `vrf NAME`, `type TYPE/CODE` (ICMP), `type
+    TYPE` (mobility), `ttl N`, `label N` (IPv6).
 
     The answer has the rules that match, the route and the state of the flow cache. It comes from
     the controller's state, and from dry runs in the switch, if the switch supports them. Exit code

@@ -54,7 +54,8 @@ def _packet(packet: dict[str, Any]) -> list[str]:
     ends = [packet_end(packet[end], packet[f"{end}_port"]) for end in ("source", "destination")]
     protocol = "?" if packet["protocol"] is None else protocol_name(packet["protocol"])
     first, second = f"{protocol} {ends[0]}", f"-> {ends[1]}"
-    words = [f"type {packet['icmp']}"] if packet["icmp"] else []
+    kind = packet["icmp"] or packet["mobility_type"]
+    words = [] if kind is None else [f"type {kind}"]
     words += [f"{packet['fragment']} fragment"] if packet["fragment"] != "whole" else []
     second = ", ".join([second, *words, f"{packet['bytes']} bytes"])
     if len(first) + len(second) > LINE:

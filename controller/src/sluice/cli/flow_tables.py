@@ -20,7 +20,7 @@ def _flows(console: Console, data: list[dict[str, Any]]) -> None:
             f"{item['spd']} {item['direction']}",
             packet_end(item["source"], item["source_port"]),
             packet_end(item["destination"], item["destination_port"]),
-            protocol_name(item["protocol"]) + (f" {item['icmp']}" if item["icmp"] else ""),
+            flow_protocol(item),
             item["action"] + (f"({item['bundle']})" if item["bundle"] else ""),
             "(stale)" if item["stale"] else str(item["rule"]),
             *_volumes(item),
@@ -82,6 +82,14 @@ def short_number(value: float) -> str:
 def protocol_name(number: int) -> str:
     """Returns the name of an IP protocol, or its number."""
     return PROTOCOL_NAMES.get(number, str(number))
+
+
+def flow_protocol(flow: dict[str, Any]) -> str:
+    """Returns a flow's protocol with its ICMP or mobility type, for example `icmp 8/0`."""
+    name = protocol_name(flow["protocol"])
+    if flow["mobility_type"] is not None:
+        return f"{name} {flow['mobility_type']}"
+    return f"{name} {flow['icmp']}" if flow["icmp"] else name
 
 
 def packet_end(address: str, port: int | None) -> str:

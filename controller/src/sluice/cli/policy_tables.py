@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from sluice.cli.flow_tables import flow_notes, packet_end, protocol_name
+from sluice.cli.flow_tables import flow_notes, flow_protocol, packet_end
 from sluice.cli.table import Row, counted, good_or_bad, number_text, print_table
 from sluice.policy.coverage import quoted_names
 
@@ -188,11 +188,10 @@ def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
     console.print(f"  flows: {changed:,} of {flows['live']:,} would change" + ":" * bool(first))
     for flow in first:
         ends = [packet_end(flow[end], flow[f"{end}_port"]) for end in ("source", "destination")]
-        protocol = protocol_name(flow["protocol"]) + (f" {flow['icmp']}" if flow["icmp"] else "")
         after = "searched again" if flow["after"] is None else _treatment(flow["after"])
         notes = flow_notes(flow)
         console.print(
-            f"    {protocol} {' -> '.join(ends)}: {_treatment(flow)} -> {after}"
+            f"    {flow_protocol(flow)} {' -> '.join(ends)}: {_treatment(flow)} -> {after}"
             + (f" ({notes})" if notes else "")
         )
     if changed > len(first):

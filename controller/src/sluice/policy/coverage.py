@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
+    MOBILITY_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,
     AddressRange,
@@ -121,6 +122,9 @@ def covers(rule: Rule, other: Rule) -> bool:
             rule.destination_port, _shown(other, other.destination_port, PORT_PROTOCOLS)
         )
         and _covers_numbers(rule.icmp, _shown(other, other.icmp, ICMP_PROTOCOLS))
+        and _covers_numbers(
+            rule.mobility_type, _shown(other, other.mobility_type, MOBILITY_PROTOCOLS)
+        )
         and all(
             _covers_ranges(_ranges(rule.source, size), _ranges(other.source, size))
             and _covers_ranges(_ranges(rule.destination, size), _ranges(other.destination, size))
@@ -146,7 +150,7 @@ def _covers_protocols(
 
 
 def _shown(rule: Rule, numbers: Numbers, protocols: frozenset[int]) -> Numbers:
-    """Returns the port or ICMP numbers that packets matching a rule may have.
+    """Returns the ports, ICMP numbers or mobility types that packets matching a rule may have.
 
     `numbers` is the rule's selector, `protocols` are the protocols that have such numbers. Returns
     OPAQUE if no protocol of the rule has such numbers.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where fragments matching a rule get their verdict: the flow cache or the controller.
 
-A later fragment has no ports, no ICMP type and, in IPv6, no trustworthy protocol. So a later
-fragment gets the verdict of its datagram's first fragment. Consider fragments with given addresses
-and protocol. Let D be the first rule that certainly matches the later fragments: in D, all
-selectors that a later fragment lacks are `any` or `opaque`. If there is no such rule, D is the
+A later fragment has no ports, no ICMP type, no mobility type and, in IPv6, no trustworthy protocol.
+So a later fragment gets the verdict of its datagram's first fragment. Consider fragments with given
+addresses and protocol. Let D be the first rule that certainly matches the later fragments: in D,
+all selectors that a later fragment lacks are `any` or `opaque`. If there is no such rule, D is the
 final discard. If all rules before D that could match have the same verdict as D, the flow cache
 serves the later fragments. Otherwise all fragments of such datagrams go to the controller.
 
@@ -106,7 +106,12 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
             _protocols(rule) if size == 4 else 1,
             not any(
                 isinstance(one, tuple)
-                for one in (rule.source_port, rule.destination_port, rule.icmp)
+                for one in (
+                    rule.source_port,
+                    rule.destination_port,
+                    rule.icmp,
+                    rule.mobility_type,
+                )
             )
             and (size == 4 or not isinstance(rule.protocol, tuple)),
         )

@@ -11,12 +11,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sluice.model import Address, Prefix, format_address
 
-ICMP, TCP, UDP, ICMPV6, SCTP = 1, 6, 17, 58, 132
+ICMP, TCP, UDP, ICMPV6, SCTP, MOBILITY = 1, 6, 17, 58, 132, 135
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51,
-             "icmpv6": 58, "ospf": 89, "pim": 103, "vrrp": 112, "sctp": 132}  # fmt: skip
+             "icmpv6": 58, "ospf": 89, "pim": 103, "vrrp": 112, "sctp": 132,
+             "mobility": 135}  # fmt: skip
 """Protocol numbers by the names that rules may use."""
 PORT_PROTOCOLS = frozenset({TCP, UDP, SCTP})
 ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
+MOBILITY_PROTOCOLS = frozenset({MOBILITY})
 
 
 class Action(IntEnum):
@@ -84,7 +86,8 @@ def icmp_text(numbers: NumberRange) -> str:
 
 
 class NumberRange(NamedTuple):
-    """Range of ports, or of ICMP types and codes as type << 8 | code. Both ends are included."""
+    """Range of ports, of mobility types, or of ICMP types and codes as type << 8 | code. Both ends
+    are included."""
 
     low: int
     high: int
@@ -114,6 +117,8 @@ class Selectors(NamedTuple):
     - `source_port` and `destination_port` are None for a later fragment, and for a protocol without
       ports.
     - `icmp` is type << 8 | code, or None for a later fragment and for protocols other than ICMP.
+    - `mobility_type` is the type of a mobility message (RFC 6275, 6.1.1), or None for a later
+      fragment and for other protocols.
     - `protocol` is the protocol after the extension headers that RFC 4301 skips. For a later
       fragment of IPv6 it is None, since only the first fragment's headers count (RFC 8200, 4.5).
     - `is_own`: an inbound packet is addressed to this router, or this router sends an outbound
@@ -127,6 +132,7 @@ class Selectors(NamedTuple):
     destination_port: int | None
     icmp: int | None
     is_own: bool = False
+    mobility_type: int | None = None
 
 
 class FragmentClass(IntEnum):
@@ -142,10 +148,10 @@ class FlowKey(NamedTuple):
     """The key of a flow in the pipeline's flow tables, without the list id.
 
     The key holds all fields that a rule may test, so the result of an ordered search may be cached
-    under the key. Ports are zero where `Selectors` has None; for ICMP the destination port is type
-    << 8 | code. `protocol` is the value in the headers, even for a later IPv6 fragment. `is_local`
-    is `Selectors.is_own`. `bundle` is the number of the bundle whose SA decrypted an inbound
-    packet, or zero.
+    under the key. Ports are zero where `Selectors` has None. For ICMP, the destination port is type
+    << 8 | code; for a mobility message, it is the message's type. `protocol` is the value in the
+    headers, even for a later IPv6 fragment. `is_local` is `Selectors.is_own`. `bundle` is the
+    number of the bundle whose SA decrypted an inbound packet, or zero.
     """
 
     source: Address
@@ -173,6 +179,7 @@ class FlowKey(NamedTuple):
             self.destination_port if ports else None,
             self.destination_port if self.protocol in ICMP_PROTOCOLS else None,
             self.is_local,
+            self.destination_port if self.protocol == MOBILITY else None,
         )
 
 
@@ -183,6 +190,9 @@ class Rule(NamedTuple):
     OPAQUE matches only packets without a visible protocol. `audit`: packets that the rule discards
     go to the audit log. `is_default`: a kernel's default, for packets that none of its policies
     match. `reject`: the senders of packets that the rule discards get an ICMP error.
+
+    New fields go to the end and have a default, so that the fingerprints of old rules on disk stay
+    valid (`state.spd.fingerprint`).
     """
 
     name: str
@@ -199,6 +209,7 @@ class Rule(NamedTuple):
     scope: Scope = Scope.ANY
     is_default: bool = False
     reject: bool = False
+    mobility_type: Numbers = None
 
     def looks_at(self, *, is_own: bool) -> bool:
         """Returns whether the rule applies to this router's own packets if `is_own`, else to

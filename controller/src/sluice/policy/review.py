@@ -34,11 +34,14 @@ def describe(rule: Rule) -> str:
     if rule.protocol is not None:
         words.append(_protocols(rule.protocol))
     words += [_ranges(rule.source), "->", _ranges(rule.destination)]
-    for name, numbers in (("sport", rule.source_port), ("dport", rule.destination_port)):
+    for name, numbers, text in (
+        ("sport", rule.source_port, str),
+        ("dport", rule.destination_port, str),
+        ("icmp", rule.icmp, icmp_text),
+        ("mobility-type", rule.mobility_type, str),
+    ):
         if numbers is not None:
-            words += [name, "opaque" if numbers is OPAQUE else ",".join(map(str, numbers))]
-    if rule.icmp is not None:
-        words += ["icmp", "opaque" if rule.icmp is OPAQUE else ",".join(map(icmp_text, rule.icmp))]
+            words += [name, "opaque" if numbers is OPAQUE else ",".join(map(text, numbers))]
     if rule.scope is not Scope.ANY:
         words.append("this router's" if rule.scope is Scope.OWN else "transit")
     if rule.audit:

@@ -15,9 +15,9 @@
     inbound: [...]
 
 A rule has an action (bypass, discard, protect) and selectors. A selector that is absent or `any`
-matches everything. The value `opaque` of protocol, ports and icmp matches only packets without a
-visible value, such as later fragments. A protect rule names a bundle. A discard rule may request
-audit log records. docs/how-to/rules.md has examples.
+matches everything. The value `opaque` of protocol, ports, icmp and mobility_types matches only
+packets without a visible value, such as later fragments. A protect rule names a bundle. A discard
+rule may request audit log records. docs/how-to/rules.md has examples.
 
 The first rule that matches decides; a packet that no rule matches is discarded (RFC 4301, 4.4.1).
 All problems are reported at once, each with file, line, list, and the rule's number and name.
@@ -36,6 +36,7 @@ from sluice.config_keys import ConfigKey, ConfigSection, defaulted, optional, re
 from sluice.model import Prefix, parse_address
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
+    MOBILITY_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,
     PROTOCOLS,
@@ -91,6 +92,11 @@ class RuleKeys(ConfigSection, title="Keys of a rule"):
     icmp = ConfigKey(
         "type, range of types, `TYPE/CODE`, `TYPE/LOW-HIGH`, list of them, `opaque`",
         "Type and code of ICMP or ICMPv6.",
+        _ANY,
+    )
+    mobility_types = ConfigKey(
+        "0 to 255, `LOW-HIGH`, list of them, `opaque`",
+        "Message type of the Mobility Header (RFC 6275).",
         _ANY,
     )
     audit = defaulted(
@@ -224,6 +230,7 @@ def _read_rule(text: YamlMapping, direction: Direction, bundles: Bundles) -> Rul
         icmp=_numbers(text, RuleKeys.icmp, to_icmp),
         audit=audit,
         reject=reject or False,
+        mobility_type=_numbers(text, RuleKeys.mobility_types, to_mobility_types),
     )
     _check_together(text, rule)
     text.close()
@@ -239,6 +246,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
         (RuleKeys.source_ports, rule.source_port, PORT_PROTOCOLS),
         (RuleKeys.destination_ports, rule.destination_port, PORT_PROTOCOLS),
         (RuleKeys.icmp, rule.icmp, ICMP_PROTOCOLS),
+        (RuleKeys.mobility_types, rule.mobility_type, MOBILITY_PROTOCOLS),
     ):
         # An empty tuple of protocols has already been reported as a problem.
         if isinstance(numbers, tuple) and not (
@@ -352,6 +360,17 @@ def to_icmp(value: object) -> NumberRange:
             " codes like 3/4 or 3/0-4; low to high, from 0 to 255, without leading zeros"
         )
     return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
+
+
+def to_mobility_types(value: object) -> NumberRange:
+    """Converts a mobility type, or two types separated by a dash."""
+    types = _range(str(value), 0xFF)
+    if types is None:
+        raise ValueError(
+            f"{value!r} is no mobility type: write a type like 5, or a range like 5-6, low to high,"
+            " from 0 to 255, without leading zeros"
+        )
+    return types
 
 
 def _range(text: str, most: int) -> NumberRange | None:

@@ -20,7 +20,14 @@ from sluice.policy.model import (
     icmp_text,
     range_text,
 )
-from sluice.policy.spdfile import to_action, to_address_range, to_icmp, to_ports, to_protocol
+from sluice.policy.spdfile import (
+    to_action,
+    to_address_range,
+    to_icmp,
+    to_mobility_types,
+    to_ports,
+    to_protocol,
+)
 
 T = TypeVar("T")
 _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
@@ -54,6 +61,7 @@ def to_document(rule: Rule) -> dict[str, Any]:
         ("source_ports", rule.source_port, str),
         ("destination_ports", rule.destination_port, str),
         ("icmp", rule.icmp, icmp_text),
+        ("mobility_types", rule.mobility_type, str),
     ):
         if numbers is OPAQUE:
             written[key] = OPAQUE.value
@@ -85,6 +93,7 @@ def from_document(written: Mapping[str, Any]) -> Rule:
         scope=Scope(written.get("scope", Scope.ANY.value)),
         reject=written.get("reject") is True,
         is_default=written.get("default") is True,
+        mobility_type=_or_opaque(written, "mobility_types", to_mobility_types),
     )
 
 

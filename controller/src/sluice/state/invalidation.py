@@ -75,8 +75,9 @@ def _longest_increasing(values: Sequence[int]) -> list[int]:
 class RuleTest(NamedTuple):
     """Finds the flows that a rule could match. It may find too many flows, but never misses one.
 
-    Ports and ICMP values are compared for whole packets only. The protocol of a fragment is not
-    compared: the sender may have written any value into a later IPv6 fragment (RFC 8200, 4.5).
+    Ports, ICMP values and mobility types are compared for whole packets only. The protocol of a
+    fragment is not compared: the sender may have written any value into a later IPv6 fragment (RFC
+    8200, 4.5).
 
     A fragment may belong to an ICMP error that quotes a packet from any host to its destination. So
     the source of a fragment is not compared with that of a rule that protects or discards.

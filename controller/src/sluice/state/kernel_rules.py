@@ -36,6 +36,7 @@ from typing import NamedTuple
 from sluice.model import Address, Prefix, format_address
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
+    MOBILITY,
     PORT_PROTOCOLS,
     Action,
     Direction,
@@ -321,7 +322,7 @@ def _discard_rule(policy: KernelPolicy) -> Rule:
     try:
         ports = _ports(policy.selector)
     except NotMirroredError:
-        ports = _Ports(None, None, None)
+        ports = _Ports()
     return _selectors(policy, ports)
 
 
@@ -340,28 +341,33 @@ def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
         source_port=ports.source,
         destination_port=ports.destination,
         icmp=ports.icmp,
+        mobility_type=ports.mobility_type,
         scope=SCOPES[policy.direction],
     )
 
 
 class _Ports(NamedTuple):
-    source: tuple[NumberRange, ...] | None
-    destination: tuple[NumberRange, ...] | None
-    icmp: tuple[NumberRange, ...] | None
+    source: tuple[NumberRange, ...] | None = None
+    destination: tuple[NumberRange, ...] | None = None
+    icmp: tuple[NumberRange, ...] | None = None
+    mobility_type: tuple[NumberRange, ...] | None = None
 
 
 def _ports(selector: KernelSelector) -> _Ports:
-    """Returns a selector's ports, or its ICMP types and codes. Raises NotMirroredError."""
+    """Returns a selector's ports, ICMP types and codes, or mobility types. Raises
+    NotMirroredError."""
     if selector.source_port == selector.destination_port == ANY_PORT:
-        return _Ports(None, None, None)
+        return _Ports()
     if selector.protocol in PORT_PROTOCOLS:
         source, destination = (
             None if port == ANY_PORT else (_range(port),)
             for port in (selector.source_port, selector.destination_port)
         )
-        return _Ports(source, destination, None)
+        return _Ports(source, destination)
     if selector.protocol in ICMP_PROTOCOLS:
-        return _Ports(None, None, (_icmp(selector),))
+        return _Ports(icmp=(_icmp(selector),))
+    if selector.protocol == MOBILITY:
+        return _Ports(mobility_type=_mobility_types(selector))
     raise NotMirroredError(f"it selects ports of IP protocol {selector.protocol}")
 
 
@@ -385,6 +391,23 @@ def _icmp(selector: KernelSelector) -> NumberRange:
     if types.low != types.high and codes != ANY_OCTET:
         raise NotMirroredError("it selects codes of several ICMP types")
     return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
+
+
+def _mobility_types(selector: KernelSelector) -> tuple[NumberRange, ...] | None:
+    """Returns the mobility types of a selector, or None for all types.
+
+    The kernel compares the type with the source port, and 0 with the destination port.
+    """
+    if selector.destination_port.value & selector.destination_port.mask:
+        raise NotMirroredError(
+            "it selects a destination port of the Mobility Header, which has none"
+        )
+    if selector.source_port == ANY_PORT:
+        return None
+    types = _range(selector.source_port)
+    if types.high > 0xFF:
+        raise NotMirroredError("its mobility types are above 255")
+    return (types,)
 
 
 def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:

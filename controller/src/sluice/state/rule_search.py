@@ -38,6 +38,7 @@ def matches(rule: Rule, packet: Selectors) -> bool:
         and _accepts(rule.source_port, packet.source_port)
         and _accepts(rule.destination_port, packet.destination_port)
         and _accepts(rule.icmp, packet.icmp)
+        and _accepts(rule.mobility_type, packet.mobility_type)
         and rule.looks_at(is_own=packet.is_own)
     )
 
@@ -50,7 +51,8 @@ def first_match(rules: Sequence[Rule], packet: Selectors) -> int | None:
 def could_match(rule: Rule, later: Selectors) -> bool:
     """Returns whether `rule` may match the datagram of a later fragment.
 
-    The ports of the fragment, and in IPv6 its protocol, may have any value.
+    The ports, ICMP type and mobility type of the datagram, and in IPv6 its protocol, may have any
+    value.
     """
     return (
         _in_ranges(rule.source, later.source)
@@ -130,6 +132,7 @@ class RuleIndex:
         "_for_own",
         "_for_transit",
         "_icmp",
+        "_mobility",
         "_opaque_protocol",
         "_ports",
         "_protocols",
@@ -147,6 +150,7 @@ class RuleIndex:
             _NumberVectors([rule.destination_port for rule in rules]),
         )
         self._icmp = _NumberVectors([rule.icmp for rule in rules])
+        self._mobility = _NumberVectors([rule.mobility_type for rule in rules])
         own, transit, restricting, any_protocol, opaque_protocol = [], [], [], [], []
         protocols: defaultdict[int, list[int]] = defaultdict(list)
         effects: defaultdict[Effect, list[int]] = defaultdict(list)
@@ -182,6 +186,7 @@ class RuleIndex:
             vector &= self._ports[0].of(packet.source_port)
             vector &= self._ports[1].of(packet.destination_port)
             vector &= self._icmp.of(packet.icmp)
+            vector &= self._mobility.of(packet.mobility_type)
         return (vector & -vector).bit_length() - 1 if vector else None
 
     def first_match_of_fragment(
@@ -285,7 +290,8 @@ def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int
 
 
 class _NumberVectors:
-    """Holds `_Vectors` over ports or ICMP values, and the vector for packets without them."""
+    """Holds `_Vectors` over ports, ICMP values or mobility types, and the vector for packets
+    without them."""
 
     __slots__ = ("_absent", "_vectors")
 

@@ -201,7 +201,13 @@ def fingerprint(rule: Rule) -> str:
     fields were introduced.
     """
     text = repr(rule)
-    defaults = ", reject=False)", ", is_default=False)", f", scope={Scope.ANY!r})", ", audit=False)"
+    defaults = (
+        ", mobility_type=None)",
+        ", reject=False)",
+        ", is_default=False)",
+        f", scope={Scope.ANY!r})",
+        ", audit=False)",
+    )
     for default in defaults:
         if not text.endswith(default):
             break

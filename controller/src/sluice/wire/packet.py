@@ -253,16 +253,19 @@ def build_ipv6(header: IPv6, payload: bytes) -> bytes:
     )
 
 
-def ipv6_upper_layer(packet: bytes) -> UpperLayer:
+def ipv6_upper_layer(packet: bytes, *, skip_mobility: bool = True) -> UpperLayer:
     """Walks the extension headers of an IPv6 packet.
 
     The walk ends at the first header that is not an extension header. In a later fragment, the walk
-    ends after the fragment header. Raises WireError for a truncated chain.
+    ends after the fragment header. Without `skip_mobility`, the walk also ends at a mobility
+    header. Raises WireError for a truncated chain.
     """
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
     protocol, offset = header.next_header, IPV6_HEADER
     while protocol in _SKIPPED_HEADERS or protocol in (FRAGMENT, AUTHENTICATION):
+        if protocol == MOBILITY and not skip_mobility:
+            break
         if offset + 8 > end:
             raise WireError("ipv6_extension_truncated", offset, f"header {protocol} is cut off")
         following, length = packet[offset], packet[offset + 1]

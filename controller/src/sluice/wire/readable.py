@@ -19,6 +19,7 @@ from sluice.wire.packet import (
     ICMPV6,
     IPV4_HEADER,
     IPV6_HEADER,
+    MOBILITY,
     TCP,
     UDP,
     ipv6_upper_layer,
@@ -43,8 +44,8 @@ def readable(frame: bytes) -> Fields:
     """Returns the fields of a frame that could be decoded.
 
     They are `source_mac`, `ethertype` (if not IP), `source`, `destination`, `protocol`, `spi`,
-    `source_port`, `destination_port`, `icmp` and `fragment_offset` (bytes). `unreadable` names the
-    error that stopped the decoding.
+    `source_port`, `destination_port`, `icmp`, `mobility_type` and `fragment_offset` (bytes).
+    `unreadable` names the error that stopped the decoding.
     """
     shown: Fields = {}
     try:
@@ -89,7 +90,7 @@ def _read_ipv6(packet: bytes, shown: Fields) -> None:
         shown["source"] = format_address(packet[8:24])
         shown["destination"] = format_address(packet[24:40])
     header = parse_ipv6(packet)
-    upper = ipv6_upper_layer(packet)
+    upper = ipv6_upper_layer(packet, skip_mobility=False)
     shown["protocol"] = upper.protocol
     if upper.fragment_offset:
         shown["fragment_offset"] = upper.fragment_offset
@@ -108,6 +109,8 @@ def _read_transport(protocol: int, payload: bytes, shown: Fields) -> None:
             _read_spi(payload[8:], shown)
     elif protocol in (ICMP, ICMPV6):
         shown["icmp"] = f"{payload[0]}/{payload[1]}"
+    elif protocol == MOBILITY:
+        shown["mobility_type"] = payload[2]
     elif protocol == ESP:
         _read_spi(payload, shown)
 

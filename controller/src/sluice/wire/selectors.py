@@ -17,7 +17,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from sluice.policy.model import SCTP, FlowKey, FragmentClass, Selectors
+from sluice.policy.model import MOBILITY, SCTP, FlowKey, FragmentClass, Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     DESTINATION_OPTIONS,
@@ -59,7 +59,9 @@ _NEVER_ICMP = frozenset({TCP, UDP, ESP})
 _FRAGMENTATION_NEEDED, _PACKET_TOO_BIG = 0x0304, 2
 _ND_TYPES = range(133, 138)
 _ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
-_READ_BEHIND_IP = frozenset({ICMP, ICMPV6, TCP, UDP, SCTP, ESP})
+_READ_BEHIND_IP = frozenset({ICMP, ICMPV6, TCP, UDP, SCTP, ESP, MOBILITY})
+_MOBILITY_TYPE = 2
+"""Offset of the message type in a mobility header, in bytes (RFC 6275, 6.1.1)."""
 _FRAGMENT_UNIT = 8
 _IPV4_MORE = 0x2000
 
@@ -113,7 +115,7 @@ class SeenPacket(NamedTuple):
             seen.destination,
             self.protocol,
             seen.source_port or 0,
-            seen.destination_port or seen.icmp or 0,
+            seen.destination_port or seen.icmp or seen.mobility_type or 0,
             self.fragment_class,
             seen.is_own,
             bundle,
@@ -123,7 +125,11 @@ class SeenPacket(NamedTuple):
         """Returns the selectors of later fragments of this datagram."""
         protocol = self.protocol if len(self.selectors.source) == 4 else None
         return self.selectors._replace(
-            protocol=protocol, source_port=None, destination_port=None, icmp=None
+            protocol=protocol,
+            source_port=None,
+            destination_port=None,
+            icmp=None,
+            mobility_type=None,
         )
 
 
@@ -319,13 +325,15 @@ def _see(packet: bytes, is_own: bool) -> _Walk:
         source, destination = packet[8:24], packet[24:40]
         upper = _ipv6_upper(packet)
     protocol: int | None = upper.protocol
-    source_port = destination_port = icmp = None
+    source_port = destination_port = icmp = mobility_type = None
     is_later = upper.fragment is not None and upper.fragment[1] > 0
     if not is_later and protocol in _READ_BEHIND_IP:
         if upper.offset + TRANSPORT_HEADER > len(packet):
             raise WireError("transport_truncated", upper.offset, f"protocol {protocol} is cut off")
         if protocol in _ICMP_PROTOCOLS:
             (icmp,) = _U16.unpack_from(packet, upper.offset)
+        elif protocol == MOBILITY:
+            mobility_type = packet[upper.offset + _MOBILITY_TYPE]
         elif protocol != ESP:
             source_port, destination_port = _PORTS.unpack_from(packet, upper.offset)
     elif is_later and len(source) == 16:
@@ -340,7 +348,16 @@ def _see(packet: bytes, is_own: bool) -> _Walk:
             )
         fragment_protocol = upper.protocol if len(source) == 4 else 0
         fragment = Fragment(identification, fragment_protocol, start, end, more)
-    seen = Selectors(source, destination, protocol, source_port, destination_port, icmp, is_own)
+    seen = Selectors(
+        source,
+        destination,
+        protocol,
+        source_port,
+        destination_port,
+        icmp,
+        is_own,
+        mobility_type,
+    )
     return _Walk(SeenPacket(seen, upper.protocol, fragment, upper.is_cacheable), upper.offset)
 
 
