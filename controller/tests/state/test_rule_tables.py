@@ -22,6 +22,7 @@ from sluice.policy.model import (
     ICMP,
     ICMP_PROTOCOLS,
     ICMPV6,
+    MOBILITY,
     OPAQUE,
     PORT_PROTOCOLS,
     SCTP,
@@ -32,6 +33,7 @@ from sluice.policy.model import (
     Direction,
     FlowKey,
     NumberRange,
+    Numbers,
     Rule,
     Scope,
     Selectors,
@@ -177,20 +179,27 @@ def check(
 def is_left_to_cpu(rule: Rule, packet: Selectors) -> bool:
     """Returns whether an entry of `rule` may leave this packet to the CPU."""
     if has_any_protocol_and_opaque(rule):
-        source_port, destination_port, icmp = (
-            None if numbers is OPAQUE else numbers
-            for numbers in (rule.source_port, rule.destination_port, rule.icmp)
+        source_port, destination_port, icmp, mobility_type = (
+            None if numbers is OPAQUE else numbers for numbers in numbers_of(rule)
         )
-        return matches(
-            rule._replace(source_port=source_port, destination_port=destination_port, icmp=icmp),
-            packet,
+        visible = rule._replace(
+            source_port=source_port,
+            destination_port=destination_port,
+            icmp=icmp,
+            mobility_type=mobility_type,
         )
+        return matches(visible, packet)
     audits = rule.action is Action.DISCARD and (rule.audit or rule.reject)
     return audits and matches(rule, packet)
 
 
 def has_any_protocol_and_opaque(rule: Rule) -> bool:
-    return rule.protocol is None and OPAQUE in (rule.source_port, rule.destination_port, rule.icmp)
+    return rule.protocol is None and OPAQUE in numbers_of(rule)
+
+
+def numbers_of(rule: Rule) -> tuple[Numbers, ...]:
+    """Returns the selectors of ports and types."""
+    return rule.source_port, rule.destination_port, rule.icmp, rule.mobility_type
 
 
 # -- one rule
@@ -324,6 +333,9 @@ EVERY = (NumberRange(0, 65535),)
             BYPASS._replace(source_port=EVERY),
             [(TCP, None, None), (UDP, None, None), (SCTP, None, None)],
         ),
+        (BYPASS._replace(mobility_type=(NumberRange(1, 6),)), [(MOBILITY, None, (1, 6))]),
+        (BYPASS._replace(protocol=(GRE, MOBILITY), mobility_type=OPAQUE), [(GRE, None, None)]),
+        (BYPASS._replace(icmp=one(0x800), mobility_type=one(1)), []),
         (
             BYPASS._replace(icmp=(NumberRange(0x800, 0x8FF),)),
             [(ICMP, None, (0x800, 0x8FF)), (ICMPV6, None, (0x800, 0x8FF))],
@@ -596,7 +608,8 @@ def keys() -> SearchStrategy[FlowKey]:
     def build(ends: tuple[bytes, bytes], packet: Selectors, low: int, high: int) -> FlowKey:
         protocol = packet.protocol or GRE
         source_port = low if protocol in PORT_PROTOCOLS else 0
-        destination_port = high if protocol in PORT_PROTOCOLS | ICMP_PROTOCOLS else 0
+        has_number = protocol in PORT_PROTOCOLS | ICMP_PROTOCOLS
+        destination_port = high if has_number else high & 0xFF if protocol == MOBILITY else 0
         ports = source_port, destination_port
         return FlowKey(ends[0], ends[1], protocol, *ports, is_local=packet.is_own)
 
@@ -665,7 +678,7 @@ class Near:
 
     def rule(self, number: int) -> Rule:
         action = self.random.choice(list(Action))
-        protocols = self.random.sample([ICMP, TCP, UDP, SCTP, ICMPV6, GRE], k=2)
+        protocols = self.random.sample([ICMP, TCP, UDP, SCTP, ICMPV6, GRE, MOBILITY], k=2)
         return Rule(
             f"rule {number}",
             action,
@@ -678,6 +691,7 @@ class Near:
             self.numbers(0, 0x2FF, 0x300, 0x800, 0xFFFF) if not number % 4 else None,
             scope=self.random.choice(list(Scope)),
             generated=not number % 7,
+            mobility_type=self.numbers(0, 1, 5, 255) if not number % 5 else None,
         )
 
     def packets(self, rules: Sequence[Rule], count: int) -> Iterator[FlowKey]:
@@ -686,26 +700,28 @@ class Near:
         for rule in rules:
             for each in (rule.source or ()) + (rule.destination or ()):
                 ends[len(each.low)] += [*neighbours(each.low), *neighbours(each.high)]
-            for numbers in (rule.source_port, rule.destination_port, rule.icmp):
+            for numbers in numbers_of(rule):
                 if isinstance(numbers, tuple):
                     ports |= {value + step for pair in numbers for value in pair for step in STEPS}
         values = sorted(ports & {*range(0x10000)})
         for _ in range(count):
             addresses = ends[self.random.choice([4, 16])]
             source, destination = self.random.choices(addresses, k=2)
-            protocol = self.random.choice([ICMP, TCP, UDP, SCTP, ICMPV6, GRE])
+            protocol = self.random.choice([ICMP, TCP, UDP, SCTP, ICMPV6, GRE, MOBILITY])
             source_port, destination_port = self.random.choices(values, k=2)
             yield FlowKey(
                 source,
                 destination,
                 protocol,
                 source_port if protocol in PORT_PROTOCOLS else 0,
-                destination_port if protocol != GRE else 0,
+                destination_port & LARGEST.get(protocol, 0xFFFF),
                 is_local=bool(self.random.randrange(2)),
             )
 
 
 STEPS = (-1, 0, 1)
+LARGEST = {GRE: 0, MOBILITY: 0xFF}
+"""Largest number in the key's destination port, if it is not that of a port."""
 
 
 def neighbours(address: bytes) -> Iterator[bytes]:

@@ -26,12 +26,12 @@ from sluice.policy.model import (
     ICMP,
     ICMP_PROTOCOLS,
     ICMPV6,
+    MOBILITY_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,
     Action,
     AddressRange,
     Numbers,
-    Protocols,
     Rule,
 )
 from sluice.state.rule_search import merged
@@ -42,7 +42,7 @@ MAXIMUM_EXPANSION = 256
 
 _IPV4, _IPV6 = 4, 16
 _FAMILIES = ((0, _IPV4), (1, _IPV6))
-_WITH_NUMBERS = tuple(sorted(PORT_PROTOCOLS | ICMP_PROTOCOLS))
+_WITH_NUMBERS = tuple(sorted(PORT_PROTOCOLS | ICMP_PROTOCOLS | MOBILITY_PROTOCOLS))
 _ALL_NUMBERS = 0, 0xFFFF
 _ANY_NUMBER = (None,)
 # The ICMP errors whose quote decides (`is_icmp_error` in wire/selectors.py), as ranges of
@@ -186,7 +186,7 @@ class _Expansions:
         value: RuleValue = verdict
         if (rule.audit or rule.reject) and rule.action is Action.DISCARD:
             value = LEAVE_TO_CPU
-        transports = _transports(rule.protocol, rule.source_port, rule.destination_port, rule.icmp)
+        transports = _transports(rule)
         if transports is None:
             transports, value = _ANY_TRANSPORT, LEAVE_TO_CPU
         groups: list[_Group] = []
@@ -285,38 +285,36 @@ def _wider_prefixes(selector: tuple[AddressRange, ...] | None, size: int) -> _Pr
     return tuple(wider)
 
 
-def _transports(
-    protocols: Protocols, source_port: Numbers, destination_port: Numbers, icmp: Numbers
-) -> tuple[_Transport, ...] | None:
-    """Returns the protocols and ports that these selectors accept.
+def _transports(rule: Rule) -> tuple[_Transport, ...] | None:
+    """Returns the protocols and ports that a rule accepts.
 
-    Returns None if the selectors accept all protocols except those with ports, or except those with
-    ICMP types. No entry can exclude protocols.
+    Returns None if the rule accepts all protocols except those with ports, or except those with
+    types. No entry can exclude protocols.
     """
+    protocols = rule.protocol
     if protocols is OPAQUE:
         return ()  # every whole packet has a visible protocol
     if protocols is None:
-        numbers = source_port, destination_port, icmp
+        numbers = rule.source_port, rule.destination_port, rule.icmp, rule.mobility_type
         if not any(isinstance(one, tuple) for one in numbers):
             return None if OPAQUE in numbers else _ANY_TRANSPORT
         protocols = _WITH_NUMBERS  # no other protocol has numbers to match
     transports: list[_Transport] = []
     for protocol in protocols if len(protocols) == 1 else dict.fromkeys(protocols):
         has_ports = protocol in PORT_PROTOCOLS
-        from_ports = _ranges(source_port, has_ports)
-        to_ports = _ranges(destination_port, has_ports)
-        for types in _ranges(icmp, protocol in ICMP_PROTOCOLS):
-            # No protocol has both ports and ICMP types.
-            transports += [
-                (protocol, from_port, types if to_port is None else to_port)
-                for from_port in from_ports
-                for to_port in to_ports
-            ]
+        # No protocol has more than one of the numbers that the key's destination port holds.
+        transports += [
+            (protocol, from_port, to_port or icmp or mobility_type)
+            for from_port in _ranges(rule.source_port, has_ports)
+            for to_port in _ranges(rule.destination_port, has_ports)
+            for icmp in _ranges(rule.icmp, protocol in ICMP_PROTOCOLS)
+            for mobility_type in _ranges(rule.mobility_type, protocol in MOBILITY_PROTOCOLS)
+        ]
     return tuple(transports)
 
 
 def _ranges(selector: Numbers, are_present: bool) -> Sequence[_Range | None]:
-    """Returns the ranges that a selector of ports or ICMP types accepts. None is any value.
+    """Returns the ranges that a selector of ports or types accepts. None is any value.
 
     `are_present`: packets of the protocol have such numbers.
     """
