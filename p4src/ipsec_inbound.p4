@@ -5,6 +5,7 @@
 //
 //   ESP to this router: a packet with a known SPI goes to the engine of its SA, and
 //       a fragment goes to the engine that reassembles. ESP with an unknown SPI is dropped.
+//   AH to this router: dropped if a list applies, since no AH packet has an SA here.
 //   In clear: the verdict of the interface's inbound list must be BYPASS.
 //   Decrypted: the verdict of the inbound list of the SA's SPD must be PROTECT, with
 //       the bundle that carried the packet.
@@ -175,7 +176,10 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
                 } else {
                     bundle_binding.apply();
                 }
-                if (meta.fate == fate_t.CONTINUE && meta.inbound.list_id != 0) {
+                if (meta.fate == fate_t.CONTINUE && meta.inbound.list_id != 0
+                    && may_be_sealed && meta.protocol == PROTOCOL_AH) {
+                    drop_packet(meta, drop_reason_t.AH_NO_SA);
+                } else if (meta.fate == fate_t.CONTINUE && meta.inbound.list_id != 0) {
                     meta.inbound.is_local = meta.is_local;
                     meta.inbound.carrier = meta.bundle;
                     inbound.apply(hdr, meta, meta.inbound);

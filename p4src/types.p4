@@ -42,6 +42,7 @@ const bit<8> PROTOCOL_IPV6_HOP = 0;
 const bit<8> PROTOCOL_ROUTING  = 43;
 const bit<8> PROTOCOL_FRAGMENT = 44;
 const bit<8> PROTOCOL_ESP      = 50;
+const bit<8> PROTOCOL_AH       = 51;
 const bit<8> PROTOCOL_ICMPV6   = 58;
 const bit<8> PROTOCOL_DEST_OPT = 60;
 const bit<8> PROTOCOL_OSPF     = 89;
@@ -185,7 +186,8 @@ enum bit<8> drop_reason_t {
     SHIM_INVALID           = 31,  // a packet from the engine that is not a valid answer
     ESP_IN_UDP_FRAGMENT    = 32,  // a first fragment of ESP in UDP; no engine can reassemble it
     FRAGMENT_OVERLAP       = 33,  // a fragment that overlaps the TCP header (RFC 1858, RFC 3128)
-    SEGMENTS_LEFT          = 34   // a list applies, and a routing header has segments left
+    SEGMENTS_LEFT          = 34,  // a list applies, and a routing header has segments left
+    AH_NO_SA               = 35   // AH for this router, in clear; the router has no SAs of AH
 }
 
 const bit<32> DROP_REASONS = 64;   // size of drop_counter

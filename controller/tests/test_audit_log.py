@@ -93,6 +93,15 @@ def test_an_unknown_spi_with_everything_that_is_known(audit: Log) -> None:
     ]
 
 
+def test_ah_for_this_router_is_logged_with_its_spi(audit: Log) -> None:
+    header = bytes([59, 4, 0, 0]) + (4096).to_bytes(4, "big") + bytes(16)
+    frame = ethernet(ipv4("192.0.2.1", "10.0.0.1", header, 51))
+    audit.log.packet_dropped("AH_NO_SA", punted(frame, ingress_l3_if=1), 5.0)
+    (line,) = audit.lines()
+    assert (line["event"], line["reason"]) == ("spi unknown", "AH_NO_SA")
+    assert (line["protocol"], line["spi"]) == (51, 4096)
+
+
 @pytest.mark.parametrize(
     ("reason", "event"),
     [

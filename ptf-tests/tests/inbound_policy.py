@@ -339,3 +339,23 @@ def inbound_then_outbound(router: Router) -> None:
         policy.flow(IN, flow, Verdict("BYPASS", rule=3))
         policy.flow(OUT, flow, Verdict("BYPASS", rule=7))
         router.forwards(A, udp_to(dst), TO_B, rules=hit(IN, 3) | hit(OUT, 7))
+
+
+@ptf_test
+def ah_to_us_has_no_sa(router: Router) -> None:
+    """Drops AH to this router, of each fragment class, where a list applies. AH in transit and AH
+    that a bundle carried are looked up like all packets.
+    """
+    policy = guarded(router)
+    header = Raw(bytes([59, 4, 0, 0]) + (4096).to_bytes(4, "big") + bytes(16))
+    for to_us in (
+        ip4(OURS4, header, proto=AH),
+        ip6(OURS6, header, nh=AH),
+        ip4(OURS4, header, proto=AH, flags="MF"),
+        ip4(OURS4, header, proto=AH, frag=5),
+    ):
+        router.drops(A, to_us, "AH_NO_SA")
+    for dst in (V4, V6):
+        packet = ip4(dst, header, proto=AH) if dst == V4 else ip6(dst, header, nh=AH)
+        router.punts(A, packet, "INBOUND_MISS", stage="INBOUND", **ASKED)
+    policy.unguard(A)

@@ -31,6 +31,7 @@ from sluice.wire.readable import readable
 WRONG_SA = "wrong sa"
 DROPS = {
     "UNKNOWN_SPI": "spi unknown",
+    "AH_NO_SA": "spi unknown",
     "INBOUND_CLEARTEXT": "cleartext refused",
     "INBOUND_WRONG_SA": WRONG_SA,
     "FORGED_SHIM": "forged shim",

@@ -140,6 +140,24 @@ def test_a_deep_chain_is_searched_and_never_cached(run_scenario: RunScenario) ->
     run_scenario(scenario)
 
 
+def test_ah_behind_a_deep_chain_has_no_sa(run_scenario: RunScenario) -> None:
+    """The switch drops AH for this router itself, unless it could not walk to the AH header."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        frame = ethernet(ipv6_chain([(60, bytes(8))] * 7, 51, bytes(24)))
+        state = world.state("corp", INBOUND)
+        known = {"stage": STAGE_INBOUND, "list_id": state.list_id, "is_local": 1}
+        carried = punt(frame, "EXTENSION_HEADERS", bundle=7, **known)
+        for packet in (punt(frame, "EXTENSION_HEADERS", **known), carried):
+            world.client.punt((packet.frame, tuple(packet[1:])))
+        await world.counted("dropped: AH_NO_SA")
+        (sent,) = await world.sent()  # what a bundle carried is an ordinary packet
+        assert sent["verdict"] == BYPASS
+
+    run_scenario(scenario)
+
+
 LOOSE, STRICT = (bytes([kind, 7, 4, 10, 0, 1, 9]) for kind in (131, 137))
 BAD_OPTIONS = [
     pytest.param(LOOSE + bytes(1), "source_route", id="loose"),

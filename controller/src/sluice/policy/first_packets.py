@@ -33,7 +33,7 @@ from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
 from sluice.policy.decisions import BadQuoteError, Decision, Decisions, EspSender
 from sluice.policy.enforcement import Policy
-from sluice.policy.model import Action, FlowKey, FragmentClass
+from sluice.policy.model import AH, Action, FlowKey, FragmentClass
 from sluice.policy.rejections import Rejections
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
@@ -41,6 +41,8 @@ from sluice.state.spd import PolicyList
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import Fragment, SeenPacket, selectors
 
+AH_NO_SA = "AH_NO_SA"
+"""The pipeline's drop reason of AH for this router."""
 LATER_REFUSED = "later fragment, its bundle carries none"
 
 
@@ -95,6 +97,11 @@ class FirstPackets:
             return []
         try:
             seen = selectors(packet.frame, is_own=self._is_own(packet))
+            if self._is_ah_to_router(packet, seen):
+                # The pipeline did not walk all headers. It drops any other such packet itself.
+                self._audit.packet_dropped(AH_NO_SA, packet, now)
+                self.counters[f"dropped: {AH_NO_SA}"] += 1
+                return []
             if seen.fragment is not None:
                 return self._answer_fragment(state, packet, seen, seen.fragment, now)
             decision = self._decide(state, packet, seen, now)
@@ -121,6 +128,12 @@ class FirstPackets:
         if packet.stage == self._packets.stage_inbound:
             return bool(packet.is_local)
         return packet.origin == self._packets.origin_local
+
+    def _is_ah_to_router(self, packet: PuntedPacket, seen: SeenPacket) -> bool:
+        """Returns whether this is AH for this router, for which there is no SA (RFC 4301, 5.2)."""
+        inbound = packet.stage == self._packets.stage_inbound
+        is_in_clear = inbound and not packet.bundle
+        return is_in_clear and seen.selectors.is_own and seen.protocol == AH
 
     def _apply_verdict(
         self,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sluice.model import Address, Prefix, format_address
 
-ICMP, TCP, UDP, ICMPV6, SCTP, MOBILITY = 1, 6, 17, 58, 132, 135
+ICMP, TCP, UDP, AH, ICMPV6, SCTP, MOBILITY = 1, 6, 17, 51, 58, 132, 135
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51,
              "icmpv6": 58, "ospf": 89, "pim": 103, "vrrp": 112, "sctp": 132,
              "mobility": 135}  # fmt: skip

@@ -34,7 +34,7 @@ ETHERTYPE_SHIM = 0x88B5
 SHIM_HEADER = 14
 """Size of the engine's shim after the Ethernet header. Its last two bytes are the next
 EtherType."""
-ESP, SCTP = 50, 132
+ESP, AH, SCTP = 50, 51, 132
 NAT_T_PORT = 4500
 
 _U16, _U32, _PORTS = Struct("!H"), Struct("!I"), Struct("!HH")
@@ -113,6 +113,8 @@ def _read_transport(protocol: int, payload: bytes, shown: Fields) -> None:
         shown["mobility_type"] = payload[2]
     elif protocol == ESP:
         _read_spi(payload, shown)
+    elif protocol == AH and len(payload) >= 8:
+        _read_spi(payload[4:], shown)
 
 
 def _read_spi(payload: bytes, shown: Fields) -> None:
