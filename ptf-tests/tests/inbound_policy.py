@@ -16,6 +16,7 @@ from sluice_ptf.policy import (
     ENGINE,
     IN,
     IN2,
+    LAST_RULE,
     OUT,
     Flow,
     Policy,
@@ -163,12 +164,14 @@ def discard(router: Router) -> None:
 
 @ptf_test
 def the_first_and_the_last_rule_id(router: Router) -> None:
-    """Rule ids 0 and 65535 are valid."""
+    """Rule ids from 0 to LAST_RULE are valid. They have more than 16 bits."""
     policy = guarded(router)
-    policy.flow(IN, TRANSIT[V4], Verdict("DISCARD", rule=0))
-    router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, 0))
-    policy.flow(IN, TRANSIT[V6], Verdict("BYPASS", rule=65535))
-    router.forwards(A, udp_to(V6), TO_B, rules=hit(IN, 65535))
+    for rule in (0, 65535, 65536, LAST_RULE):
+        refused = policy.flow(IN, TRANSIT[V4], Verdict("DISCARD", rule))
+        router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, rule))
+        passed = policy.flow(IN, TRANSIT[V6], Verdict("BYPASS", rule))
+        router.forwards(A, udp_to(V6), TO_B, rules=hit(IN, rule))
+        router.delete(refused, passed)
 
 
 @ptf_test
