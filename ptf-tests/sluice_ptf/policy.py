@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes SPDs to the pipeline's tables: lists, flows, bundles and the engine.
+"""Writes SPDs to the pipeline's tables: lists, flows, rules, bundles and the engine.
 
 Each list has a different epoch and generation. They are larger than 16 bits, so that the tests
 detect fields that are confused or truncated. Once a `Policy` exists, every assertion of its router
@@ -29,7 +29,8 @@ from sluice_ptf.runtime import PacketIn
 from sluice_ptf.schema import Match, Value
 from sluice_ptf.shim import DECRYPTED, ENCRYPT, ENCRYPTED, Shim
 
-RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535)  # rule ids that the tests use
+LAST_RULE = (1 << 20) - 1  # the largest rule id that has counters
+RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535, 65536, LAST_RULE)  # rule ids that the tests use
 ENGINE = Interface(id=6, port=4, mac="02:00:00:00:01:06")
 ENGINE_ID = 1
 
@@ -100,7 +101,7 @@ class Sa:
 
 def hit(policy_list: PolicyList, rule: int) -> dict[str, int]:
     """Returns the expected rule counters after one packet that got the rule's verdict from the flow
-    cache.
+    cache or from the rule tables.
     """
     return {f"{policy_list.direction} hit {rule}": 1}
 
@@ -197,6 +198,33 @@ class Policy:
     ) -> p4runtime_pb2.TableEntry:
         """Installs a flow and returns its entry."""
         entry = self.flow_entry(of, flow, answer, epoch)
+        self.router.insert(entry)
+        return entry
+
+    # --- rules ----------------------------------------------------------------
+
+    def rule_entry(
+        self, of: PolicyList, family: str, priority: int, answer: Verdict | None, **match: Match
+    ) -> p4runtime_pb2.TableEntry:
+        """Returns an entry of the list's rule set in the rule table of `family`, ipv4 or ipv6.
+
+        Without an answer, the entry leaves its packets to the CPU. Fields that are not given match
+        any value.
+        """
+        key: dict[str, Match] = {"rule_set": of.rule_set, **match}
+        table, way = f"{of.direction}.{family}_rule", of.direction
+        if answer is None:
+            entry = self.router.entry(table, key, f"{way}.leave_to_cpu")
+        else:
+            entry = self.router.entry(table, key, f"{way}.set_rule", **vars(answer))
+        entry.priority = priority
+        return entry
+
+    def rule(
+        self, of: PolicyList, family: str, priority: int, answer: Verdict | None, **match: Match
+    ) -> p4runtime_pb2.TableEntry:
+        """Adds an entry to the list's rule set and returns the entry."""
+        entry = self.rule_entry(of, family, priority, answer, **match)
         self.router.insert(entry)
         return entry
 

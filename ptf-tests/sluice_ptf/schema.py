@@ -6,7 +6,9 @@ Names are P4Info aliases. A value is one of these:
 - an integer
 - an address as text ("10.0.0.1", "2001:db8::1", "02:00:00:00:00:01")
 - the name of a member of one of the program's enums
-- for a prefix, text ("10.0.0.0/8"); for a ternary field, (value, mask)
+- for a prefix, text ("10.0.0.0/8")
+- for a ternary field, a prefix or (value, mask)
+- for a range, (low, high)
 
 p4c's P4Info lists the enums, but not which fields use them. ENUM_OF lists the enum of each such
 field. An unknown name or value raises SchemaError, whose message lists the known ones.
@@ -155,11 +157,19 @@ class Schema:
             lpm = entry.match.add(field_id=field.id).lpm
             lpm.value, lpm.prefix_len = bytestring(base, field.bitwidth), length
         elif field.match_type == kinds.TERNARY:
-            full = (1 << field.bitwidth) - 1
-            base_value, mask = value if isinstance(value, tuple) else (value, full)
+            base, mask = _ternary(value, field.bitwidth)
+            if mask == 0:
+                return  # P4Runtime omits a mask of 0
             ternary = entry.match.add(field_id=field.id).ternary
-            ternary.value = bytestring(to_int(base_value), field.bitwidth)
-            ternary.mask = bytestring(to_int(mask), field.bitwidth)
+            ternary.value = bytestring(base, field.bitwidth)
+            ternary.mask = bytestring(mask, field.bitwidth)
+        elif field.match_type == kinds.RANGE:
+            low, high = value if isinstance(value, tuple) else (value, value)
+            if (low, high) == (0, (1 << field.bitwidth) - 1):
+                return  # P4Runtime omits a range of all values
+            of_range = entry.match.add(field_id=field.id).range
+            of_range.low = bytestring(to_int(low), field.bitwidth)
+            of_range.high = bytestring(to_int(high), field.bitwidth)
         else:
             raise SchemaError(f"{field.name}: match type {field.match_type} is not used here")
 
@@ -177,6 +187,16 @@ class Schema:
         if name not in known:
             raise SchemaError(f"no {kind} {name!r}; there is {', '.join(sorted(known))}")
         return known[name]
+
+
+def _ternary(value: Match, bitwidth: int) -> tuple[int, int]:
+    """Returns the value and the mask of a ternary field."""
+    full = (1 << bitwidth) - 1
+    if isinstance(value, str) and "/" in value:
+        base, length = _prefix(value)
+        return base, full ^ full >> length
+    base_value, mask = value if isinstance(value, tuple) else (value, full)
+    return to_int(base_value), to_int(mask)
 
 
 def _prefix(value: Match) -> tuple[int, int]:

@@ -8,6 +8,7 @@ The packets are received in clear, or come back decrypted from an engine.
 from collections.abc import Mapping
 
 from scapy.layers.inet6 import ICMPv6ND_NS
+from scapy.packet import Raw
 
 from sluice_ptf.case import ptf_test
 from sluice_ptf.network import HOST4, HOST6
@@ -16,6 +17,7 @@ from sluice_ptf.policy import (
     ENGINE,
     IN,
     IN2,
+    LAST_RULE,
     OUT,
     Flow,
     Policy,
@@ -35,6 +37,7 @@ TO_US = {OURS4: Flow(HOST4, OURS4, is_local=1), OURS6: Flow(HOST6, OURS6, is_loc
 ASKED: Mapping[str, Value] = {"list_id": IN.id, "generation": IN.generation}
 PASSED: Mapping[str, Value] = {"inbound_list_id": IN.id, "inbound_generation": IN.generation}
 BUNDLE = 0x4001
+AH = 51
 
 
 def guarded(router: Router) -> Policy:
@@ -163,12 +166,14 @@ def discard(router: Router) -> None:
 
 @ptf_test
 def the_first_and_the_last_rule_id(router: Router) -> None:
-    """Rule ids 0 and 65535 are valid."""
+    """Rule ids from 0 to LAST_RULE are valid. They have more than 16 bits."""
     policy = guarded(router)
-    policy.flow(IN, TRANSIT[V4], Verdict("DISCARD", rule=0))
-    router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, 0))
-    policy.flow(IN, TRANSIT[V6], Verdict("BYPASS", rule=65535))
-    router.forwards(A, udp_to(V6), TO_B, rules=hit(IN, 65535))
+    for rule in (0, 65535, 65536, LAST_RULE):
+        refused = policy.flow(IN, TRANSIT[V4], Verdict("DISCARD", rule))
+        router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, rule))
+        passed = policy.flow(IN, TRANSIT[V6], Verdict("BYPASS", rule))
+        router.forwards(A, udp_to(V6), TO_B, rules=hit(IN, rule))
+        router.delete(refused, passed)
 
 
 @ptf_test
@@ -343,10 +348,10 @@ def inbound_then_outbound(router: Router) -> None:
 
 @ptf_test
 def ah_to_us_has_no_sa(router: Router) -> None:
-    """Drops AH to this router, of each fragment class, where a list applies. AH in transit and AH
-    that a bundle carried are looked up like all packets.
+    """Drops AH to this router, of each fragment class, where a list applies. AH in transit is looked
+    up like all packets.
     """
-    policy = guarded(router)
+    guarded(router)
     header = Raw(bytes([59, 4, 0, 0]) + (4096).to_bytes(4, "big") + bytes(16))
     for to_us in (
         ip4(OURS4, header, proto=AH),
@@ -358,4 +363,3 @@ def ah_to_us_has_no_sa(router: Router) -> None:
     for dst in (V4, V6):
         packet = ip4(dst, header, proto=AH) if dst == V4 else ip6(dst, header, nh=AH)
         router.punts(A, packet, "INBOUND_MISS", stage="INBOUND", **ASKED)
-    policy.unguard(A)

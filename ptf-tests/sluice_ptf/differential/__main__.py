@@ -2,7 +2,8 @@
 """Searches for differences: sends random packets through random tables of sluice-switch and BMv2.
 
     python -m sluice_ptf.differential [--seed N] [--seconds N] [--packets N] [--found DIR]
-    python -m sluice_ptf.differential --corpus
+                                      [--reference bmv2|interpreter]
+    python -m sluice_ptf.differential --corpus [KIND...]
 
 A case is a set of tables and packets. The seed and the case's number determine the case, so a
 difference can be reproduced. If the two targets differ in a case, its packets are sent again one by
@@ -10,7 +11,10 @@ one. The packets whose results differ are written to DIR (default: build/differe
 outcome, as a candidate for a golden. Once it is clear which target is right, the golden goes to
 ptf-tests/goldens/. The exit code is 1 if any result differed.
 
---corpus writes the basic set of goldens, with BMv2's outcomes.
+With --reference interpreter, the interpreter of sluice-switch takes the place of BMv2.
+
+--corpus writes the basic set of goldens, with the reference's outcomes: one for each KIND of packet
+(default: all kinds).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -40,8 +44,9 @@ from sluice_testkit import where
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.target import Target
 
-REFERENCE, OURS = "bmv2", "sluice-switch"
-GRPC_PORTS = {REFERENCE: 9559, OURS: 9560}
+OURS = "sluice-switch"
+OPTIONS = {"bmv2": [], OURS: [], "interpreter": ["--engine", "interpreter"]}
+GRPC_PORTS = {"bmv2": 9559, OURS: 9560, "interpreter": 9561}
 CORPUS_SEED = 20261120
 CORPUS_PACKETS = 40
 CORPUS_FRAME_BYTES = 700
@@ -49,14 +54,17 @@ CORPUS_FRAME_BYTES = 700
 
 @contextlib.contextmanager
 def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[SwitchUnderTest]:
-    """Starts a target with its own gRPC port and interfaces, and loads the pipeline."""
+    """Starts a target with its own gRPC port and interfaces, and loads the pipeline. The name
+    `interpreter` stands for sluice-switch with this engine.
+    """
     target = Target(
         namespace,
         plug(namespace, name[:4]),
         lab.supervisor,
-        name=name,
+        name="bmv2" if name == "bmv2" else OURS,
         label=name,
         grpc_port=GRPC_PORTS[name],
+        options=OPTIONS[name],
     )
     target.start()
     build = where.pipeline()
@@ -101,8 +109,8 @@ def compare(
     for key in counts[0]:
         if counts[0][key] != counts[1][key]:
             print(
-                f"{case.description}: {key}: BMv2 counted {counts[0][key]}, "
-                f"sluice-switch {counts[1][key]}"
+                f"{case.description}: {key}: {reference.name} counted {counts[0][key]}, "
+                f"{ours.name} {counts[1][key]}"
             )
     each = [
         [canonical(outcome, case.state) for outcome in subject.run_each(case)]
@@ -138,13 +146,13 @@ def search(arguments: Any, reference: SwitchUnderTest, ours: SwitchUnderTest) ->
     return differing
 
 
-def write_corpus(reference: SwitchUnderTest) -> None:
-    """Writes the basic set of goldens: one for each kind of packet, with the reference's
-    outcomes.
+def write_corpus(reference: SwitchUnderTest, wanted: Sequence[str]) -> None:
+    """Writes the basic set of goldens, with the reference's outcomes: one for each kind of packet
+    that is wanted. Without a wanted kind, one for each kind.
     """
     empty = TableState()
     routing = list(Generator(Random(0), empty).kinds)
-    for kind in (*routing, *PolicyPackets(Random(0), empty).kinds):
+    for kind in wanted or (*routing, *PolicyPackets(Random(0), empty).kinds):
         draw = Random(f"{CORPUS_SEED}/{kind}")
         state = random_state(draw)
         state = policies.unguarded(state) if kind in routing else policies.guarded(draw, state)
@@ -174,9 +182,16 @@ def _arguments() -> Any:
     found = where.repository() / "build" / "differential"
     parser.add_argument("--found", type=Path, default=found, help="directory for the findings")
     parser.add_argument(
+        "--reference",
+        choices=("bmv2", "interpreter"),
+        default="bmv2",
+        help="the switch to compare with (default: bmv2)",
+    )
+    parser.add_argument(
         "--corpus",
-        action="store_true",
-        help="write the base corpus of goldens, with BMv2's outcomes",
+        metavar="KIND",
+        nargs="*",
+        help="write the base corpus of goldens, with the reference's outcomes (default: all kinds)",
     )
     return parser.parse_args()
 
@@ -193,9 +208,9 @@ def main() -> int:
 
 def run(arguments: Any, lab: Lab, namespace: Namespace) -> int:
     """Runs the cases that the arguments select, inside the namespace of the targets."""
-    with running(lab, namespace, REFERENCE) as reference:
-        if arguments.corpus:
-            write_corpus(reference)
+    with running(lab, namespace, arguments.reference) as reference:
+        if arguments.corpus is not None:
+            write_corpus(reference, arguments.corpus)
             return 0
         with running(lab, namespace, OURS) as ours:
             return 1 if search(arguments, reference, ours) else 0

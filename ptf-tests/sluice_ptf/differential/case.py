@@ -25,28 +25,32 @@ from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
 
 GROUP_IDS = 1000  # ids of groups' next hops and interfaces start here
-RULE_IDS = (0, 1, 2, 3, 4, 65535)  # rule ids whose counters are compared
+RULE_IDS = (0, 1, 2, 3, 4, 65535, 65536, 1048575)  # rule ids whose counters are compared
 COUNTED = ("l3_interface", "nexthop", "engine")  # compared direct counters, with flow tables
 _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """Holds a table entry, with all parts by name."""
+    """Holds a table entry, with all parts by name. Only entries of rule tables have a priority."""
 
     table: str
     match: Mapping[str, Match]
     action: str
     params: Mapping[str, Value] = field(default_factory=dict)
+    priority: int = 0
 
     @property
     def key(self) -> str:
-        """Returns the entry's identity: its table and its match fields."""
-        return f"{self.table} {sorted(self.match.items())}"
+        """Returns the entry's identity: its table, its match fields and its priority."""
+        priority = f" {self.priority}" if self.priority else ""
+        return f"{self.table} {sorted(self.match.items())}{priority}"
 
     def on(self, router: Router) -> p4runtime_pb2.TableEntry:
         """Returns the entry as a P4Runtime message."""
-        return router.entry(self.table, self.match, self.action, **self.params)
+        entry = router.entry(self.table, self.match, self.action, **self.params)
+        entry.priority = self.priority
+        return entry
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,23 @@ def _state_to_json(state: TableState) -> dict[str, Any]:
         {"id": group.id, "members": {str(key): weight for key, weight in group.members.items()}}
         for group in state.groups
     ]
-    return {"entries": [asdict(entry) for entry in state.entries], "groups": groups}
+    return {"entries": [_entry_to_json(entry) for entry in state.entries], "groups": groups}
+
+
+def _entry_to_json(entry: TableEntry) -> dict[str, Any]:
+    row = asdict(entry)
+    if not entry.priority:
+        del row["priority"]
+    return row
+
+
+def _entry_from_json(row: Mapping[str, Any]) -> TableEntry:
+    """Returns the entry of a row. JSON has lists in place of the tuples of masks and ranges."""
+    match = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in row["match"].items()
+    }
+    return TableEntry(**{**row, "match": match})
 
 
 def _state_from_json(data: Mapping[str, Any]) -> TableState:
@@ -212,7 +232,7 @@ def _state_from_json(data: Mapping[str, Any]) -> TableState:
         SelectorGroup(group["id"], {int(key): weight for key, weight in group["members"].items()})
         for group in data["groups"]
     ]
-    return TableState([TableEntry(**entry) for entry in data["entries"]], groups)
+    return TableState([_entry_from_json(row) for row in data["entries"]], groups)
 
 
 def case_from_json(data: Mapping[str, Any]) -> DifferentialCase:

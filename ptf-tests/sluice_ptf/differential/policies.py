@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random IPsec policy for given tables: bindings, lists, flows, bundles, SAs and engines.
+"""Generates random IPsec policy for given tables: bindings, lists, flows, rules, bundles, SAs and
+engines.
 
 Flows belong to a few pairs of hosts. For each pair, several lists have flows, some in the list's
 current epoch and some in others. So packets of these pairs (policy_packets.py) meet valid flows,
-stale flows and misses. The interfaces of all members of a group have the same bindings, because the
-target chooses among the members (canonical.py).
+stale flows and misses. Most lists name a rule set (rule_sets.py). The interfaces of all members of
+a group have the same bindings, because the target chooses among the members (canonical.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from random import Random
 from typing import Any
 
 from sluice_ptf import raw
+from sluice_ptf.differential import rule_sets
 from sluice_ptf.differential.case import GROUP_IDS, RULE_IDS, TableEntry, TableState
+from sluice_ptf.differential.rule_sets import RULE_SETS, RULE_TABLES
 from sluice_ptf.schema import Value
 
 INBOUND_LISTS, OUTBOUND_LISTS = (1, 2, 3), (4, 5, 6)
@@ -56,12 +59,14 @@ def guarded(draw: Random, state: TableState) -> TableState:
     """
     lists = list(_lists(draw))
     epochs = {int(str(one.match["list_id"])): int(str(one.params["epoch"])) for one in lists}
+    flows = list(_flows(draw, state, epochs))
     entries = [
         *_bindings(draw, state),
         *lists,
         *_bundles(draw),
         *_engines(draw, state),
-        *_flows(draw, state, epochs),
+        *flows,
+        *rule_sets.rules(draw, flows, BUNDLES, VERDICTS),
         *_sources(draw, state),
         *_audited(draw),
     ]
@@ -71,12 +76,15 @@ def guarded(draw: Random, state: TableState) -> TableState:
 
 
 def changed(draw: Random, state: TableState) -> TableState:
-    """Returns the state as after commits: some lists have another epoch and generation, and flows
-    are deleted, overwritten or kept.
+    """Returns the state as after commits: some lists have another epoch, generation and rule set.
+    Flows and rules are deleted, overwritten or kept.
     """
     flows = [entry for entry in state.entries if entry.table in FLOW_TABLES]
-    entries = []
+    rules = [entry for entry in state.entries if entry.table in RULE_TABLES]
+    entries = rule_sets.changed(draw, rules)
     for entry in state.entries:
+        if entry.table in RULE_TABLES:
+            continue
         if entry.table in LIST_TABLES and draw.random() < 0.5:
             entries.append(replace(entry, params=_list_params(draw)))
         elif entry.table in FLOW_TABLES and draw.random() < 0.3:
@@ -113,7 +121,8 @@ def _bindings(draw: Random, state: TableState) -> Iterator[TableEntry]:
 
 def _list_params(draw: Random) -> dict[str, Value]:
     epoch = 0 if draw.random() < 0.05 else draw.choice(EPOCHS)
-    return {"epoch": epoch, "generation": draw.choice(GENERATIONS), "rule_set": 0}
+    rule_set = draw.choice((0, *RULE_SETS, *RULE_SETS))
+    return {"epoch": epoch, "generation": draw.choice(GENERATIONS), "rule_set": rule_set}
 
 
 def _lists(draw: Random) -> Iterator[TableEntry]:

@@ -2,6 +2,8 @@
 """Generates random packets to which the policy applies. These kinds exist:
 
 policy_flows       cleartext packets of the tables' flows
+policy_rules       packets at the edges of what rules match: in clear, decrypted, or sent by this
+                   router
 policy_esp         ESP to this router or in transit; some in UDP, some fragmented
 policy_shims       frames with a shim, from an engine or forged
 policy_reinjected  packet-outs that claim a verdict: current, stale, or of another list
@@ -9,9 +11,12 @@ policy_reinjected  packet-outs that claim a verdict: current, stale, or of anoth
 
 from __future__ import annotations
 
+import ipaddress
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 from sluice_ptf import raw
 from sluice_ptf.differential.case import RULE_IDS, TableEntry, TableState
@@ -20,20 +25,23 @@ from sluice_ptf.differential.policies import (
     FLOW_TABLES,
     GENERATIONS,
     INBOUND_LISTS,
+    LIST_TABLES,
     OUTBOUND_LISTS,
     SPIS,
     lists_of,
 )
+from sluice_ptf.differential.rule_sets import RULE_TABLES
 from sluice_ptf.differential.states import PORTS
 from sluice_ptf.frames import ETHERTYPE_IPV4, ETHERTYPE_IPV6, mac_bytes, tagged
 from sluice_ptf.network import HOST_MAC
 from sluice_ptf.probe import FromCpu, FromPort, Send
-from sluice_ptf.schema import Value
-from sluice_ptf.shim import ENCRYPTED, ESP, Shim, esp
+from sluice_ptf.schema import Match, Value
+from sluice_ptf.shim import DECRYPTED, ENCRYPTED, ESP, Shim, esp
 
 TTLS = (0, 1, 2, *(64,) * 8, 255)
 SIZES = (0, 8, 16, 16, 16, 64, 540, 1380, 1500)
 CLAIMED = ("BYPASS", "BYPASS", "DISCARD", "PROTECT", "PROTECT", "NONE", 9)
+Door = tuple[int, int, str, bool]  # port, VLAN, MAC address, whether an engine is behind it
 MADE_UP = TableEntry(
     "",
     {
@@ -55,9 +63,16 @@ class PolicyPackets:
     def __init__(self, draw: Random, state: TableState):
         self._draw = draw
         self._flows = [one for table in FLOW_TABLES for one in state.of(table)] or [MADE_UP]
+        self._rules = _looked_up(state)
+        self._guards = _guards(state)
+        self._lists_of_set: dict[Match, set[int]] = {}
+        for one in state.of("inbound.list_state"):
+            if one.params["epoch"]:
+                same = self._lists_of_set.setdefault(one.params["rule_set"], set())
+                same.add(int(str(one.match["list_id"])))
         self._generations = lists_of(state)
         macs = {one.match["l3_if"]: str(one.match["dst_mac"]) for one in state.of("router_mac")}
-        doors = [
+        doors: list[Door] = [
             (
                 int(str(one.match["ingress_port"])),
                 int(str(one.match["vlan_id"])),
@@ -78,6 +93,7 @@ class PolicyPackets:
         ] or ["10.0.0.1"]
         self.kinds: dict[str, Callable[[], Send]] = {
             "policy_flows": self._of_a_flow,
+            "policy_rules": self._of_a_rule,
             "policy_esp": self._esp,
             "policy_shims": self._shim,
             "policy_reinjected": self._reinjected,
@@ -88,6 +104,63 @@ class PolicyPackets:
     def _of_a_flow(self) -> Send:
         port, vlan, mac, _ = self._draw.choice(self._doors)
         return FromPort(port, tagged(self._frame(self._packet_of_flow(self._a_flow()), mac), vlan))
+
+    def _of_a_rule(self) -> Send:
+        rule = self._draw.choice(self._rules) if self._rules else MADE_UP
+        doors = self._doors_to(rule)
+        port, vlan, mac, _ = self._draw.choice(doors or self._doors)
+        flow = self._at_the_edge(rule)
+        packet, kind = self._packet_of_flow(flow, fragmented=0.05), self._draw.random()
+        if doors and kind < 0.7:
+            return FromPort(port, tagged(self._frame(packet, mac), vlan))
+        if kind < 0.85:
+            egress = self._draw.choice((0, *self._l3_ifs))
+            header: dict[str, Value] = {"kind": "LOCAL_ORIGIN", "egress_l3_if": egress}
+            return FromCpu(self._frame(packet, mac), header)
+        port, vlan, mac, _ = self._draw.choice(self._engines)
+        bundle = self._draw.choice(BUNDLES)
+        shim = Shim(DECRYPTED, bundle=bundle, ingress_l3_if=self._an_interface())
+        return FromPort(port, tagged(shim.on(self._frame(packet, mac)), vlan))
+
+    def _doors_to(self, rule: TableEntry) -> list[Door]:
+        """Returns the interfaces whose packets are looked up in the rule's set: those of an inbound
+        list with this set and an epoch, or for an outbound rule, those without an inbound list.
+        """
+        lists = {0}
+        if rule.table.startswith("inbound"):
+            lists = self._lists_of_set.get(rule.match["rule_set"], set())
+        return [door for door in self._doors if self._guards.get(door[:2]) in lists]
+
+    def _at_the_edge(self, rule: TableEntry) -> TableEntry:
+        """Returns a whole flow of the rule's family, whose values are at the edges of what the rule
+        matches.
+        """
+        family = rule.table.removesuffix("_rule").partition(".")[2]
+        flow = self._draw.choice(
+            [one for one in self._flows if one.table.endswith(f"{family}_flow")] or [MADE_UP]
+        )
+        key = dict(flow.match)
+        if "protocol" in rule.match:
+            key["protocol"] = rule.match["protocol"]
+        for name in ("src_port", "dst_port"):
+            if name in rule.match:
+                key[name] = self._near(rule.match[name])
+        for name in ("src_addr", "dst_addr"):
+            prefix = rule.match.get(name)
+            if isinstance(prefix, str) and self._draw.random() < 0.9:
+                key[name] = self._near_prefix(prefix)
+        return replace(flow, match={**key, "fragment": "WHOLE"})
+
+    def _near(self, ports: Match) -> int:
+        low, high = ports if isinstance(ports, tuple) else (ports, ports)
+        port = self._draw.choice(_edges(int(str(low)), int(str(high))))
+        return min(max(port, 0), 0xFFFF)
+
+    def _near_prefix(self, prefix: str) -> str:
+        network: Any = ipaddress.ip_network(prefix)
+        number = self._draw.choice(_edges(int(network[0]), int(network[-1])))
+        number = min(max(number, 0), (1 << network.max_prefixlen) - 1)
+        return str(network[0].__class__(number))
 
     def _esp(self) -> Send:
         port, vlan, mac, _ = self._draw.choice(self._doors)
@@ -183,8 +256,11 @@ class PolicyPackets:
     def _host(dst: str) -> str:
         return "2001:db8::7" if ":" in dst else "10.0.0.7"
 
-    def _packet_of_flow(self, flow: TableEntry) -> bytes:
-        """Returns a packet of the flow, or one that differs from the flow in a field."""
+    def _packet_of_flow(self, flow: TableEntry, fragmented: float = 0.2) -> bytes:
+        """Returns a packet of the flow, or one that differs from the flow in a field.
+
+        `fragmented` is the share of fragments among the packets of a whole flow.
+        """
         key = flow.match
         protocol = int(str(key["protocol"]))
         src_port, dst_port = int(str(key["src_port"])), int(str(key["dst_port"]))
@@ -198,7 +274,9 @@ class PolicyPackets:
         size = self._draw.choice(SIZES)
         if protocol == raw.UDP:
             ports += struct.pack("!HH", 8 + size, 0)
-        offset, more = self._draw.choice(((0, False),) * 8 + ((0, True), (1, False), (9, False)))
+        offset, more = 0, False
+        if self._draw.random() < fragmented:
+            offset, more = self._draw.choice(((0, True), (1, False), (9, False)))
         if key["fragment"] == "FIRST":
             offset, more = 0, True
         elif key["fragment"] == "LATER":
@@ -235,3 +313,37 @@ class PolicyPackets:
             mac = "ff:ff:ff:ff:ff:ff"
         kind = ETHERTYPE_IPV6 if packet[0] >> 4 == 6 else ETHERTYPE_IPV4
         return mac_bytes(mac) + mac_bytes(HOST_MAC) + kind + packet
+
+
+def _looked_up(state: TableState) -> list[TableEntry]:
+    """Returns the entries of the rule sets of lists that have an epoch."""
+    named = {
+        (table.split(".")[0], one.params["rule_set"])
+        for table in LIST_TABLES
+        for one in state.of(table)
+        if one.params["epoch"]
+    }
+    return [
+        one
+        for table in RULE_TABLES
+        for one in state.of(table)
+        if (table.split(".")[0], one.match["rule_set"]) in named
+    ]
+
+
+def _guards(state: TableState) -> dict[tuple[int, int], int]:
+    """Returns the inbound list of each port and VLAN. 0: no list."""
+    lists = {
+        int(str(one.match["l3_if"])): int(str(one.params.get("list_id", 0)))
+        for one in state.of("inbound_binding")
+    }
+    return {
+        (int(str(one.match["ingress_port"])), int(str(one.match["vlan_id"]))): lists[l3_if]
+        for one in state.of("l3_interface")
+        if (l3_if := int(str(one.params["l3_if"]))) in lists
+    }
+
+
+def _edges(low: int, high: int) -> tuple[int, ...]:
+    """Returns both ends of a range of numbers, and seldom a number beside it."""
+    return (low - 1, *(low,) * 5, *(high,) * 5, high + 1)
