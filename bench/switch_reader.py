@@ -27,7 +27,7 @@ OPTIONS = [
 
 
 class PacketCounts(NamedTuple):
-    """Holds packets of a list: those that found their flow in the cache, and those that did not."""
+    """Holds the packets of a list that found their flow in the cache (hits), and the misses."""
 
     hits: int
     misses: int
