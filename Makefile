@@ -219,7 +219,7 @@ miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Mir
 	  --lib --tests -- --skip group::
 
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
-BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows route-load failover
+BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows flow-eviction flow-invalidation route-load failover
 
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. make bench-NAME runs one of them
@@ -244,6 +244,11 @@ bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench
 .PHONY: bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover
 bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: bench-%: setup-run $(STAMPS)/ptf
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
+
+# These benchmarks import the controller.
+.PHONY: bench-flow-eviction bench-flow-invalidation
+bench-flow-eviction bench-flow-invalidation: bench-%: setup-run
+	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-stalls
 bench-stalls: setup-run ## Measure how long a full table stalls the controller's event loop; cannot fail, compares nothing

@@ -88,6 +88,12 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
         ),
     ),
     "failover": (ComparisonBar("limit", 1, 5, "failover"),),
+    "flow-eviction": (ComparisonBar("lru", 0.98, 1),),
+    "flow-invalidation": (
+        RateBar(0.99, 1, "unrelated"),
+        RateBar(1, None, "related"),
+        RateBar(1, None, "verdicts"),
+    ),
     "esp": (
         ComparisonBar("aead-64", 0.6, 0.8),
         ComparisonBar("aead-1350", 0.85, 0.95),

@@ -345,6 +345,41 @@ def test_epochs_start_anew_over_a_restart(
     run_scenario(second, switch, text=text)
 
 
+@pytest.mark.parametrize("related", [False, True])
+def test_generations_start_anew_and_unchanged_flows_stay(
+    run_scenario: RunScenario, related: bool
+) -> None:
+    switch = FakeSwitch(CODEC)
+    lost = {8003} if related else set[int]()
+    change = rules(discarded=lost) if related else rules(unrelated="10.7.0.0/16")
+
+    async def first(world: PolicyWorld) -> None:
+        state = await with_flows(world)
+        world.policy.table.observe(state.list_id, ListVersion(0, MAXIMUM_COUNT - 1))
+        await world.commit(rules(unrelated="10.6.0.0/16"))
+        last = world.state("corp", OUTBOUND).version
+        assert last == (state.version.epoch, MAXIMUM_COUNT)
+        await world.commit(change)
+        assert world.state("corp", OUTBOUND).version == (state.version.epoch, 1)
+        assert versions_in(world.switch)[OUTBOUND, state.list_id] == (state.version.epoch, 1)
+        assert live_ports(world) == set(PORTS) - lost
+        # A packet that was punted before the commit is answered with the new generation only.
+        before = len(world.client.sent)
+        world.miss(tcp(8001), generation=MAXIMUM_COUNT)
+        assert (await world.sent(before + 1))[-1]["generation"] == 1
+
+    async def second(world: PolicyWorld) -> None:
+        flows = switch.live()
+        await world.began()
+        assert world.state("corp", OUTBOUND).version.generation == 1
+        assert switch.live() == flows
+        await world.commit(rules(unrelated="10.9.0.0/16"))
+        assert world.state("corp", OUTBOUND).version.generation == 2
+
+    run_scenario(first, switch)
+    run_scenario(second, switch)
+
+
 # -- output of `spd diff`
 
 

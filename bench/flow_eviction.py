@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the hit rate of a full flow cache with that of true LRU: `make bench-flow-eviction`.
+
+    python -m bench.flow_eviction [--rounds N] [--size N] [--no-switch] [--look]
+
+`bench.flow_simulation` runs the controller's own flow cache and a true LRU cache with the same
+packets. Rates are such that LRU has some 10,000 new flows (misses) a second. The largest
+case has 1,048,576 flows; the smaller ones show that size and exponent do not matter.
+
+Beside the simulation, a real switch and controller get packets from sluice-traffic, with a smaller
+cache and a lower rate. The hit rate is that of the switch's counters. Its peer is LRU in the
+simulation with the same size, population and exponent. The controller's CPU time is measured too.
+
+A case is measured by `--rounds` seeds; the largest one by a single seed. With `--look` or another
+`--size` of the largest case, no results are written. `--no-switch` leaves out the real switch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from bench.bars import compare_with_bars
+from bench.cpu import process_seconds
+from bench.flow_simulation import SimulationResult, Trace, simulate
+from bench.policy_router import load_averages, started
+from sluice_testkit.bench import BenchCase, write_results
+from sluice_testkit.namespaces import Lab
+from sluice_testkit.wait import wait_until
+
+FULL_SIZE = 1 << 20
+SMALL_SIZE = 1 << 16
+SHARE = 10
+"""Population of a trace, as a multiple of the cache's size."""
+ROUNDS = 3
+SMALL = (
+    Trace(0.8, SHARE * SMALL_SIZE, 17_500, SMALL_SIZE),
+    Trace(1.0, SHARE * SMALL_SIZE, 44_000, SMALL_SIZE),
+    Trace(1.2, SHARE * SMALL_SIZE, 175_000, SMALL_SIZE),
+    Trace(1.0, SHARE * SMALL_SIZE, 20_000, SMALL_SIZE, single=4_500),
+)
+FULL_RATE = 52_500
+"""Packets a second of the trace through the largest cache."""
+REAL = Trace(1.0, SHARE * (1 << 14), 4_000, 1 << 14)
+SOURCE_PORTS = 1 << 14
+FIRST_SOURCE_PORT = 1024
+
+
+class RealResult(NamedTuple):
+    """Holds the hit rate of the real router, and rates per second."""
+
+    hit_rate: float
+    packets: float
+    new_flows: float
+    evictions: float
+    controller_cpu: float
+
+
+def simulated(trace: Trace, seeds: int) -> tuple[BenchCase, list[SimulationResult]]:
+    """Simulates a trace with several seeds."""
+    # The cache is filled once and then replaced twice before the measurement. The measurement
+    # replaces it once more.
+    turnover = trace.size / 10_000
+    warmup, seconds = 2 * turnover, max(turnover, 10.0)
+    found, start = [], time.process_time()
+    for seed in range(1, seeds + 1):
+        found.append(simulate(trace, warmup, seconds, seed))
+    details = {
+        "kind": "simulation",
+        "packets a second": trace.rate + trace.single,
+        "new flows a second": round(statistics.median(one.new_flows for one in found)),
+        "evictions a second": round(statistics.median(one.evictions for one in found)),
+        "counters read a second": round(statistics.median(one.counters_read for one in found)),
+        "seeds": seeds,
+        "cpu seconds": round(time.process_time() - start, 1),
+    }
+    case = BenchCase(
+        f"{trace.name}, simulated",
+        [one.ours for one in found],
+        {"lru": [one.lru for one in found]},
+        details,
+    )
+    return case, found
+
+
+def measured(trace: Trace, seconds: float) -> RealResult:
+    """Sends the packets of a trace through a real router. Returns the rates of the last
+    `seconds`."""
+    rules = [{"name": "all", "action": "bypass"}]
+    cache = {"size": trace.size, "idle_timeout": round(trace.idle_timeout)}
+    flows = ["--src", "10.1.0.2", "--dst", "10.2.0.2", "--pick", f"zipf:{trace.exponent}"]
+    flows += ["--sport", f"{FIRST_SOURCE_PORT}+{SOURCE_PORTS}"]
+    flows += ["--dport", f"9+{trace.population // SOURCE_PORTS}"]
+    pace = ["--rate", str(trace.rate), "--arrivals", "poisson", "--duration", "3600"]
+    with Lab() as lab, started(lab, rules, cache) as router:
+        sender = router.send(flows, pace)
+
+        def evicted() -> int:
+            assert sender.running(), sender.tail()
+            return router.counters("flow_caches").get("flows evicted", 0)
+
+        wait_until(lambda: evicted() >= 2 * trace.size, 600, "two full caches", interval=1.0)
+        (rule,) = (identifier for identifier, _ in router.rules())
+        start, before, evictions = time.monotonic(), router.switch.outbound([rule]), evicted()
+        cpu = process_seconds(router.controller.pid)
+        time.sleep(seconds)
+        after = router.switch.outbound([rule]).since(before)
+        spent = process_seconds(router.controller.pid) - cpu
+        took = time.monotonic() - start
+        result = RealResult(
+            after.hit_rate,
+            after.packets / took,
+            after.misses / took,
+            (evicted() - evictions) / took,
+            spent / took,
+        )
+        sender.stop()
+    return result
+
+
+def real_case(trace: Trace, rounds: int, seconds: float) -> BenchCase:
+    """Measures the real router, and simulates LRU with a trace of the same parameters."""
+    found = [measured(trace, seconds) for _ in range(rounds)]
+    lru = [simulate(trace, 2 * trace.size / 1000, 20.0, seed).lru for seed in range(1, rounds + 1)]
+    medians = RealResult(*(statistics.median(values) for values in zip(*found, strict=True)))
+    details = {
+        "kind": "measurement",
+        "packets a second": round(medians.packets),
+        "new flows a second": round(medians.new_flows),
+        "evictions a second": round(medians.evictions),
+        "controller's CPU": round(medians.controller_cpu, 3),
+        "rounds": rounds,
+    }
+    return BenchCase(
+        f"{trace.name}, real switch", [one.hit_rate for one in found], {"lru": lru}, details
+    )
+
+
+def tell(case: BenchCase) -> dict[str, Any]:
+    """Prints a case and returns it as results have it."""
+    shown = case.as_dict()
+    ours, lru, ratio = shown["ours"], shown["peers"]["lru"], shown["ratio"]["lru"]
+    rates = ", ".join(f"{name} {value:,}" for name, value in case.details.items() if name != "kind")
+    compared = f"hit rate {ours:.2%}, LRU {lru:.2%}, difference {ratio - 1:+.2%}"
+    print(f"{case.workload}: {compared} ({rates})", flush=True)
+    return shown
+
+
+def main(words: Iterable[str] | None = None) -> int:
+    """Parses the command line, measures and writes the results."""
+    parser = argparse.ArgumentParser(
+        prog="flow_eviction", description="Compares a full flow cache's hit rate with LRU's"
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default: {ROUNDS}")
+    parser.add_argument(
+        "--size", type=int, default=FULL_SIZE, help=f"flows of the largest case: {FULL_SIZE:,}"
+    )
+    parser.add_argument("--seconds", type=float, default=30.0, help="of the real router: 30")
+    parser.add_argument("--no-switch", action="store_true", help="simulate only")
+    parser.add_argument("--look", action="store_true", help="write no results")
+    arguments = parser.parse_args(None if words is None else list(words))
+    largest = Trace(1.0, SHARE * arguments.size, FULL_RATE, arguments.size)
+    cases, shown = [], []
+    for trace in (*SMALL, largest):
+        case, _ = simulated(trace, 1 if trace is largest else arguments.rounds)
+        cases.append(case)
+        shown.append(tell(case))
+    if not arguments.no_switch:
+        cases.append(real_case(REAL, arguments.rounds, arguments.seconds))
+        shown.append(tell(cases[-1]))
+    bars = compare_with_bars("flow-eviction", shown)
+    more = {"bars": [one.as_dict() for one in bars], "load average": load_averages()}
+    if not arguments.look and not arguments.no_switch and arguments.size == FULL_SIZE:
+        print(write_results("flow-eviction", "share of packets that hit", cases, more=more))
+    for bar in bars:
+        print(bar)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
