@@ -348,8 +348,8 @@ def inbound_then_outbound(router: Router) -> None:
 
 @ptf_test
 def ah_to_us_has_no_sa(router: Router) -> None:
-    """Drops AH to this router, of each fragment class, where a list applies. AH in transit is looked
-    up like all packets.
+    """Drops AH to this router, of each fragment class, where a list applies. AH in transit meets
+    the list.
     """
     guarded(router)
     header = Raw(bytes([59, 4, 0, 0]) + (4096).to_bytes(4, "big") + bytes(16))
