@@ -39,14 +39,14 @@ outbound:
     destination_ports: [80, 8000-8999]
   - {name: ping, action: bypass, protocol: [icmp, 58], icmp: [8, 0/0]}
   - {name: errors, action: bypass, protocol: icmp, icmp: [11-12, 3/0-4, 5/1]}
-  - {name: fragments, action: discard, source_ports: opaque, source: any, protocol: any}
+  - {name: fragments, action: discard, source_ports: opaque, source: any, protocol: ANY}
   - {name: unseen, action: discard, protocol: opaque, audit: true}
   - name: bindings
     action: protect
     bundle: branch
     protocol: mobility
     mobility_types: [1-4, 255]
-  - {name: no-type, action: discard, protocol: 135, mobility_types: opaque}
+  - {name: no-type, action: discard, protocol: 135, mobility_types: OPAQUE}
 """
 
 
@@ -139,7 +139,7 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: bypass, source: ", "source", "nothing is written here"),
         ("name: a, action: bypass, source: {b: c}", "source", "a single value is expected"),
         ("name: a, action: bypass, source: [10.0.0.1, any]", "source", "`opaque` stand alone"),
-        ("name: a, action: bypass, protocol: [6, opaque]", "protocol", "`opaque` stand alone"),
+        ("name: a, action: bypass, protocol: [6, OPAQUE]", "protocol", "`opaque` stand alone"),
         ("name: a, action: bypass, source: opaque", "source", "'opaque' is not an IPv4 or IPv6"),
         (
             "name: a, action: bypass, source: 10.0.0.1, destination: '::1'",

@@ -56,6 +56,8 @@ Bundles: TypeAlias = frozenset[str] | None
 _ACTIONS = {action.name.lower(): action for action in Action}
 _ANY = "`any`"
 _ADDRESSES = "address, prefix, `LOW-HIGH`, list of them"
+ANY_NAMES, OPAQUE_NAMES = frozenset({"any", "ANY"}), frozenset({"opaque", "OPAQUE"})
+"""The values that RFC 4301 calls ANY and OPAQUE. Exported rules have the lower case."""
 _PORTS = "0 to 65,535, `LOW-HIGH`, list of them, `opaque`"
 
 
@@ -270,13 +272,13 @@ def _numbers(
     value = text.value(key)
     if value is None:
         return None
-    if value.text() == "opaque":
+    if value.text() in OPAQUE_NAMES:
         return OPAQUE
     return _listed(value, lambda one: one.convert(_decimal(one.text() or "", converter)))
 
 
 def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple[T, ...] | None:
-    if value.text() == "any":
+    if value.text() in ANY_NAMES:
         return None
     if value.is_null():  # possibly a mistake: read as `any`, it would match everything
         value.problem("nothing is written here; write `any`, or leave the key out")
@@ -284,7 +286,7 @@ def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple
     elements = value.sequence() if value.is_sequence() else [value]
     if not elements:
         value.problem("an empty list matches nothing; write `any`, or leave the key out")
-    if value.is_sequence() and any(one.text() in ("any", "opaque") for one in elements):
+    if value.is_sequence() and any(one.text() in ANY_NAMES | OPAQUE_NAMES for one in elements):
         value.problem("`any` and `opaque` stand alone: write one of them without a list")
         return ()
     converted = [convert(element) for element in elements]
