@@ -168,8 +168,10 @@ class Schema:
             if (low, high) == (0, (1 << field.bitwidth) - 1):
                 return  # P4Runtime omits a range of all values
             of_range = entry.match.add(field_id=field.id).range
-            of_range.low = bytestring(to_int(low), field.bitwidth)
-            of_range.high = bytestring(to_int(high), field.bitwidth)
+            # PI takes the shortest form of 0 to 255 for a range of all values, and refuses it.
+            size = (field.bitwidth + 7) // 8
+            of_range.low = bytestring(to_int(low), field.bitwidth).rjust(size, b"\0")
+            of_range.high = bytestring(to_int(high), field.bitwidth).rjust(size, b"\0")
         else:
             raise SchemaError(f"{field.name}: match type {field.match_type} is not used here")
 

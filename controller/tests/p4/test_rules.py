@@ -77,6 +77,15 @@ def test_fields_that_match_anything_are_left_out() -> None:
     assert len(entry.match) == 1  # the rule set
 
 
+def test_no_range_looks_like_one_of_all_values() -> None:
+    """PI compares the two ends of a range as they are encoded, whatever the width of the field."""
+    entry = entry_of(
+        UpdateType.INSERT, RuleEntry(1, 1, RuleMatch(4, destination_port=(0, 0xFF))), RULE
+    )
+    (ports,) = (one.range for one in entry.match if one.HasField("range"))
+    assert (ports.low, ports.high) == (b"\0\0", b"\0\xff")
+
+
 @pytest.mark.parametrize("mask", [b"\x80", b"\x01\xff\x00", b"\xff\x00\xff\x00\xff"])
 def test_entries_of_another_form_are_deleted_by_their_own_match(mask: bytes) -> None:
     """No prefix has these masks, and one is wider than the field."""

@@ -123,4 +123,6 @@ def _ports(draw: Random, port: int) -> Match:
         return port
     near = min(max(port + draw.choice((-1, 0, 0, 0, 1)), 0), _LAST_PORT)
     other = draw.choice((0, _LAST_PORT, draw.randint(0, _LAST_PORT)))
-    return min(near, other), max(near, other)
+    low, high = min(near, other), max(near, other)
+    # P4Runtime refuses a range of all values: the field must be left out (9.1.1).
+    return (low, high) if (low, high) != (0, _LAST_PORT) else near

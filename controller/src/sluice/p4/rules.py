@@ -7,6 +7,8 @@ range would hold every value. Depends on entries, schema and tables.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sluice.entities import (
     LEAVE_TO_CPU,
     UNKNOWN,
@@ -24,6 +26,7 @@ from sluice.p4.tables import RuleTable
 from sluice.p4messages import p4r
 
 _LARGEST_PORT = 0xFFFF
+_PORT_BYTES = 2
 _PROTOCOL_MASK = 0xFF
 _OWN_MASK = 1
 
@@ -59,7 +62,9 @@ def _fields(table: TableSchema, rule_set: int, match: RuleMatch) -> list[p4r.Fie
         matches.append(_ternary(table, "protocol", match.protocol, _PROTOCOL_MASK))
     for name, ports in (("src_port", match.source_port), ("dst_port", match.destination_port)):
         if ports is not None and ports != (0, _LARGEST_PORT):
-            low, high = map(canonical, ports)
+            # Not in the canonical (shortest) form, in which PI, BMv2's P4Runtime server, takes the
+            # range 0 to 255 for one of all values and refuses it.
+            low, high = (port.to_bytes(_PORT_BYTES, "big") for port in ports)
             of_range = p4r.FieldMatch.Range(low=low, high=high)
             matches.append(p4r.FieldMatch(field_id=table.fields[name], range=of_range))
     return matches
@@ -79,15 +84,28 @@ def read_rule(
         value = RuleVerdict(*params)
     elif identifier == written.leave.id:
         value = LEAVE_TO_CPU
-    read = sorted(found.match, key=_field_id)
-    if sorted(_fields(written.table, rule_set, match), key=_field_id) == read:
+    if _canonical(_fields(written.table, rule_set, match)) == _canonical(found.match):
         return kind, RuleEntry(rule_set, found.priority, match), value
+    read = sorted(found.match, key=lambda one: one.field_id)
     encoded = p4r.TableEntry(match=read).SerializeToString(deterministic=True)
     return kind, RuleEntry(rule_set, found.priority, ForeignMatch(size, encoded)), UNKNOWN
 
 
-def _field_id(match: p4r.FieldMatch) -> int:
-    return match.field_id
+def _canonical(matches: Iterable[p4r.FieldMatch]) -> dict[int, tuple[bytes, ...]]:
+    """Returns the values of match fields by field id, in a form that can be compared."""
+    return {
+        one.field_id: tuple(
+            part.lstrip(b"\0")
+            for part in (
+                one.exact.value,
+                one.ternary.value,
+                one.ternary.mask,
+                one.range.low,
+                one.range.high,
+            )
+        )
+        for one in matches
+    }
 
 
 def _match(size: int, fields: dict[str, p4r.FieldMatch]) -> RuleMatch:
