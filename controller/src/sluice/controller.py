@@ -306,6 +306,7 @@ class Controller:
             rate=self.config.limits.auditor_per_second,
             interval=self.config.limits.auditor_seconds,
             clock=self._clock,
+            is_busy=lambda: len(self.sources.punts) > 0,
         )
         made.on_repaired = self._switch_repaired
         made.measured = self.stalls.measured
