@@ -8,9 +8,9 @@ during a session the auditor reads all entries back, in parts and at a bounded r
   - routes, which may be many, in separate and less frequent rounds.
 
 An entry that differs from the record is read a second time on its own, since an update may have
-been in flight at the first reading. An entry that still differs is repaired, counted and logged. A flow
-that was written since the round began is not missed before the next round. Otherwise each new flow
-would be read a second time.
+been in flight at the first reading. An entry that still differs is repaired, counted and logged. A
+flow that was written since the round began is not missed before the next round. Otherwise each new
+flow would be read a second time.
 
 Flows found at the start of a session are checked once against the rules, since the controller does
 not know who wrote them. Between another client's write and the repair, packets may pass wrongly.
