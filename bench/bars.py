@@ -94,6 +94,12 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
         RateBar(1, None, "related"),
         RateBar(1, None, "verdicts"),
     ),
+    "new-flows": (
+        RateBar(60e3, 100e3, "one list"),
+        RateBar(35e3, None, "two lists"),
+        ComparisonBar("limit", 1, None, "latency"),
+        ComparisonBar("limit", 1, None, "fairness"),
+    ),
     "esp": (
         ComparisonBar("aead-64", 0.6, 0.8),
         ComparisonBar("aead-1350", 0.85, 0.95),

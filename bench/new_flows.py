@@ -10,29 +10,36 @@ random times (Poisson arrivals), independently of the router.
 A rate is sustained if at most 0.1 % of the packets are lost and 99 % arrive within 50 ms. If the
 first attempt at a rate fails, there is a second one. The benchmark searches the highest sustained
 rate in steps of 6 %. For comparison it measures the same packets when their flows are in the cache
-already. There are two results, each the median of all rounds, with both targets in turn:
+already. There are four results, each the median of all rounds, with both targets in turn:
 
-    new-flows       sustained new flows per second; for cached flows, packets per second
-    new-flows-cpu   CPU time of the controller for a first packet, in µs: at 500 per second,
-                    where each packet wakes the controller, and at the highest rate, where
-                    packets come in batches
+    new-flows           sustained new flows per second; for cached flows, packets per second
+    new-flows-latency   time from sending a first packet to receiving it, at half of the highest
+                        rate, in µs: median and 99th percentile
+    new-flows-fairness  the 99th percentile of the same time for the first packets of 50 hosts, in
+                        µs: alone, and while another host on the same link opens flows at twice the
+                        highest rate
+    new-flows-cpu       CPU time of controller and switch for a first packet, in µs: at 500 per
+                        second, where each packet wakes them, and at the highest rate, where packets
+                        come in batches
 
 With `--look`, only one round is measured and no results are written. The flow caches hold all
 flows, and no flow becomes idle. So the benchmark measures the installation of flows, not their
-removal.
+removal. Without BMv2, only sluice-switch is measured, and the results name the missing peer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from bench import command
+from bench.bars import compare_with_bars
 from bench.cpu import process_seconds
 from sluice_testkit import where
 from sluice_testkit.bench import BenchCase, write_results
@@ -47,6 +54,9 @@ COARSE, FINE = 1.25, 1.06  # steps of the search
 MOST_TRIALS = 5  # attempts at one rate
 LOWEST, HIGHEST = 50.0, 400_000.0
 EASY_RATE = 500.0  # first packets per second when CPU time is measured
+LATENCY_LIMIT_US = 5_000.0  # bar of the 99th percentile at half of the highest rate
+OTHERS, OTHERS_RATE = 50, 500.0  # hosts beside one that opens many flows; their new flows a second
+FLOOD = 2.0  # flows that this host opens, as a multiple of the highest rate
 FEW_RULES, MANY_RULES = 10, 1000
 SOURCE_PORTS = 60_000
 CACHED_FLOWS = 256
@@ -62,6 +72,7 @@ class Workload:
     enters: int
     leaves: int
     cached: bool = False
+    kind: str = "one list"
 
 
 # Ports 1 to 4 are eth1 to eth4, with 10.1.0.0/24 to 10.4.0.0/24. `configuration` defines their
@@ -69,20 +80,32 @@ class Workload:
 WORKLOADS = (
     Workload(f"first packets, {FEW_RULES} rules", 1, 2),
     Workload(f"first packets, {MANY_RULES} rules", 1, 3),
-    Workload(f"first packets, {FEW_RULES} rules inbound and {FEW_RULES} outbound", 4, 2),
-    Workload("cached flows", 1, 2, cached=True),
+    Workload(
+        f"first packets, {FEW_RULES} rules inbound and {FEW_RULES} outbound",
+        4,
+        2,
+        kind="two lists",
+    ),
+    Workload("cached flows", 1, 2, cached=True, kind="cached"),
 )
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Holds the result of one attempt at one rate. `cpu` is the controller's CPU time in seconds
-    per packet.
+    """Holds the result of one attempt at one rate.
+
+    `cpu` and `switch_cpu` are the CPU times of controller and switch in seconds per packet. `p50`
+    and `p99` are percentiles of the latency in µs; infinite if no packet arrived. `lost` is the
+    fraction of packets that were lost.
     """
 
     sustained: bool
     cpu: float
     sender_late: bool = False
+    switch_cpu: float = 0.0
+    p50: float = float("inf")
+    p99: float = float("inf")
+    lost: float = 1.0
 
 
 def rules(number: int) -> list[dict[str, Any]]:
@@ -152,12 +175,44 @@ class Router:
             needed = -(-packets // SOURCE_PORTS)
             ports = [next(self.fresh) for _ in range(needed)]
             flows = ["--sport", f"1024+{SOURCE_PORTS}", "--dport", f"{ports[0]}+{needed}"]
+        words = [*flows, "--count", str(packets), "--rate", f"{rate:.1f}"]
+        return self._measure(workload, words, rate)
+
+    def flood(self, rate: float, seconds: float) -> tuple[Trial, Trial]:
+        """Measures the first packets of `OTHERS` hosts alone, and beside a host that floods.
+
+        All hosts send into the same port. The flood leaves by another port than the others'
+        packets, so that the receiver counts only the others.
+        """
+        others, flooding = WORKLOADS[0], WORKLOADS[1]
+        alone = self._others(others, seconds)
+        packets = round(rate * (seconds + 1.0))
+        ports = [next(self.fresh) for _ in range(-(-packets // SOURCE_PORTS))]
+        words = ["--sport", f"1024+{SOURCE_PORTS}", "--dport", f"{ports[0]}+{len(ports)}"]
+        words += ["--count", str(packets), "--rate", f"{rate:.1f}"]
+        argv = self.namespace.argv(self._command(flooding, words))
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+            beside = self._others(others, seconds)
+            process.terminate()
+        return alone, beside
+
+    def _others(self, workload: Workload, seconds: float) -> Trial:
+        packets = round(OTHERS_RATE * seconds)
+        port = next(self.fresh)
+        words = ["--sport", f"1024+{-(-packets // OTHERS)}", "--dport", str(port)]
+        words += ["--count", str(packets), "--rate", f"{OTHERS_RATE:.1f}"]
+        hosts = f"10.{workload.enters}.0.100+{OTHERS}"
+        return self._measure(workload, [*words, "--src", hosts], OTHERS_RATE)
+
+    def _measure(self, workload: Workload, words: list[str], rate: float) -> Trial:
         before = process_seconds(self.controller.pid)
-        seen = self._send(workload, [*flows, "--count", str(packets), "--rate", f"{rate:.1f}"])
+        switch_before = process_seconds(self.target.pid)
+        seen = self._send(workload, words)
         if self.has_died():
             self.revive(workload)
             return Trial(False, 0.0)
         spent = process_seconds(self.controller.pid) - before
+        switch_spent = process_seconds(self.target.pid) - switch_before
         sent = int(seen["sent"]["packets"])
         latency = seen["received"]["latency_us"]
         in_time = bool(latency) and latency["p99"] <= LONGEST_P99_US
@@ -166,7 +221,10 @@ class Router:
             what = f"{self.target.name}, {workload.name}: {rate:,.0f} a second"
             print(f"\r\x1b[K{what}", end="\r", file=sys.stderr)
         late = seen["sent"]["worst_lag_us"] > LONGEST_P99_US / 2
-        return Trial(kept, spent / sent, late)
+        trial = Trial(kept, spent / sent, late, switch_spent / sent, lost=seen["lost"] / sent)
+        if not latency:
+            return trial
+        return replace(trial, p50=latency["p50"], p99=latency["p99"])
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
         """Returns the first attempt that sustained the rate, or None after two failed attempts.
@@ -234,13 +292,16 @@ class Router:
         return wait_until(counted, 20, "the switch's count of first packets")[0]
 
     def _send(self, workload: Workload, words: list[str]) -> dict[str, Any]:
-        way = ["--tx", f"host{workload.enters}", "--rx", f"host{workload.leaves}"]
-        way += ["--dst-mac", PORT_MAC % workload.enters]
-        way += ["--src", f"10.{workload.enters}.0.2", "--dst", f"10.{workload.leaves}.0.2"]
-        command = [str(where.sluice_traffic()), "run", *way, "--arrivals", "poisson", *words]
-        found = json.loads(self.namespace.run(*command).stdout)
+        found = json.loads(self.namespace.run(*self._command(workload, words)).stdout)
         assert isinstance(found, dict)
         return found
+
+    def _command(self, workload: Workload, words: list[str]) -> list[str]:
+        way = ["--tx", f"host{workload.enters}", "--rx", f"host{workload.leaves}"]
+        way += ["--dst-mac", PORT_MAC % workload.enters, "--dst", f"10.{workload.leaves}.0.2"]
+        if "--src" not in words:
+            way += ["--src", f"10.{workload.enters}.0.2"]
+        return [str(where.sluice_traffic()), "run", *way, "--arrivals", "poisson", *words]
 
 
 @contextlib.contextmanager
@@ -289,39 +350,121 @@ def highest_rate(
     return good, kept
 
 
-def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str, list[BenchCase]]:
-    """Measures all workloads on both targets in turn."""
-    results = {"rate": list[BenchCase](), "cpu": list[BenchCase]()}
+def case_of(name: str, routers: dict[str, Router], kind: str) -> BenchCase:
+    """Returns an empty case with a peer for each further target."""
+    peers = {target: list[float]() for target in routers if target != OURS}
+    return BenchCase(name, peers=peers, details={"kind": kind})
+
+
+def add(case: BenchCase, target: str, value: float) -> None:
+    """Adds a target's value to a case."""
+    (case.ours if target == OURS else case.peers[target]).append(value)
+
+
+@dataclass
+class Results:
+    """Holds the cases of all results."""
+
+    rate: list[BenchCase] = field(default_factory=list)
+    latency: list[BenchCase] = field(default_factory=list)
+    fairness: list[BenchCase] = field(default_factory=list)
+    cpu: list[BenchCase] = field(default_factory=list)
+
+    def bars(self) -> list[dict[str, Any]]:
+        """Returns the cases for the bars. A 99th percentile is compared with its limit."""
+        limited = [
+            case.as_dict()
+            for case in (*self.latency, *self.fairness)
+            if case.details["kind"] in ("latency", "fairness")
+        ]
+        limits = [
+            {
+                "workload": case["workload"],
+                "details": case["details"],
+                "ratio": {"limit": LATENCY_LIMIT_US / case["ours"]},
+            }
+            for case in limited
+        ]
+        return [*(case.as_dict() for case in self.rate), *limits]
+
+
+def compare(routers: dict[str, Router], seconds: float, rounds: int) -> Results:
+    """Measures all workloads on all targets in turn."""
+    results = Results()
     for workload in WORKLOADS:
-        names = (
-            f"{workload.name}, a second",
-            f"{workload.name}, at {EASY_RATE:.0f} a second",
-            f"{workload.name}, at the highest rate",
-        )
-        cases = [BenchCase(name, peers={PEER: []}) for name in names]
+        rate = case_of(f"{workload.name}, a second", routers, workload.kind)
+        half = [
+            case_of(f"{workload.name}, {what} at half of the highest rate", routers, kind)
+            for what, kind in (("median", "median"), ("99th percentile", "latency"))
+        ]
+        cpu = [
+            case_of(f"{workload.name}, {who}, {when}", routers, workload.kind)
+            for when in (f"at {EASY_RATE:.0f} a second", "at the highest rate")
+            for who in ("controller", "switch")
+        ]
         starts = dict.fromkeys(routers, 20_000.0 if workload.cached else 1_000.0)
         for _ in range(rounds):
             for name, router in routers.items():
                 found, kept = highest_rate(router, workload, starts[name], seconds)
                 starts[name] = found
+                add(rate, name, found)
+                if workload.cached:  # the controller never sees packets of cached flows
+                    continue
+                calm = router.attempt(workload, found / 2, seconds)
+                for case, value in zip(half, (calm.p50, calm.p99), strict=True):
+                    add(case, name, value)
                 easy = router.attempt(workload, EASY_RATE, seconds)
-                for case, value in zip(cases, (found, easy.cpu * 1e6, kept.cpu * 1e6), strict=True):
-                    (case.ours if name == OURS else case.peers[PEER]).append(value)
-        rate, *cpu = cases
+                spent = (easy.cpu, easy.switch_cpu, kept.cpu, kept.switch_cpu)
+                for case, value in zip(cpu, spent, strict=True):
+                    add(case, name, value * 1e6)
         tell(rate, "")
-        results["rate"].append(rate)
-        if not workload.cached:  # the controller never sees packets of cached flows
+        results.rate.append(rate)
+        if not workload.cached:
+            for case in half:
+                tell(case, " µs")
             for case in cpu:
-                tell(case, " µs of the controller's CPU each")
-            results["cpu"] += cpu
+                tell(case, " µs of CPU each")
+            results.latency += half
+            results.cpu += cpu
+    floods = {name: FLOOD * highest(results.rate[1], name) for name in routers}
+    results.fairness = measure_fairness(routers, floods, seconds, rounds)
     return results
+
+
+def highest(case: BenchCase, target: str) -> float:
+    """Returns a target's highest value in a case."""
+    return max(case.ours if target == OURS else case.peers[target])
+
+
+def measure_fairness(
+    routers: dict[str, Router], floods: dict[str, float], seconds: float, rounds: int
+) -> list[BenchCase]:
+    """Measures `OTHERS` hosts alone and beside a host that opens `floods` flows a second."""
+    what = f"first packets of {OTHERS} hosts, 99th percentile"
+    alone = case_of(f"{what}, alone", routers, "alone")
+    beside = case_of(f"{what}, beside a host that floods", routers, "fairness")
+    lost: dict[str, list[float]] = {name: [] for name in routers}
+    for _ in range(rounds):
+        for name, router in routers.items():
+            for case, trial in zip(
+                (alone, beside), router.flood(floods[name], seconds), strict=True
+            ):
+                add(case, name, trial.p99)
+            lost[name].append(trial.lost)
+    beside.details |= {"flood": floods, "lost": {name: max(found) for name, found in lost.items()}}
+    for case in (alone, beside):
+        tell(case, " µs")
+    unfair = max(lost[OURS])
+    print(f"lost beside a host that floods: {unfair:.2%} at most", flush=True)
+    return [alone, beside]
 
 
 def tell(case: BenchCase, unit: str) -> None:
     """Prints the medians of one case."""
     shown = case.as_dict()
-    ours, peer, ratio = shown["ours"], shown["peers"][PEER], shown["ratio"][PEER]
-    print(f"{case.workload}: {ours:,.0f}{unit}, {PEER} {peer:,.0f}, ratio {ratio:.2f}", flush=True)
+    ours, peers, ratio = shown["ours"], shown["peers"], shown["ratio"]
+    beside = "".join(f", {name} {peers[name]:,.0f}, ratio {ratio[name]:.2f}" for name in peers)
+    print(f"{case.workload}: {ours:,.0f}{unit}{beside}", flush=True)
 
 
 def main() -> int:
@@ -331,17 +474,31 @@ def main() -> int:
         "--look", action="store_true", help="measure one round and write no results"
     )
     arguments = command.parsed(parser)
+    names, missing = [OURS], dict[str, str]()
     try:
         binary(PEER)
-    except TargetUnavailable as missing:
-        parser.error(str(missing))
+        names.append(PEER)
+    except TargetUnavailable as why:
+        missing[PEER] = str(why)
+        print(f"{PEER} is not measured: {why}", flush=True)
     rounds = 1 if arguments.look else arguments.rounds
-    with Lab() as lab, started(lab, OURS) as ours, started(lab, PEER) as peer:
-        results = compare({OURS: ours, PEER: peer}, arguments.seconds, rounds)
-    if not arguments.look:
-        print(write_results("new-flows", "new flows (cached: packets) per second", results["rate"]))
-        unit = "microseconds of the controller's CPU per first packet"
-        print(write_results("new-flows-cpu", unit, results["cpu"], more_is_better=False))
+    with Lab() as lab, contextlib.ExitStack() as stack:
+        routers = {name: stack.enter_context(started(lab, name)) for name in names}
+        results = compare(routers, arguments.seconds, rounds)
+    verdicts = compare_with_bars("new-flows", results.bars())
+    for verdict in verdicts:
+        print(verdict, flush=True)
+    if arguments.look:
+        return 0
+    more = {"bars": [verdict.as_dict() for verdict in verdicts], "missing": missing}
+    unit = "new flows (cached: packets) per second"
+    print(write_results("new-flows", unit, results.rate, more=more))
+    for name, unit, cases in (
+        ("new-flows-latency", "microseconds from sending to receiving", results.latency),
+        ("new-flows-fairness", "microseconds from sending to receiving", results.fairness),
+        ("new-flows-cpu", "microseconds of CPU per first packet", results.cpu),
+    ):
+        print(write_results(name, unit, cases, more_is_better=False, more={"missing": missing}))
     return 0
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from finsy.proto import p4r
 
 from fake_switch import NOT_FOUND, FakeSwitch
+from sluice.policy.model import WaitingPunt
 
 FLOW_BYTES = 100
 """Size of each packet that a flow's counter counts."""
@@ -104,6 +106,11 @@ class FakeClient:
         room = batch[: self.packet_out_room]
         self.sent += room
         return len(room)
+
+    def answer(self, batch: Sequence[tuple[WaitingPunt, tuple[int, ...]]]) -> int:
+        return self.packet_out(
+            [(punt.packet().frame, punt.metadata(answer)) for punt, answer in batch]
+        )
 
     def write(self, token: int, request: bytes) -> None:
         self._check_open()

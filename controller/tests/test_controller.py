@@ -24,7 +24,7 @@ from sluice.config import Config, load_config
 from sluice.controller import Controller
 from sluice.daemons import Daemon
 from sluice.entities import NO_POLICY, UNREACHABLE, EntityKind, Nexthop, NexthopGroup
-from sluice.inputs import EngineInput, FastPathInput, Sources, XfrmInput
+from sluice.inputs import EngineInput, FastPathInput, PuntInput, Sources, XfrmInput
 from sluice.model import (
     Address,
     Event,
@@ -38,17 +38,18 @@ from sluice.model import (
     RouteKey,
     parse_address,
 )
+from sluice.native_punts import NativePunts
 from sluice.numbers import InterfaceNumbers
-from sluice.p4.packets import PACKET_OUT
-from sluice.p4.schema import load_pipeline
+from sluice.p4.packets import PACKET_OUT, PacketSchema
+from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.election import LARGEST
-from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.stalls import Stalls
 from sluice.state.nexthops import Path as NexthopPath
 from test_punts import ipv4, punt
 
 CODEC = load_codec()
+SCHEMA = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
 CONFIG = """\
 router: r1
 interfaces:
@@ -142,6 +143,11 @@ class World:
     xfrm: Mapping[str, XfrmInput] = {}
     engines: Mapping[int, EngineInput] = {}
 
+    @staticmethod
+    def make_punts() -> PuntInput:
+        """Returns the queue of the daemon. `test_first_packets` also uses its specification."""
+        return NativePunts(SCHEMA, 100)
+
     def __init__(
         self,
         config: Config,
@@ -161,7 +167,7 @@ class World:
             dump=self.dump,
             kernel=self.kernel,
             host=self.host,
-            punts=PuntQueue(100),
+            punts=self.make_punts(),
             fast_path=self.fast_path,
             xfrm=self.xfrm,
             engines=self.engines,

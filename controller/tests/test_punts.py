@@ -15,9 +15,10 @@ from scenes import SPECS, address, gateway, link, mac, neighbor, route
 from sluice.held_packets import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.model import NeighborState, PuntedPacket, parse_address
-from sluice.p4.packets import PACKET_OUT, PacketSchema
+from sluice.p4.packets import PACKET_OUT, AnsweredPunt, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
+from sluice.policy.model import FirstPacket
 from sluice.policy.rejections import Rejections
 from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.state.fib import Fib
@@ -77,6 +78,9 @@ class NoPolicy:
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
         return False
+
+    def answer_plain(self, packets: Iterable[FirstPacket], now: float) -> Iterable[AnsweredPunt]:
+        return []
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         raise AssertionError(packet)

@@ -9,6 +9,7 @@
 //! * [`routes`]: stores all routes and applies bulk operations to them,
 //! * `python`: contains the classes of the Python module, documented in `src/sluice/_native.pyi`,
 //! * [`fast_path`]: forwards packets between [`p4runtime`] and [`tap`] without Python,
+//! * [`punts`]: queues the packets that the switch punts to Python, and reads their selectors,
 //! * [`mailbox`]: passes data from these threads to Python's event loop,
 //! * [`runtime`]: runs the tokio thread that P4Runtime and FPM share.
 //!
@@ -24,6 +25,7 @@ pub mod fast_path;
 pub mod fpm;
 pub mod mailbox;
 pub mod p4runtime;
+pub mod punts;
 pub mod routes;
 pub mod runtime;
 pub mod tap;

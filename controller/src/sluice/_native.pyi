@@ -21,6 +21,9 @@ These rules hold for all classes with `poll()` or `read()`:
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from typing import Any, Literal, Protocol, TypeAlias, final
 
+from sluice.model import PuntedPacket
+from sluice.policy.model import FirstPacket, FlowKey, Selectors, WaitingPunt
+
 __version__: str
 
 _Status: TypeAlias = tuple[int, str]
@@ -74,6 +77,74 @@ P4RuntimeEvent: TypeAlias = (
 PacketFilter: TypeAlias = tuple[int, Sequence[int]]
 """Selects packets whose metadata field of this id has one of these values."""
 
+def flow_update(
+    kind: int, head: bytes, fields: bytes, key: tuple[object, ...], action: bytes
+) -> bytes:
+    """Encodes the update of a flow as the field `updates` of a WriteRequest.
+
+    - kind: Update.Type.
+    - head, action: encoded fields of the TableEntry, before and after the match fields.
+    - fields: the ids of five exact-match fields, below 128.
+    - key: begins with the values of these fields: two addresses and three numbers of 16 bits.
+    """
+
+@final
+class Punt:
+    """Holds a first packet that waits for its answer."""
+
+    def packet(self) -> PuntedPacket:
+        """Returns the packet-in."""
+
+    def metadata(self, answer: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the metadata of the packet-out that re-injects the packet with this answer."""
+
+@final
+class PuntQueue:
+    """Queues packet-ins fairly between interfaces, sources and flows.
+
+    `native_punts` and `sources.punt` describe the queue. The arguments up to `list_id` are
+    positions in the metadata of packet-ins; `share` has those of ingress port, interface and punt
+    reason. `misses` has the reasons of first packets, `inbound` and `outbound` the stages that punt
+    them, and `own` the origin of packets that this router sends. `answer`: see
+    `PacketSchema.reinjection`. The types are named tuples. Raises ValueError for a position that is
+    not less than `count`.
+    """
+
+    def __new__(
+        cls,
+        *,
+        count: int,
+        share: tuple[int, int, int],
+        stage: int,
+        origin: int,
+        is_local: int,
+        bundle: int,
+        list_id: int,
+        misses: Sequence[int],
+        inbound: int,
+        outbound: int,
+        own: int,
+        answer: Sequence[tuple[str, int]],
+        punted_type: type[PuntedPacket],
+        miss_type: type[FirstPacket],
+        selectors_type: type[Selectors],
+        key_type: type[FlowKey],
+        whole: int,
+        limit: int,
+        limit_each: int,
+    ) -> PuntQueue: ...
+    def fileno(self) -> int: ...
+    def __len__(self) -> int: ...
+    def set_limit(self, limit: int, limit_each: int) -> None: ...
+    def dropped(self) -> dict[int, int]:
+        """Returns the number of dropped packets of each punt reason."""
+
+    def put(self, frame: bytes, metadata: tuple[int, ...]) -> bool:
+        """Queues a packet. Returns False if the packet is dropped."""
+
+    def take(self, limit: int) -> list[PuntedPacket | FirstPacket]:
+        """Removes and returns at most `limit` packets."""
+
 @final
 class P4RuntimeClient:
     """Runs one P4Runtime session over one connection.
@@ -91,6 +162,8 @@ class P4RuntimeClient:
     - server_name: the name that the switch's certificate must have; default: the host of the
       address.
     - fast_path: handles packets that it accepts, once set_packet_metadata was called.
+    - punts: queue of the packet-ins that the fast path does not handle, once set_packet_metadata
+      was called. None: these packet-ins are events. Needs fast_path.
     - packets_only: the packets that the role may receive, and those that it may send. sluice-switch
       permits nothing else to the role.
 
@@ -112,6 +185,7 @@ class P4RuntimeClient:
         server_name: str | None = None,
         fast_path: FastPath | None = None,
         packets_only: tuple[PacketFilter, PacketFilter] | None = None,
+        punts: PuntQueue | None = None,
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:
@@ -136,6 +210,9 @@ class P4RuntimeClient:
         The others are dropped. Raises ValueError for a value that does not fit its field; then no
         packet is queued.
         """
+
+    def answer(self, batch: Sequence[tuple[WaitingPunt, tuple[int, ...]]]) -> int:
+        """Queues first packets with their answers, like `packet_out`. Each must be a `Punt`."""
 
     def write(self, token: int, request: bytes) -> None:
         """Sends a serialized WriteRequest.

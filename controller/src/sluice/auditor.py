@@ -8,7 +8,10 @@ during a session the auditor reads all entries back, in parts and at a bounded r
   - routes, which may be many, in separate and less frequent rounds.
 
 An entry that differs from the record is read a second time on its own, since an update may have
-been in flight at the first reading. An entry that still differs is repaired, counted and logged.
+been in flight at the first reading. An entry that still differs is repaired, counted and logged. A
+flow that was written since the round began is not missed before the next round. Otherwise each new
+flow would be read a second time.
+
 Flows found at the start of a session are checked once against the rules, since the controller does
 not know who wrote them. Between another client's write and the repair, packets may pass wrongly.
 The report's `seconds` bound that time.
@@ -50,6 +53,9 @@ ROUTE_SHARE = 4
 """Routes are read at `rate` divided by this number."""
 ROUTE_ROUNDS_APART = 12
 """Interval between the starts of route rounds, as a multiple of the interval of policy rounds."""
+BUSY = 8
+"""While punted packets wait, entries are read at the rate divided by this number. Otherwise an
+audit of many flows would take a quarter of the processor from first packets."""
 LOGGED_PER_ROUND = 10
 """Number of repairs logged in full per round. The log counts the rest."""
 
@@ -87,7 +93,8 @@ class Auditor:
 
     `routes` iterates over the prefixes of all routes. `rate` is the largest reading rate, in
     entries a second. `interval` is the time from the start of one policy round to the start of the
-    next, in seconds. After a round that takes longer, the next round starts at once.
+    next, in seconds. After a round that takes longer, the next round starts at once. `is_busy`
+    returns whether punted packets wait for Python.
     """
 
     def __init__(
@@ -100,7 +107,9 @@ class Auditor:
         rate: int,
         interval: float,
         clock: Callable[[], float],
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_busy = is_busy
         self._codecs = codecs
         self._reconciler = reconciler
         self._policy = policy
@@ -249,6 +258,7 @@ class Auditor:
 
     async def _audit_flows(self, session: AuditedSwitch, audited: _Round) -> None:
         flows, decode = self._policy.flows, self._codecs.flows.decode
+        began = self._clock()
         for request in self._codecs.flows.read_requests():
             async for part in self._read(session, request, self.rate):
                 found = dict(filter(None, map(decode, part)))
@@ -257,7 +267,7 @@ class Auditor:
                 await self._look_at_flows(session, differing, audited)
                 self._verify(found, audited)
         for list_id, known in list(flows.caches.items()):
-            for keys in _slices(known.cache.keys(), SLICE):
+            for keys in _slices(known.cache.keys_unused_since(began), SLICE):
                 slots = [FlowSlot(known.direction, list_id, key) for key in keys]
                 missing = audited.comparison.missing("flow", slots)
                 await self._look_at_flows(session, missing, audited)
@@ -311,7 +321,11 @@ class Auditor:
         async for part in session.read([request]):
             for piece in _slices(part, SLICE):
                 yield piece
-                await asyncio.sleep(len(piece) / rate)
+                await self._pause(len(piece), rate)
+
+    async def _pause(self, entries: int, rate: int) -> None:
+        """Waits after the reading of this number of entries."""
+        await asyncio.sleep(entries / rate * (BUSY if self._is_busy() else 1))
 
     # -- what differs
 
@@ -368,6 +382,7 @@ class Auditor:
                     flows.correct(slot, verdict)
                     what = f"{slot.direction.value}_flow"
                     self._repaired(audited, what, slot, verdict, flows.recorded(slot))
+            await self._pause(len(some), self.rate)
 
     async def _read_exactly(
         self, session: AuditedSwitch, requests: list[p4r.Entity]

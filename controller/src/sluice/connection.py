@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from sluice.connection_config import SwitchConfig
 from sluice.entity_text import text_of
-from sluice.p4.packets import PacketSchema
+from sluice.p4.packets import AnsweredPunt, PacketSchema
 from sluice.p4.schema import Pipeline
 from sluice.p4runtime.client import Metadata
 from sluice.p4runtime.election import ElectionId
@@ -121,6 +121,10 @@ class SwitchConnection:
     def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
         """Sends packets. Returns the number that the bounded queue to the switch accepted."""
         return 0 if self.session is None else self.session.packet_out(batch)
+
+    def answer(self, batch: Sequence[AnsweredPunt]) -> int:
+        """Re-injects plain first packets. Returns the number that the queue accepted."""
+        return 0 if self.session is None else self.session.answer(batch)
 
     async def run(self) -> None:
         """Runs one session after another until cancelled, with a back-off between them.

@@ -34,6 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import cast
 
 from sluice._native import RouteRun
 from sluice.associations import Associations
@@ -91,6 +92,7 @@ from sluice.policy.decisions import EspSender
 from sluice.policy.enforcement import Policy
 from sluice.policy.first_packets import FirstPackets
 from sluice.policy.flow_tables import FlowTables
+from sluice.policy.model import FirstPacket
 from sluice.policy.rejections import Rejections
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
@@ -305,6 +307,7 @@ class Controller:
             rate=self.config.limits.auditor_per_second,
             interval=self.config.limits.auditor_seconds,
             clock=self._clock,
+            is_busy=lambda: len(self.sources.punts) > 0,
         )
         made.on_repaired = self._switch_repaired
         made.measured = self.stalls.measured
@@ -326,6 +329,8 @@ class Controller:
         self._timers = Inlet("timers", 0, self._drain_timers)
         self._kernel = Inlet("kernel", 1, self._drain_kernel, sources.kernel.fileno())
         self._punts = Inlet("punts", 2, self._drain_punts)
+        if (punts := sources.punts.fileno()) is not None:
+            asyncio.get_running_loop().add_reader(punts, self.scheduler.serve, self._punts)
         self._host = Inlet("host", 3, self._drain_host, sources.host.fileno())
         self._moved = Inlet("moved routes", 5, self._drain_moved)
         for inlet in (self._timers, self._kernel, self._punts, self._host, self._moved):
@@ -411,6 +416,8 @@ class Controller:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if (punts := self.sources.punts.fileno()) is not None:
+                asyncio.get_running_loop().remove_reader(punts)
             if self._timer is not None:
                 self._timer.cancel()
             self.audit.close()
@@ -596,8 +603,14 @@ class Controller:
     def _drain_punts(self) -> bool:
         now, outcome = self._clock(), PuntActions()
         packets = self.sources.punts.take(PUNT_SLICE)
+        plain: list[FirstPacket] = []
         for packet in packets:
-            self.punts.handle(packet, now, outcome)
+            if type(packet) is FirstPacket:
+                plain.append(packet)
+            else:
+                self.punts.handle(cast(PuntedPacket, packet), now, outcome)
+        if plain:
+            self.punts.handle_first(plain, now, outcome)
         self._execute(outcome)
         if outcome.resolve or self.first_packets.fragments.waiting:
             self.scheduler.wake(self._timers)
@@ -731,17 +744,21 @@ class Controller:
             self.mirrors.acquire(packet, now)
 
     def _packets_out(self, batch: list[tuple[bytes, Metadata]]) -> None:
-        if not batch:
-            return
-        taken = self.connection.packet_out(batch)
+        if batch:
+            self._count_packets_out(len(batch), self.connection.packet_out(batch))
+
+    def _count_packets_out(self, given: int, taken: int) -> None:
         self.counters["packets out"] += taken
-        self.counters["packets out dropped: queue full or no switch"] += len(batch) - taken
+        self.counters["packets out dropped: queue full or no switch"] += given - taken
 
     def _execute(self, outcome: PuntActions) -> None:
         if outcome.to_host:
             self.sources.host.deliver(outcome.to_host)
         self.policy.flows.flush()
         self._packets_out(outcome.packet_outs)
+        if outcome.answered:
+            taken = self.connection.answer(outcome.answered)
+            self._count_packets_out(len(outcome.answered), taken)
         self.resolution.ask(outcome.resolve)
 
     def _when_ready(self, path: Path) -> None:

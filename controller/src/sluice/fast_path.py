@@ -29,6 +29,7 @@ from sluice._native import FastPath as Native
 from sluice.connection_config import BMV2, SwitchConfig
 from sluice.model import PuntedPacket
 from sluice.namespaces import OWN_NAMESPACE, namespace_of
+from sluice.native_punts import NativePunts
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
 from sluice.sources.handover import Handover, end_stand_ins
@@ -120,6 +121,8 @@ class FastPath:
             "told_limit": DELIVERED_LIMIT,
         }
         self.native = Native(**self.rules, remember=remembers)
+        self.punts = NativePunts(packets)
+        """Queue of the packets that the fast path hands to Python."""
         self._handover = handover
         self._names = names
         self._interfaces: tuple[list[Any], dict[int, Any]] | None = None

@@ -38,7 +38,6 @@ from sluice.sources.namespace import NetworkNamespace
 from sluice.sources.namespace_routes import NamespaceRoutes
 from sluice.sources.neighbor_probe import NeighborProbe
 from sluice.sources.peer import AllowedUsers
-from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
 from sluice.sources.several_kernels import SeveralKernels
 from sluice.sources.tap_keeper import TapKeeper
@@ -95,6 +94,7 @@ def open_sources(
     letting_go = stack.enter_context(contextlib.ExitStack())
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
     stack.callback(kernel.close)
+    fast_path.punts.set_limit(config.limits.punt_queue)
     taps = TapSet(fast_path=fast_path.native, rests=True)
     stack.callback(taps.close)
     host = HostInterfaces(
@@ -151,7 +151,7 @@ def open_sources(
         dump=home.dump,
         kernel=kernel,
         host=host,
-        punts=PuntQueue(config.limits.punt_queue),
+        punts=fast_path.punts,
         ike_ports=SeveralIkePorts(ike_ports) if ike_ports else None,
         fast_path=fast_path,
         vrf_devices=start.vrf_devices,

@@ -21,6 +21,7 @@ from sluice.model import (
     RouteUpdated,
 )
 from sluice.namespaces import OWN_NAMESPACE
+from sluice.policy.model import FirstPacket
 from sluice.sa_model import HeldSa, KeyMaterial, SaSettings
 from sluice.state.route_runs import RoutesEvent
 from sluice.xfrm_model import (
@@ -137,7 +138,7 @@ class FastPathInput(Protocol):
 
 
 class PuntInput(Protocol):
-    """Queues punted packets (`sources.punt.PuntQueue`)."""
+    """Queues punted packets (`native_punts.NativePunts`, `sources.punt.PuntQueue`)."""
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -156,8 +157,12 @@ class PuntInput(Protocol):
     def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
         """Enqueues (frame, metadata) pairs while there is room."""
 
-    def take(self, limit: int) -> list[PuntedPacket]:
+    def take(self, limit: int) -> Sequence[PuntedPacket | FirstPacket]:
         """Dequeues up to `limit` packets, by fair queueing."""
+
+    def fileno(self) -> int | None:
+        """Returns a descriptor that is readable while packets wait, if a session fills the queue.
+        Returns None if only `offer` fills it."""
 
 
 class IkePortsInput(Protocol):

@@ -17,7 +17,7 @@ metadata of p4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from secrets import randbits
 from typing import NamedTuple, Protocol
 
@@ -25,8 +25,9 @@ from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
 from sluice.held_packets import HeldPackets
 from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
-from sluice.p4.packets import PacketSchema, PuntReason
+from sluice.p4.packets import AnsweredPunt, PacketSchema, PuntReason
 from sluice.p4runtime.client import Metadata
+from sluice.policy.model import FirstPacket
 from sluice.policy.rejections import Rejections
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
@@ -81,6 +82,9 @@ class PolicySearch(Protocol):
         """Returns frames to re-inject and their metadata. The result is empty if the packet is
         discarded or held."""
 
+    def answer_plain(self, packets: Iterable[FirstPacket], now: float) -> Iterable[AnsweredPunt]:
+        """Does the same for plain first packets."""
+
     def take_rejected(self) -> Iterable[PuntedPacket]:
         """Returns the discarded packets since the last call whose rule asks for an answer."""
 
@@ -91,11 +95,12 @@ class PolicySearch(Protocol):
 class PuntActions:
     """Collects what the caller must do after a slice of packets has been handled."""
 
-    __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
+    __slots__ = ("answered", "packet_outs", "resolve", "to_host", "unanswered")
 
     def __init__(self) -> None:
         self.to_host: list[tuple[int, bytes]] = []
         self.packet_outs: list[tuple[bytes, Metadata]] = []
+        self.answered: list[AnsweredPunt] = []
         self.resolve: list[Path] = []
         self.unanswered: list[Path] = []
 
@@ -165,6 +170,16 @@ class PuntHandler:
             self._audit_drop(dropped_for or str(packet.drop_reason), packet, now)
         else:
             self._ask_policy(packet, now, outcome)
+
+    def handle_first(
+        self, packets: Sequence[FirstPacket], now: float, outcome: PuntActions
+    ) -> None:
+        """Decides about plain first packets."""
+        for packet in packets:
+            self.by_reason[self._packets.reasons[packet.reason].value] += 1
+        outcome.answered += self._first_packets.answer_plain(packets, now)
+        for rejected in self._first_packets.take_rejected():
+            self._reject(rejected, now, outcome)
 
     def _ask_policy(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
         """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT, and EXTENSION_HEADERS too deep to

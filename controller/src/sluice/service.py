@@ -438,6 +438,7 @@ def connect(config: Config, election_id: ElectionId, fast_path: FastPath | None 
             tls=keys,
             server_name=server_name,
             fast_path=None if fast_path is None else fast_path.native,
+            punts=None if fast_path is None else fast_path.punts.native,
         )
     except ValueError as error:  # a file holds no certificate or key
         raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error

@@ -17,7 +17,7 @@ from finsy.proto import p4r
 from fake_switch import FakeSwitch
 from policy_world import CODEC, CONFIG, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
 from scenes import gateway, neighbor, route, slot
-from sluice.auditor import SLICE, AuditedSwitch, _Round
+from sluice.auditor import BUSY, SLICE, AuditedSwitch, _Round
 from sluice.entities import (
     BLACKHOLE,
     HASH_SEED_KEY,
@@ -289,6 +289,53 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
 
     asyncio.run(scenario())
     assert sum(repaired(auditor).values()) == (written == "before")
+
+
+def test_flows_of_a_round_are_not_read_twice(quick: RunScenario) -> None:
+    """Checks that a round reads only those missing flows again that are older than the round."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        await settled(world)
+        (old,) = world.switch.live()
+        world.miss(tcp(443))
+        await world.until(lambda: len(world.switch.live()) == 2)
+        (new,) = world.switch.live().keys() - {old}
+        auditor = world.controller.auditor
+        cache = auditor._policy.flows.caches[new.list_id].cache
+        cache.used(old.key, 0.0)
+        cache.used(new.key, auditor._clock() + 60)
+        again: list[p4r.Entity] = []
+
+        class EmptySwitch:
+            async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[list[p4r.Entity]]:
+                again.extend(one for one in entities if one.table_entry.match)
+                yield []
+
+        audited = _Round(auditor.reports["policy"])
+        await auditor._audit_flows(cast(AuditedSwitch, EmptySwitch()), audited)
+        assert again == [auditor._codecs.flows.request(old)]
+
+    quick(scenario)
+
+
+def test_the_auditor_reads_slowly_while_packets_wait(
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        auditor = world.controller.auditor
+        slept: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        for waiting in (False, True):
+            monkeypatch.setattr(auditor, "_is_busy", lambda now=waiting: now)
+            with monkeypatch.context() as patched:
+                patched.setattr("sluice.auditor.asyncio.sleep", sleep)
+                await auditor._pause(100, 50)
+        assert slept == [2.0, 2.0 * BUSY]
+
+    run_scenario(scenario)
 
 
 def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:

@@ -25,7 +25,18 @@ from policy_world import (
 )
 from sluice.p4.packets import PACKET_OUT
 from sluice.policy.model import Action, Direction
+from sluice.sources.punt import PuntQueue
 from test_punts import punt
+
+
+@pytest.fixture(autouse=True, params=["native", "Python"])
+def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs each test with the daemon's queue, and with the specification of this queue.
+
+    The first one hands plain packets to `answer_plain`, the second one to `answer`.
+    """
+    if request.param == "Python":
+        monkeypatch.setattr(PolicyWorld, "make_punts", lambda _: PuntQueue(100))
 
 
 def test_a_first_packet_is_searched_installed_and_sent_on(run_scenario: RunScenario) -> None:

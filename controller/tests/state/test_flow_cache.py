@@ -213,6 +213,16 @@ def test_a_late_packet_writes_nothing_and_a_miss_long_after_mends() -> None:
     assert scene.keys() == [1]
 
 
+def test_flows_are_unused_since_a_time_after_their_last_packet_and_write() -> None:
+    scene = Scene()
+    scene.offer(1)
+    scene.offer(2)
+    assert scene.cache.keys_unused_since(scene.now) == [key(1)]
+    assert scene.cache.keys_unused_since(scene.now + 1) == [key(1), key(2)]
+    scene.cache.used(key(1), scene.now + 1)
+    assert scene.cache.keys_unused_since(scene.now + 1) == [key(2)]
+
+
 def test_an_entry_that_nobody_knew_of_is_overwritten() -> None:
     scene = Scene()
     scene.table.entries[key(1)] = FlowVerdict(1, 7, Action.DISCARD)

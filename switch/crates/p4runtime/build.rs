@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Describes the P4Runtime service of the protobuf file, except that Write takes its requests as bytes.
+/// Describes the P4Runtime service of the protobuf file, except that Write and StreamChannel take their requests as
+/// bytes, and that StreamChannel sends packet-ins which the codec encodes.
 fn service_of_bytes() -> manual::Service {
     let method = |name: &str, route: &str, request: &str, response: &str| {
         manual::Method::builder()
@@ -66,7 +67,10 @@ fn service_of_bytes() -> manual::Service {
         "StreamChannel",
         "StreamMessageRequest",
         "StreamMessageResponse",
-    );
+    )
+    .input_type("bytes::Bytes")
+    .output_type("crate::stream::hub::Response")
+    .codec_path("crate::stream::packets::StreamCodec");
     manual::Service::builder()
         .name("P4Runtime")
         .package("p4.v1")

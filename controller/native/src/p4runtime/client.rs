@@ -24,6 +24,7 @@ use super::stream::{Outgoing, arbitration};
 use super::target::{self, Tls};
 use crate::fast_path::FastPath;
 use crate::mailbox::{Mailbox, lock};
+use crate::punts::PuntQueue;
 use crate::runtime;
 use std::sync::Mutex;
 
@@ -91,11 +92,15 @@ pub struct Client {
 
 impl Client {
     /// Starts a session. The session connects and arbitrates in the background. Packets also pass
-    /// through `fast_path`, once the metadata layout is set.
+    /// through `fast_path`, once the metadata layout is set. Packets that Python must handle then go to `punts`.
     ///
     /// # Errors
     /// An invalid argument, or the kernel's error if no thread or descriptor is available.
-    pub fn start(options: Options, fast_path: Option<Arc<FastPath>>) -> Result<Self, ClientError> {
+    pub fn start(
+        options: Options,
+        fast_path: Option<Arc<FastPath>>,
+        punts: Option<Arc<PuntQueue>>,
+    ) -> Result<Self, ClientError> {
         check(&options)?;
         let endpoint = target::endpoint(&options.address, options.tls.as_ref())
             .map_err(ClientError::Argument)?;
@@ -105,7 +110,7 @@ impl Client {
             options.address.clone(),
             options.request_timeout,
             mailbox,
-            fast_path.map(Inlet::new),
+            fast_path.map(|path| Inlet::new(path, punts)),
         ));
         // These channels are unbounded, because the inbox counts and limits the requests.
         let (ordered, ordered_calls) = mpsc::unbounded_channel();

@@ -10,6 +10,7 @@ use super::inbox::{Counters, Inbox};
 use super::packet::{Layout, packet_in_of};
 use crate::fast_path::{FastPath, Switch};
 use crate::mailbox::{Mailbox, lock};
+use crate::punts::PuntQueue;
 
 /// Passes a session's packet-ins to the fast path.
 #[derive(Debug)]
@@ -17,12 +18,15 @@ pub(super) struct Inlet {
     path: Arc<FastPath>,
     /// Layout of packet-ins. While it is `None`, the inbox handles packet-ins.
     layout: Mutex<Option<Arc<Layout>>>,
+    /// Queue of the packets that Python must handle. Without a queue, the inbox holds these packets.
+    punts: Option<Arc<PuntQueue>>,
 }
 
 impl Inlet {
-    pub(super) fn new(path: Arc<FastPath>) -> Self {
+    pub(super) fn new(path: Arc<FastPath>, punts: Option<Arc<PuntQueue>>) -> Self {
         Self {
             path,
+            punts,
             layout: Mutex::default(),
         }
     }
@@ -33,7 +37,7 @@ impl Inlet {
         self.path.attach_switch(switch);
     }
 
-    /// Passes a packet-in to the fast path, or to the inbox if Python must handle the packet-in.
+    /// Passes a packet-in to the fast path, or to the punt queue or the inbox if Python must handle the packet-in.
     /// Returns false if the message is not a packet-in, or if the layout is not set yet.
     pub(super) fn receive(
         &self,
@@ -52,7 +56,16 @@ impl Inlet {
                 counters.packet_in_malformed.fetch_add(1, Relaxed);
             }
             Ok(packet) if self.path.to_host(&packet) => {}
-            Ok(packet) => mailbox.update(|inbox| inbox.put(packet, counters)),
+            Ok(packet) => match &self.punts {
+                Some(punts) if punts.fits(&packet) => {
+                    punts.put(packet); // counts the packet if it is dropped
+                    counters.packet_in.fetch_add(1, Relaxed);
+                }
+                Some(_) => {
+                    counters.packet_in_malformed.fetch_add(1, Relaxed);
+                }
+                None => mailbox.update(|inbox| inbox.put(packet, counters)),
+            },
         }
         true
     }

@@ -10,6 +10,8 @@
 //! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and dry runs of packets
 //!   ([`dry_run`]).
 //!
+//! It encodes only packet-outs and the updates of flows ([`flow_update`]).
+//!
 //! [`inbox`] queues events for Python. [`inlet`] and [`outlet`] connect the session to the fast
 //! path. [`target`] parses the server's address, [`session`] runs the connection, and [`client`] is
 //! Python's handle. [`shared`] is the state that these modules share.
@@ -17,6 +19,7 @@
 pub mod client;
 mod codec;
 pub mod dry_run;
+pub mod flow_update;
 pub mod inbox;
 mod inlet;
 mod outlet;

@@ -9,9 +9,11 @@
 
 mod errors;
 mod fast_path;
+mod flow_update;
 mod fpm;
 mod p4runtime;
 mod packets;
+mod punts;
 mod routes;
 mod tap;
 
@@ -21,7 +23,10 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<p4runtime::P4RuntimeClient>()?;
+    module.add_function(wrap_pyfunction!(flow_update::flow_update, module)?)?;
     module.add_class::<tap::TapSet>()?;
+    module.add_class::<punts::PuntQueue>()?;
+    module.add_class::<punts::Punt>()?;
     module.add_class::<fast_path::FastPath>()?;
     module.add_class::<routes::RouteMemo>()?;
     module.add_class::<routes::RouteRun>()?;

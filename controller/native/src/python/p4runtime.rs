@@ -13,6 +13,7 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PySequence, PyTuple};
 use super::errors::client_error;
 use super::fast_path::FastPath;
 use super::packets::{metadata_value, packet_list};
+use super::punts::{Punt, PuntQueue};
 use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::dry_run;
 use crate::p4runtime::inbox::{Answer, Code, Event, Notification, RequestKind};
@@ -32,7 +33,7 @@ impl P4RuntimeClient {
     #[new]
     #[pyo3(signature = (address, device_id, election_id, role=None, *, request_timeout=60.0,
         packet_in_limit=4096, packet_out_limit=4096, request_limit=1024, tls=None,
-        server_name=None, fast_path=None, packets_only=None))]
+        server_name=None, fast_path=None, packets_only=None, punts=None))]
     #[allow(
         clippy::too_many_arguments,
         reason = "the names of Python's keyword arguments"
@@ -51,11 +52,16 @@ impl P4RuntimeClient {
         server_name: Option<String>,
         fast_path: Option<PyRef<'_, FastPath>>,
         packets_only: Option<(FilterArguments, FilterArguments)>,
+        punts: Option<PyRef<'_, PuntQueue>>,
     ) -> PyResult<Self> {
         let request_timeout = Duration::try_from_secs_f64(request_timeout)
             .map_err(|error| PyValueError::new_err(format!("request_timeout: {error}")))?;
         if tls.is_none() && server_name.is_some() {
             let problem = "server_name applies to TLS only: give tls too";
+            return Err(PyValueError::new_err(problem));
+        }
+        if fast_path.is_none() && punts.is_some() {
+            let problem = "punts applies to a fast path only: give fast_path too";
             return Err(PyValueError::new_err(problem));
         }
         let role = role_of(role, packets_only)?;
@@ -77,7 +83,8 @@ impl P4RuntimeClient {
             request_limit,
         };
         let fast_path = fast_path.map(|path| Arc::clone(&path.0));
-        py.detach(|| Client::start(options, fast_path))
+        let punts = punts.map(|punts| Arc::clone(&punts.queue));
+        py.detach(|| Client::start(options, fast_path, punts))
             .map(Self)
             .map_err(client_error)
     }
@@ -116,6 +123,23 @@ impl P4RuntimeClient {
                 values.push(metadata_value(&value)?);
             }
             let message = layout.encode_packet_out(payload.as_bytes(), &values);
+            messages.push(message.map_err(|error| client_error(ClientError::Metadata(error)))?);
+        }
+        self.0.packet_out(messages).map_err(client_error)
+    }
+
+    fn answer(&self, batch: &Bound<'_, PySequence>) -> PyResult<usize> {
+        let layout = self.0.packet_out_layout().map_err(client_error)?;
+        let mut messages = Vec::with_capacity(batch.len()?);
+        let (mut answer, mut values) = (Vec::new(), Vec::with_capacity(layout.fields().len()));
+        for item in batch.try_iter()? {
+            let (punt, given): (Bound<'_, Punt>, Bound<'_, PyTuple>) = item?.extract()?;
+            answer.clear();
+            for value in &given {
+                answer.push(metadata_value(&value)?);
+            }
+            punt.get().answered(&answer, &mut values)?;
+            let message = layout.encode_packet_out(punt.get().frame(), &values);
             messages.push(message.map_err(|error| client_error(ClientError::Metadata(error)))?);
         }
         self.0.packet_out(messages).map_err(client_error)

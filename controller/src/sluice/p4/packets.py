@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sluice.model import PuntedPacket
 from sluice.p4.schema import Schema
 from sluice.p4runtime.client import Metadata
+from sluice.policy.model import WaitingPunt
 
 PACKET_IN = PuntedPacket._fields[1:]
 PACKET_OUT = (
@@ -71,6 +72,13 @@ class PolicyAnswer(NamedTuple):
     verdict: int
     sa_bundle: int
     rule: int
+
+
+class AnsweredPunt(NamedTuple):
+    """Holds a plain first packet to re-inject, and its verdict. The session adds the metadata."""
+
+    punt: WaitingPunt
+    answer: PolicyAnswer
 
 
 class PacketSchema:
@@ -141,6 +149,22 @@ class PacketSchema:
         that punted it."""
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
+    def reinjection(self) -> list[tuple[str, int]]:
+        """Describes the values of the metadata of `reinject_with`, for native code.
+
+        Each value is a constant, the punted packet's value at a position, or the `PolicyAnswer`'s
+        value at a position.
+        """
+        constants = {"kind": self._reinject, "egress_port": 0}
+        return [
+            ("constant", constants[name])
+            if name in constants
+            else ("answer", PolicyAnswer._fields.index(name))
+            if name in PolicyAnswer._fields
+            else ("punted", PACKET_IN.index(name))
+            for name in PACKET_OUT
+        ]
+
     def _again(
         self,
         packet: PuntedPacket,
@@ -153,6 +177,8 @@ class PacketSchema:
 
         The pipeline looks up the route again where needed. If the packet has an egress interface
         but no next hop, this router's host chose the interface, and the pipeline keeps it.
+
+        `reinjection` describes the same metadata for native code.
 
         The tuple is written out in the order of PACKET_OUT for speed. Building it by field names
         would take as long as searching the rules for a flow's first packet.

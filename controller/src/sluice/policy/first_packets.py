@@ -24,16 +24,23 @@ audit_log, rejections, state.fragments and wire.selectors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sluice.audit_log import AuditLog
 from sluice.model import PuntedPacket
-from sluice.p4.packets import PacketSchema, PolicyAnswer
+from sluice.p4.packets import AnsweredPunt, PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
 from sluice.policy.decisions import BadQuoteError, Decision, Decisions, EspSender
 from sluice.policy.enforcement import Policy
-from sluice.policy.model import AH, Action, FlowKey, FragmentClass
+from sluice.policy.model import (
+    AH,
+    Action,
+    FirstPacket,
+    FlowKey,
+    FragmentClass,
+    Verdict,
+)
 from sluice.policy.rejections import Rejections
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
@@ -51,6 +58,15 @@ class Reinjection(NamedTuple):
 
     frame: bytes
     metadata: Metadata
+
+
+class _Answer(NamedTuple):
+    """Holds what the packets of a list with the same verdict have in common."""
+
+    flow: FlowVerdict
+    searched: tuple[int, int]
+    answer: PolicyAnswer
+    is_discard: bool
 
 
 class FirstPackets:
@@ -80,6 +96,7 @@ class FirstPackets:
         self._rejected: list[PuntedPacket] = []
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
+        self._answers: dict[int, tuple[PolicyList, dict[Verdict, _Answer]]] = {}
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet was punted because it needs a list's verdict."""
@@ -109,6 +126,32 @@ class FirstPackets:
             self.counters[f"dropped: {error.name}"] += 1
             return []
         return self._apply_verdict(state, packet, decision, self._key(packet, seen), now)
+
+    def answer_plain(self, packets: Iterable[FirstPacket], now: float) -> list[AnsweredPunt]:
+        """Searches the lists for plain first packets, like `answer`. Returns those to re-inject.
+
+        A plain packet is neither a fragment nor a message of ICMP or mobility. So the first rule that matches
+        decides, as in `Decisions.of_packet`, and its verdict may be cached.
+        """
+        answered: list[AnsweredPunt] = []
+        searched, offer = self._policy.searched, self._policy.flows.offer
+        for packet in packets:
+            state = self._policy.list_by_id(packet.list_id)
+            if state is None:
+                self.counters["dropped: of a list that is not known"] += 1
+                continue
+            verdict = state.search(packet.selectors)
+            known = self._answers.get(packet.list_id)
+            if known is None or known[0] is not state:
+                known = self._answers[packet.list_id] = state, {}
+            found = known[1].get(verdict) or _keep_answer(state, known[1], verdict)
+            searched[found.searched] += 1
+            offer(packet.list_id, packet.key, found.flow, now)
+            if found.is_discard:
+                self._discard(state, packet.punt.packet(), verdict.rule_id, now)
+            else:
+                answered.append(AnsweredPunt(packet.punt, found.answer))
+        return answered
 
     def take_rejected(self) -> list[PuntedPacket]:
         """Returns the discarded packets since the last call whose rule asks for an answer."""
@@ -154,13 +197,7 @@ class FirstPackets:
             flow = FlowVerdict(epoch, rule_id, action, bundle)
             self._policy.flows.offer(state.list_id, key, flow, now)
         if verdict.action is Action.DISCARD:
-            self.counters[f"dropped: policy discards {state.direction.value}"] += 1
-            if refused_error is None:
-                self._audit.discarded(packet, state, verdict.rule_id, now)
-            else:
-                self._audit.error_refused(packet, state, refused_error, now)
-            if self._rejections.asks(state, verdict.rule_id):
-                self._rejected.append(packet)
+            self._discard(state, packet, verdict.rule_id, now, refused_error)
             return []
         metadata = self._packets.reinject_with(
             packet,
@@ -173,6 +210,23 @@ class FirstPackets:
             ),
         )
         return [Reinjection(packet.frame, metadata)]
+
+    def _discard(
+        self,
+        state: PolicyList,
+        packet: PuntedPacket,
+        rule_id: int,
+        now: float,
+        refused_error: str | None = None,
+    ) -> None:
+        """Counts and logs a discarded packet. Keeps the packet if its rule asks for an answer."""
+        self.counters[f"dropped: policy discards {state.direction.value}"] += 1
+        if refused_error is None:
+            self._audit.discarded(packet, state, rule_id, now)
+        else:
+            self._audit.error_refused(packet, state, refused_error, now)
+        if self._rejections.asks(state, rule_id):
+            self._rejected.append(packet)
 
     def _key(self, packet: PuntedPacket, seen: SeenPacket) -> FlowKey | None:
         inbound = packet.stage == self._packets.stage_inbound
@@ -257,3 +311,15 @@ class FirstPackets:
         self.counters[f"dropped: {LATER_REFUSED}"] += 1
         self._audit.fragment_dropped(packet, LATER_REFUSED, now)
         return []
+
+
+def _keep_answer(state: PolicyList, answers: dict[Verdict, _Answer], verdict: Verdict) -> _Answer:
+    rule, action, bundle = verdict
+    epoch, generation = state.version
+    found = answers[verdict] = _Answer(
+        FlowVerdict(epoch, rule, action, bundle),
+        (state.list_id, rule),
+        PolicyAnswer(state.list_id, generation, int(action), bundle, rule),
+        action is Action.DISCARD,
+    )
+    return found

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues punted packets. The queue is bounded, and fair between interfaces, punt reasons and flows.
+"""Queues punted packets. The queue is bounded, and fair between interfaces, sources and flows.
+
+This module is the specification of the queue in native code (`native_punts`), which the daemon
+uses. It is also the queue of tests that need no native session.
 
 The pipeline's meters bound each reason's rate. This queue bounds the packets that wait for Python,
-and serves them round robin at two levels:
+and serves them round robin at three levels:
 
-- Between pairs of interface and punt reason. An interface that floods the CPU with packets of one
-  reason delays neither other interfaces nor its own ARP or BGP.
-- Between the flows of one interface and reason. Flows are hashed to a few lanes (stochastic fair
-  queueing, McKenney 1990); each process has its own hash key. A flow of many packets that is not or
-  cannot be in the flow cache fills only one lane. A flow always has the same lane, so its packets
-  keep their order.
+- Between *shares*: pairs of interface and punt reason. An interface that floods the CPU with
+  packets of one reason delays neither other interfaces nor its own ARP or BGP.
+- Between the sources of a share. A source is an IP address. A host that opens many flows delays
+  only itself.
+- Between the flows of a source. A flow of many packets that is not or cannot be in the flow cache
+  does not delay the source's other flows. The packets of a flow keep their order.
+
+If there is no room, the newest packet of the longest queue is dropped: that of the longest flow, of
+the longest source, of the share that is full. If the whole queue is full, it is the longest share.
+The arriving packet is dropped if its own queue would be as long. So a source with few packets
+always finds room. Of several longest queues, the youngest loses the packet.
 
 Several queued packets of one flow all stay in the queue, since each has to be forwarded. The flow
 itself is written to the switch only once (`state.flow_cache`). Pure: no I/O, no clock.
@@ -19,67 +27,66 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
+from itertools import count
 from typing import TypeAlias
 
 from sluice.model import PuntedPacket
 
-PuntQueueKey: TypeAlias = tuple[int, int, int]
+Share: TypeAlias = tuple[int, int, int]
 METADATA_FIELDS = len(PuntedPacket._fields) - 1
-LANES = 16
 _WHOLE = (b"\0\0", b"\x40\0")
 """IPv4 flags and fragment offset of an unfragmented packet, without and with DF."""
 _FRAGMENT_HEADER = b"\x2c"
 """IPv6 next header of a fragment without other extension headers in front."""
+_IPV4_FLOW = 12
+"""Length of the longest key of an IPv4 flow: two addresses and two ports."""
 
 
-class _Share:
-    """Holds the queued packets of one ingress port, interface and punt reason.
+class _Queue:
+    """Holds the packets of a flow, or a ring of queues. `number` is higher for younger queues."""
 
-    `lanes` has the non-empty lanes; the first one is served next.
-    """
+    __slots__ = ("length", "number", "packets", "ring")
 
-    __slots__ = ("lanes", "waiting")
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.length = 0
+        self.packets: deque[PuntedPacket] = deque()
+        self.ring: OrderedDict[object, _Queue] = OrderedDict()
+        """The queues that this queue consists of. The first one is served next."""
 
-    def __init__(self) -> None:
-        self.lanes: OrderedDict[int, deque[PuntedPacket]] = OrderedDict()
-        self.waiting = 0
+    def longest(self) -> tuple[object, _Queue]:
+        return max(self.ring.items(), key=lambda item: (item[1].length, item[1].number))
 
-    def take(self) -> PuntedPacket:
-        number, lane = self.lanes.popitem(last=False)
-        packet = lane.popleft()
-        self.waiting -= 1
-        if lane:
-            self.lanes[number] = lane
-        return packet
+    def length_of(self, key: object) -> int:
+        return self.ring[key].length if key in self.ring else 0
 
 
 class PuntQueue:
     """Queues packet-ins for the controller."""
 
     def __init__(self, limit: int, limit_each: int | None = None) -> None:
-        """`limit` bounds the whole queue. `limit_each` bounds the packets of one interface and
-        reason.
+        """`limit` bounds the whole queue. `limit_each` bounds the packets of one share.
 
-        The default of `limit_each` is an eighth of `limit`. A lane has at most a quarter of
-        `limit_each`.
+        The default of `limit_each` is an eighth of `limit`.
         """
         self.set_limit(limit, limit_each)
-        # Pairs of interface and reason that have packets. The first pair is served next.
-        self._turns: OrderedDict[PuntQueueKey, _Share] = OrderedDict()
-        self._waiting = 0
+        self._numbers = count()
+        self._all = _Queue(next(self._numbers))
         # Packets dropped because the queue was full, by punt reason.
         self.dropped: Counter[int] = Counter()
         self.counters: Counter[str] = Counter()
+
+    def fileno(self) -> None:
+        """Returns None: only `offer` fills this queue."""
 
     def set_limit(self, limit: int, limit_each: int | None = None) -> None:
         """Sets the limits of the queue, from the next packet on. `__init__` describes them."""
         self._limit = limit
         self._limit_each = limit_each if limit_each is not None else max(1, limit // 8)
-        self._limit_lane = max(1, self._limit_each // 4)
 
     def __len__(self) -> int:
         """Returns the number of queued packets."""
-        return self._waiting
+        return self._all.length
 
     def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
         """Queues (frame, metadata in P4Info's order) pairs. Returns how many were queued."""
@@ -92,37 +99,71 @@ class PuntQueue:
         return taken
 
     def _put(self, packet: PuntedPacket) -> bool:
-        turn = (packet.ingress_port, packet.ingress_l3_if, packet.reason)
-        share = self._turns.get(turn)
-        if share is None:
-            share = _Share()
-        number = hash(flow_of(packet.frame)) % LANES
-        lane = share.lanes.get(number)
-        if (
-            self._waiting >= self._limit
-            or share.waiting >= self._limit_each
-            or (lane is not None and len(lane) >= self._limit_lane)
-        ):
+        share = (packet.ingress_port, packet.ingress_l3_if, packet.reason)
+        flow = flow_of(packet.frame)
+        path = (share, source_of(flow), flow)
+        is_full = len(self) >= self._limit or self._all.length_of(share) >= self._limit_each
+        if is_full and not self._make_room(path):
             self.dropped[packet.reason] += 1
             return False
-        if lane is None:
-            lane = share.lanes[number] = deque()
-        lane.append(packet)
-        share.waiting += 1
-        self._waiting += 1
-        self._turns[turn] = share
+        queue = self._all
+        queue.length += 1
+        for key in path:
+            if key not in queue.ring:
+                queue.ring[key] = _Queue(next(self._numbers))
+            queue = queue.ring[key]
+            queue.length += 1
+        queue.packets.append(packet)
         return True
 
+    def _make_room(self, path: tuple[Share, bytes, bytes]) -> bool:
+        """Drops a packet for one with this share, source and flow. Returns False if no queue is
+        longer than its own."""
+        queue, victim = self._all, list[object]()
+        is_own = True
+        for level, key in enumerate(path):
+            if not queue.ring:
+                return False
+            longest, found = queue.longest()
+            is_fixed = level == 0 and queue.length_of(key) >= self._limit_each
+            if is_own and (is_fixed or found.length <= queue.length_of(key) + 1):
+                longest = key
+            is_own = longest == key and is_own
+            if longest not in queue.ring:
+                return False
+            victim.append(longest)
+            queue = queue.ring[longest]
+        if is_own:
+            return False
+        dropped = self._remove(victim, newest=True)
+        self.dropped[dropped.reason] += 1
+        return True
+
+    def _remove(self, path: list[object], *, newest: bool) -> PuntedPacket:
+        """Removes the newest or the oldest packet of a flow, and the queues that are then empty."""
+        queues = [self._all]
+        for key in path:
+            queues.append(queues[-1].ring[key])
+        packet = queues[-1].packets.pop() if newest else queues[-1].packets.popleft()
+        for queue in queues:
+            queue.length -= 1
+        for queue, key in zip(queues, path, strict=False):
+            if queue.ring[key].length == 0:
+                del queue.ring[key]
+        return packet
+
     def take(self, limit: int) -> list[PuntedPacket]:
-        """Removes and returns at most `limit` packets. Takes one packet of each pair of interface
-        and reason in turn."""
+        """Removes and returns at most `limit` packets. Takes one packet of each share in turn."""
         taken: list[PuntedPacket] = []
-        while self._turns and len(taken) < limit:
-            turn, share = self._turns.popitem(last=False)
-            taken.append(share.take())
-            if share.waiting:
-                self._turns[turn] = share
-        self._waiting -= len(taken)
+        while self._all.length and len(taken) < limit:
+            path: list[object] = []
+            queue = self._all
+            while queue.ring:
+                key = next(iter(queue.ring))
+                queue.ring.move_to_end(key)
+                path.append(key)
+                queue = queue.ring[key]
+            taken.append(self._remove(path, newest=False))
         return taken
 
 
@@ -142,3 +183,8 @@ def flow_of(frame: bytes) -> bytes:
         is_fragment = frame[at + 20 : at + 21] == _FRAGMENT_HEADER
         return frame[at + 22 : at + (54 if is_fragment else 58)]
     return b""
+
+
+def source_of(flow: bytes) -> bytes:
+    """Returns the source address in the key of a flow."""
+    return flow[: 16 if len(flow) > _IPV4_FLOW else 4]

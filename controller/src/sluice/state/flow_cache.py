@@ -300,6 +300,11 @@ class FlowCache:
         """Returns the keys of all flows that the switch may hold."""
         return list(self._flows)
 
+    def keys_unused_since(self, before: float) -> list[FlowKey]:
+        """Returns the keys of all flows without a packet or write since `before`, that the switch
+        may hold."""
+        return [key for key, flow in self._flows.items() if flow.used < before]
+
     # -- ageing
 
     def used(self, key: FlowKey, now: float) -> None:

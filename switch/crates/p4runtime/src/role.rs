@@ -158,6 +158,16 @@ impl Rights {
             .is_none_or(|config| config.packet_in.is_some())
     }
 
+    /// Returns whether the role receives all packet-ins.
+    pub fn receives_all(&self) -> bool {
+        self.config.is_none()
+    }
+
+    /// Returns whether the role may send all packet-outs.
+    pub fn sends_all(&self) -> bool {
+        self.config.is_none()
+    }
+
     /// Returns whether the role receives a packet-in with this metadata.
     pub fn receives(&self, metadata: &[PacketMetadata]) -> bool {
         self.config.as_ref().is_none_or(|config| {

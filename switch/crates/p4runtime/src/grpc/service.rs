@@ -21,12 +21,13 @@ use crate::proto::v1::{
     CapabilitiesRequest, CapabilitiesResponse, DigestListAck, DigestListAckError,
     GetForwardingPipelineConfigRequest, GetForwardingPipelineConfigResponse, PacketOut,
     PacketOutError, ReadRequest, ReadResponse, SetForwardingPipelineConfigRequest,
-    SetForwardingPipelineConfigResponse, StreamError, StreamMessageRequest, StreamMessageResponse,
-    StreamOtherError, WriteResponse, stream_error,
+    SetForwardingPipelineConfigResponse, StreamError, StreamMessageRequest, StreamOtherError,
+    WriteResponse, stream_error,
 };
 use crate::read::Reading;
 use crate::stream::digest_task::Acknowledgement;
-use crate::stream::hub::{Connection, Hub, Outbound};
+use crate::stream::hub::{Connection, Hub, Outbound, Response as StreamResponse};
+use crate::stream::packets;
 
 /// The version of the specification that this server implements.
 pub(crate) const API_VERSION: &str = "1.5.0";
@@ -76,8 +77,7 @@ impl Service {
 #[tonic::async_trait]
 impl P4Runtime for Service {
     type ReadStream = ReceiverStream<Result<ReadResponse, Status>>;
-    type StreamChannelStream =
-        Pin<Box<dyn Stream<Item = Result<StreamMessageResponse, Status>> + Send>>;
+    type StreamChannelStream = Pin<Box<dyn Stream<Item = Result<StreamResponse, Status>> + Send>>;
 
     async fn write(&self, request: Request<Bytes>) -> Result<Response<WriteResponse>, Status> {
         let connection = self.connection(&request);
@@ -128,7 +128,7 @@ impl P4Runtime for Service {
 
     async fn stream_channel(
         &self,
-        request: Request<Streaming<StreamMessageRequest>>,
+        request: Request<Streaming<Bytes>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
         let connection = self.connection(&request);
         let (id, mut outbound): (_, Outbound) = self.control.hub().connect(connection)?;
@@ -200,15 +200,22 @@ impl Session {
         self.service.control.hub()
     }
 
-    async fn run(self, mut requests: Streaming<StreamMessageRequest>) {
+    async fn run(self, mut requests: Streaming<Bytes>) {
         loop {
-            let request = match requests.message().await {
-                Ok(Some(request)) => request,
+            let message = match requests.message().await {
+                Ok(Some(message)) => message,
                 Err(status) if status.code() == Code::ResourceExhausted => {
                     return self.hub().end(self.id, status);
                 }
                 // The transport reports the error: the client has gone.
                 Ok(None) | Err(_) => return,
+            };
+            if self.forwards(&message) {
+                continue;
+            }
+            // A message that is not protobuf ends the stream.
+            let Ok(request) = StreamMessageRequest::decode(message) else {
+                return;
             };
             match request.update {
                 Some(RequestUpdate::Arbitration(update)) => {
@@ -250,12 +257,40 @@ impl Session {
         self.hub().send_error(self.id, error);
     }
 
+    /// Handles a packet-out of a client with full rights without decoding it to a message. Returns false if the
+    /// message is anything else.
+    fn forwards(&self, message: &Bytes) -> bool {
+        let Some(pipeline) = self.hub().running() else {
+            return false;
+        };
+        let device = self.service.control.device();
+        let header = pipeline.schema.packet_out.as_ref();
+        let packet = header.and_then(|header| packets::packet_out(header, message));
+        let Some(packet) =
+            packet.filter(|_| device.config().cpu_port.is_some() && self.hub().sends_all(self.id))
+        else {
+            return false;
+        };
+        if !device.packet_out(&packet)
+            && let Ok(StreamMessageRequest {
+                update: Some(RequestUpdate::Packet(packet)),
+            }) = StreamMessageRequest::decode(message.clone())
+        {
+            self.refuse(queue_full(), packet);
+        }
+        true
+    }
+
     fn packet_out(&self, packet: PacketOut) {
         if let Err(error) = self.try_packet_out(&packet) {
-            let packet_out = Some(packet).filter(|packet| packet.encoded_len() <= MAX_ECHO);
-            let details = PacketOutError { packet_out };
-            self.report(error, stream_error::Details::PacketOut(details));
+            self.refuse(error, packet);
         }
+    }
+
+    fn refuse(&self, error: UpdateError, packet: PacketOut) {
+        let packet_out = Some(packet).filter(|packet| packet.encoded_len() <= MAX_ECHO);
+        let details = PacketOutError { packet_out };
+        self.report(error, stream_error::Details::PacketOut(details));
     }
 
     fn try_packet_out(&self, packet: &PacketOut) -> UpdateResult {
@@ -295,14 +330,11 @@ impl Session {
                 message,
             });
         }
-        if !device.packet_out(&bytes) {
-            let message = "the queue of packet-outs is full: send more slowly".into();
-            return Err(UpdateError {
-                code: tonic::Code::ResourceExhausted,
-                message,
-            });
+        if device.packet_out(&bytes) {
+            Ok(())
+        } else {
+            Err(queue_full())
         }
-        Ok(())
     }
 
     fn digest_ack(&self, ack: DigestListAck) {
@@ -327,5 +359,13 @@ impl Session {
             digest_list_ack: Some(ack),
         };
         self.report(error, stream_error::Details::DigestListAck(details));
+    }
+}
+
+/// Returns the error of a packet-out that the queue of packet-outs cannot hold.
+fn queue_full() -> UpdateError {
+    UpdateError {
+        code: tonic::Code::ResourceExhausted,
+        message: "the queue of packet-outs is full: send more slowly".into(),
     }
 }

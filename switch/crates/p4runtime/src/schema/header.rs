@@ -38,12 +38,39 @@ impl HeaderField {
     }
 }
 
+/// A metadata field that is a number of at most 64 bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NumberField {
+    /// Id in P4Info. Not 0.
+    pub(crate) id: u32,
+    /// Width in bits.
+    pub(crate) width: u32,
+    /// First bit in the header.
+    offset: usize,
+}
+
+impl NumberField {
+    /// Returns the field's value in a packet. Returns 0 if the packet is shorter than its header.
+    pub(crate) fn read(&self, packet: &[u8]) -> u64 {
+        let end = self.offset + self.width as usize;
+        let octets = packet.get(self.offset / 8..end.div_ceil(8));
+        let value = octets
+            .unwrap_or_default()
+            .iter()
+            .fold(0_u128, |value, octet| value << 8 | u128::from(*octet));
+        let mask = u64::MAX >> (u64::BITS - self.width);
+        (value >> (end.next_multiple_of(8) - end)) as u64 & mask
+    }
+}
+
 /// A controller header: fields in the order in which they lie in the packet, without gaps. p4c adds padding to the last
 /// byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHeader {
     fields: Vec<HeaderField>,
     bytes: usize,
+    /// The same fields, if all of them are numbers.
+    numbers: Option<Vec<NumberField>>,
 }
 
 impl ControllerHeader {
@@ -100,8 +127,9 @@ impl ControllerHeader {
             offset += width;
         }
         Ok(Self {
-            fields,
             bytes: offset.div_ceil(8),
+            numbers: fields.iter().map(number).collect(),
+            fields,
         })
     }
 
@@ -113,6 +141,11 @@ impl ControllerHeader {
     /// Returns the header's fields.
     pub fn fields(&self) -> &[HeaderField] {
         &self.fields
+    }
+
+    /// Returns the header's fields if each of them is a number ([`NumberField`]).
+    pub(crate) fn numbers(&self) -> Option<&[NumberField]> {
+        self.numbers.as_deref()
     }
 
     /// Packs a packet-out's metadata into the header's bits.
@@ -161,6 +194,17 @@ impl ControllerHeader {
     }
 }
 
+/// Returns a field as a number, or `None` if it is wider than 64 bits or if clients see names.
+fn number(field: &HeaderField) -> Option<NumberField> {
+    let width = u32::try_from(field.width).ok()?;
+    let is_number = (1..=u64::BITS).contains(&width) && field.names.is_none() && field.id != 0;
+    is_number.then_some(NumberField {
+        id: field.id,
+        width,
+        offset: field.offset,
+    })
+}
+
 /// Returns the field widths of the program's header type that has these fields. These widths are used for fields whose
 /// width P4Info omits. Returns `None` if the program has no such header, because no packet carries it.
 fn layout(
@@ -207,10 +251,11 @@ fn layout(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn header(widths: &[i32]) -> Result<ControllerHeader, SchemaError> {
+    /// Returns a header of number fields, with ids from 1.
+    pub(crate) fn header(widths: &[i32]) -> Result<ControllerHeader, SchemaError> {
         let field = |(index, width): (usize, &i32)| config::controller_packet_metadata::Metadata {
             id: index as u32 + 1,
             bitwidth: *width,

@@ -9,7 +9,7 @@
 
 mod binding;
 mod error;
-mod header;
+pub(crate) mod header;
 pub(crate) mod names;
 mod plan;
 mod ports;

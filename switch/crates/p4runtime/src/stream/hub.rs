@@ -34,6 +34,7 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 use crate::stream::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
+pub use crate::stream::packets::Response;
 
 const CONTROL_QUEUE: usize = 32;
 /// Largest number of events that wait for one client.
@@ -99,13 +100,13 @@ impl Drop for Outbound {
 }
 
 impl Stream for Outbound {
-    type Item = Result<StreamMessageResponse, Status>;
+    type Item = Result<Response, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let ready = |update| {
-            Poll::Ready(Some(Ok(StreamMessageResponse {
+            Poll::Ready(Some(Ok(Response::Message(StreamMessageResponse {
                 update: Some(update),
-            })))
+            }))))
         };
         match self.control.poll_recv(context) {
             Poll::Ready(Some(Ok(update))) => {
@@ -126,6 +127,9 @@ impl Stream for Outbound {
                 Poll::Ready(Some(Event::Message(update))) => return ready(update),
                 Poll::Ready(Some(Event::Error(error, _))) => return ready(Update::Error(*error)),
                 Poll::Ready(Some(Event::Packet(pipeline, packet, rights))) => {
+                    if rights.receives_all() && is_of_numbers(&pipeline, &packet) {
+                        return Poll::Ready(Some(Ok(Response::Packet(pipeline, packet))));
+                    }
                     match packet_in(&pipeline, packet) {
                         Some(packet) if rights.receives(&packet.metadata) => {
                             return ready(Update::Packet(packet));
@@ -138,6 +142,12 @@ impl Stream for Outbound {
         }
         Poll::Pending
     }
+}
+
+/// Returns whether the packet's controller header can be encoded directly ([`Response::Packet`]).
+fn is_of_numbers(pipeline: &Pipeline, packet: &[u8]) -> bool {
+    let header = pipeline.schema.packet_in.as_ref();
+    header.is_some_and(|header| header.numbers().is_some() && packet.len() >= header.bytes())
 }
 
 /// Removes the controller header from a packet. Returns `None` if the packet is shorter than the header.
@@ -341,6 +351,13 @@ impl Hub {
     /// Returns the rights of a stream's client if it is a primary.
     pub fn rights_of(&self, controller: ControllerId) -> Option<Rights> {
         self.state.lock().arbiter.rights_of(controller).cloned()
+    }
+
+    /// Returns whether a stream's client is a primary that may send every packet-out.
+    pub fn sends_all(&self, controller: ControllerId) -> bool {
+        let state = self.state.lock();
+        let rights = state.arbiter.rights_of(controller);
+        rights.is_some_and(Rights::sends_all)
     }
 
     /// Returns the rights of a role.

@@ -4,8 +4,10 @@
 //! * [`hub`]: the streams of all controllers, with their queues
 //! * [`arbitration`], [`digest`]: state machines without I/O
 //! * [`digest_task`]: sends digest lists
+//! * [`packets`]: encodes packet-ins and decodes packet-outs
 
 pub(crate) mod arbitration;
 pub(crate) mod digest;
 pub(crate) mod digest_task;
 pub mod hub;
+pub(crate) mod packets;

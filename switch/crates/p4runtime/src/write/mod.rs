@@ -12,7 +12,7 @@ pub(crate) mod batch;
 pub(crate) mod request;
 mod shape;
 mod value;
-mod wire;
+pub(crate) mod wire;
 
 use sluice_tables::{AHEAD, Transaction};
 
