@@ -13,6 +13,7 @@ mod fpm;
 mod p4runtime;
 mod packets;
 mod routes;
+mod rules;
 mod tap;
 
 use pyo3::prelude::*;
@@ -33,5 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<routes::RouteItems>()?;
     module.add_class::<routes::RouteQueue>()?;
     module.add_class::<routes::RouteQueueKeys>()?;
+    module.add_class::<rules::RuleBatch>()?;
+    module.add_class::<rules::RuleTree>()?;
     module.add_class::<fpm::FpmServer>()
 }

@@ -14,8 +14,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-MAXIMUM_RULE_ID = 0xFFFF
-"""Largest rule number: it has 16 bits in the pipeline. The counter may have fewer entries."""
+MAXIMUM_RULE_ID = 0xFFFFFFFF
+"""Largest rule number: it has 32 bits in the pipeline. The counter has fewer entries."""
 
 
 class TooManyRulesError(Exception):

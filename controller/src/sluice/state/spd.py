@@ -465,7 +465,7 @@ class SpdTable:
             digest=rules_digest(fingerprints, bundle_ids, self._without_later),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
-            index=RuleIndex(rules),
+            index=RuleIndex(rules, None if before is None else before.index),
         )
 
 
