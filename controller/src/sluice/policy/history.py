@@ -32,6 +32,7 @@ from sluice.durable import replace_bytes, replace_json
 from sluice.policy.encoded_rules import EncodedRules
 from sluice.policy.model import Direction, Rule
 from sluice.policy.spdtext import from_document
+from sluice.state.common_ends import changed_part
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +100,9 @@ def count_changes(before: Sequence[Rule], after: Sequence[Rule]) -> ListCounts |
     """Counts the differences between two lists in linear time. Returns None if there are none."""
     if before == after:
         return None
-    old = {rule.name: rule for rule in before}
-    new = {rule.name: rule for rule in after}
+    start, end, end_before = changed_part(tuple(after), tuple(before))
+    old = {rule.name: rule for rule in before[start:end_before]}
+    new = {rule.name: rule for rule in after[start:end]}
     stayed = [name for name in old if name in new]
     return ListCounts(
         added=len(new.keys() - old.keys()),

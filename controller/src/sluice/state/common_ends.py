@@ -24,6 +24,17 @@ class ChangedPart(NamedTuple):
     end: int
     end_before: int
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the lists are equal."""
+        return self.start == self.end == self.end_before
+
+    def union(self, other: ChangedPart) -> ChangedPart:
+        """Returns the part that contains this part and `other`, of lists of the same lengths."""
+        if self.is_empty or other.is_empty:
+            return other if self.is_empty else self
+        return ChangedPart(*map(max, self, other))._replace(start=min(self.start, other.start))
+
 
 def changed_part(items: tuple[T, ...], before: tuple[T, ...]) -> ChangedPart:
     """Returns the part of `items` between the items at the start and at the end that are equal in

@@ -137,13 +137,17 @@ class RuleIndex:
 
     __slots__ = ("_rules", "_tree")
 
+    _rules: tuple[Rule, ...]
+    _tree: RuleTree
+
     def __init__(self, rules: Sequence[Rule], before: RuleIndex | None = None) -> None:
         self._rules = tuple(rules)
         known, tree = ((), _EMPTY) if before is None else (before._rules, before._tree)
-        start, end, end_before = changed_part(self._rules, known)
-        if start == end == end_before:
+        changed = changed_part(self._rules, known)
+        if changed.is_empty:
             self._tree = tree
             return
+        start, end, end_before = changed
         removed, added = tree.batch(), tree.batch()
         for batch, part in ((removed, known[start:end_before]), (added, self._rules[start:end])):
             for at in range(0, len(part), _SLICE):
