@@ -71,7 +71,7 @@ class RuleIds:
         supply = chain(range(self._next, self.maximum + 1), reused)
         fresh: list[int] = []
         released: list[int] = []
-        ids = {}
+        ids: dict[Hashable, dict[str, int]] = {}
         for name, fingerprints in wanted.items():
             known = self._ids.get(name, {})
             listed = tuple(fingerprints)
@@ -86,7 +86,9 @@ class RuleIds:
                     ids[name].pop(one, None)
             for one in new:
                 number = known.get(one)
-                ids[name][one] = number if self._is_valid(number) else self._take(supply, fresh)
+                if number is None or number > self.maximum:
+                    number = self._take(supply, fresh)
+                ids[name][one] = number
             released += [known[one] for one in old if ids[name].get(one) != known[one]]
         return RuleIdPlan(
             ids, tuple(fresh), tuple(released), {n: tuple(w) for n, w in wanted.items()}
@@ -102,9 +104,6 @@ class RuleIds:
             else:
                 self._free.remove(number)
         self._free.extend(plan.released)
-
-    def _is_valid(self, number: int | None) -> bool:
-        return number is not None and number <= self.maximum
 
     def _take(self, supply: Iterator[int], fresh: list[int]) -> int:
         try:

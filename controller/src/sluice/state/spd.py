@@ -523,7 +523,8 @@ class SpdTable:
         else:
             known = before.fingerprints
             fingerprints = convert_changed(fingerprint, rules, before.rules, known)
-        numbers: dict[str | None, int] = {**self._bundles, None: 0}
+        numbers: dict[str | None, int] = {None: 0}
+        numbers.update(self._bundles)
         bundle_ids = tuple(map(numbers.__getitem__, map(_BUNDLE, rules)))
         blocks = rule_blocks(fingerprints, bundle_ids, self._without_later, before)
         return PolicyList(
