@@ -14,7 +14,8 @@ from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.frr import Routing, read_frr
 from sluice.policy.check import Checker
-from sluice.policy.spdfile import SpdText, load_spd
+from sluice.policy.plain_spd import load
+from sluice.policy.spdfile import SpdText
 from sluice.yamlreader import ConfigError
 
 _SOURCES = ("files", "configured", "commit")
@@ -92,7 +93,7 @@ class RuleTexts:
             try:
                 text = SpdText(name, spd.rules)
                 if spd.file is not None:
-                    text = await asyncio.to_thread(load_spd, spd.file, bundles)
+                    text = await asyncio.to_thread(load, spd.file, bundles)
             except ConfigError as error:
                 problems += error.problems
                 continue

@@ -18,7 +18,8 @@ from sluice.policy.coverage import warn_of_unreached
 from sluice.policy.fragments import expectations
 from sluice.policy.generated_rules import generated_rules
 from sluice.policy.model import Direction
-from sluice.policy.spdfile import SpdText, parse_spd
+from sluice.policy.plain_spd import parse
+from sluice.policy.spdfile import SpdText
 from sluice.policy.warnings import GuardedInterface, RuleContext, warnings
 from sluice.yamlreader import ConfigError
 
@@ -44,7 +45,7 @@ class Checker:
         problems: list[str] = []
         for name, text in files:
             try:
-                spd = parse_spd(text, name, self._bundles)
+                spd = parse(text, name, self._bundles)
             except ConfigError as error:
                 problems += error.problems
                 continue
