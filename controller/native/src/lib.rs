@@ -7,6 +7,7 @@
 //! * [`fpm`]: runs the server for zebra's `dplane_fpm_nl`. It splits the stream into frames but
 //!   does not parse them,
 //! * [`routes`]: stores all routes and applies bulk operations to them,
+//! * [`rules`]: searches ordered lists of rules,
 //! * `python`: contains the classes of the Python module, documented in `src/sluice/_native.pyi`,
 //! * [`fast_path`]: forwards packets between [`p4runtime`] and [`tap`] without Python,
 //! * [`punts`]: queues the packets that the switch punts to Python, and reads their selectors,
@@ -27,6 +28,7 @@ pub mod mailbox;
 pub mod p4runtime;
 pub mod punts;
 pub mod routes;
+pub mod rules;
 pub mod runtime;
 pub mod tap;
 

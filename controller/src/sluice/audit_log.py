@@ -19,12 +19,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from itertools import compress
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sluice.audit_file import AuditFile
 from sluice.config import Config
 from sluice.model import PuntedPacket
-from sluice.policy.model import Direction
+from sluice.policy.model import Direction, Rule
+from sluice.state.common_ends import changed_part
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 from sluice.wire.readable import readable
 
@@ -44,6 +47,9 @@ ERROR_REFUSED = "icmp error refused"
 FRAGMENT_DROPPED = "fragment dropped"
 REPAIRED = "switch repaired"
 POLICY_CHANGED = "policy changed"
+
+
+_AUDIT = itemgetter(Rule._fields.index("audit"))
 
 
 class Requester(NamedTuple):
@@ -179,8 +185,7 @@ class AuditLog:
         """Returns the ids of a list's rules that have `audit`. Caches the result for each list."""
         known = self._audited.get(state.list_id)
         if known is None or known[0] is not state:
-            numbered = zip(state.rules, state.rule_ids, strict=True)
-            audited = frozenset(number for rule, number in numbered if rule.audit)
+            audited = frozenset(compress(state.rule_ids, map(_AUDIT, state.rules)))
             known = self._audited[state.list_id] = state, audited
         return known[1]
 
@@ -241,7 +246,8 @@ def _list_change(change: ListChange) -> dict[str, Any]:
         "generation": after.version.generation,
     }
     if before is not None:
-        old, new = set(before.fingerprints), set(after.fingerprints)
+        start, end, end_before = changed_part(after.fingerprints, before.fingerprints)
+        old, new = set(before.fingerprints[start:end_before]), set(after.fingerprints[start:end])
         fields |= {
             "digest_before": before.digest,
             "added": len(new - old),

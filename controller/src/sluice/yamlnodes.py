@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 MAXIMUM_BYTES = 32 << 20
-"""Limit of a document's text, in bytes. An SPD of 65,535 rules takes about 10 MB."""
+"""Limit of a document's text, in bytes. Longer SPD files must be plain (`policy.plain_spd`)."""
 MAXIMUM_DEPTH = 32
 """Limit of the nesting of lists and mappings. A configuration has 6 levels."""
 MAXIMUM_REPEATED = 100_000

@@ -69,6 +69,24 @@ def _check_decimal(written: str, value: object) -> None:
         raise ValueError(f"YAML takes {written} for the number {value}; write {meant}")
 
 
+def read_text(path: Path, maximum: int = MAXIMUM_BYTES) -> str:
+    """Returns the text of a file, or a text that is longer than `maximum` bytes.
+
+    Raises ConfigError if the file is unreadable or world-writable.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+                raise ConfigError(
+                    [f"{path}: every user can write it and change the policy; chmod o-w {path}"]
+                )
+            return file.read(maximum + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise ConfigError([f"{path}: {reason}"]) from None
+
+
 class YamlReader:
     """Holds one document and the problems found in it so far."""
 
@@ -95,18 +113,7 @@ class YamlReader:
     @classmethod
     def from_file(cls, path: Path) -> YamlReader:
         """Reads a file. Raises ConfigError if it is unreadable, not YAML, or world-writable."""
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
-                    raise ConfigError(
-                        [f"{path}: every user can write it and change the policy; chmod o-w {path}"]
-                    )
-                text = file.read(MAXIMUM_BYTES + 1).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-            raise ConfigError([f"{path}: {reason}"]) from None
-        return cls(text, str(path))
+        return cls(read_text(path), str(path))
 
     def root(self) -> YamlMapping:
         """Returns the document, which must be a mapping."""

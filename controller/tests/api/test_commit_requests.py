@@ -18,7 +18,7 @@ from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld
 from sluice.api import commit_requests, rule_texts
 from sluice.api.server import BadRequestError
 from sluice.audit_log import REQUESTED_BY, Requester
-from sluice.policy import spdfile
+from sluice.policy import plain_spd, spdfile
 
 RunScenario = Callable[..., None]
 RULE = "{name: ssh, action: bypass, protocol: tcp, destination_ports: [22]}"
@@ -202,8 +202,8 @@ def test_a_repeated_name_of_configured_rules_is_read_once(
         assert read == [path]
 
     path.write_text(COMMIT)
-    real = spdfile.load_spd
-    monkeypatch.setattr(rule_texts, "load_spd", load)
+    real = plain_spd.load
+    monkeypatch.setattr(rule_texts, "load", load)
     run_policy_scenario(scenario)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the API's limits.
 
-Client and server have the same limit for the size of a request. The limit admits a commit of 65,535
-long rules.
+Client and server have the same limit for the size of a request. The limit admits a commit with
+as many rules as the pipeline counts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from sluice.api.limits import REQUEST_BYTES, ServerLimits
+from sluice.policy.plain_spd import MAXIMUM_BYTES
 
 RULES = 65_535
 RULE = (
@@ -23,11 +24,9 @@ def test_the_servers_default_is_the_clients_limit() -> None:
     assert ServerLimits().request_bytes == REQUEST_BYTES
 
 
-def test_many_rules_fit_into_one_request() -> None:
-    rules = "".join(RULE % (n, n >> 8, n & 255, n & 255, n & 255) for n in range(1, RULES + 1))
-    text = f"spd: corp\ninbound: []\noutbound:\n{rules}"
-    request = {"command": "spd commit", "files": [{"name": "corp.yaml", "text": text}]}
-    assert 10 << 20 < len(json.dumps(request)) < REQUEST_BYTES
+def test_all_rules_that_the_pipeline_counts_fit_into_one_request() -> None:
+    line = json.dumps(RULE % (1_000_000, 255, 255, 255, 255))
+    assert 150 << 20 < len(line) * 1_048_575 < REQUEST_BYTES == MAXIMUM_BYTES
 
 
 def test_small_requests_do_not_wait_for_large_ones() -> None:

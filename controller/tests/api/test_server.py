@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from sluice.api import client
 from sluice.api.client import RequestError, ask
-from sluice.api.limits import REQUEST_BYTES, ServerLimits
+from sluice.api.limits import ServerLimits
 from sluice.api.rows import Rows
 from sluice.api.server import ApiServer, BadRequestError, Handler
 from sluice.audit_log import REQUESTED_BY
@@ -103,12 +104,16 @@ def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
     with_server(path, scenario, ServerLimits(request_bytes=2 << 20))
 
 
-def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None:
+def test_the_client_says_how_much_too_large_a_request_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "r1.sock"
-    request = {"what": "x" * REQUEST_BYTES}
+    request = {"what": "x" * 1000}
     size = len(json.dumps(request))
-    with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
-        ask(path, request)
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "REQUEST_BYTES", 1000)
+        with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of 1000"):
+            ask(path, request)
 
     # The server has a lower limit than the client. Although the client's write fails with a broken
     # pipe, the error must state the server's limit.

@@ -12,7 +12,7 @@ import pytest
 from packets import ethernet, ipv4, ipv6_chain
 from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, PolicyWorld, RunScenario, filled
 from sluice.policy.model import FragmentClass
-from sluice.state.spd import rules_digest
+from sluice.state.spd import rule_blocks, rules_digest
 
 SOURCE, DESTINATION = "10.0.3.7", "10.9.0.1"
 SECRET, OPEN = 7000, 53
@@ -313,6 +313,5 @@ def test_such_a_bundle_changes_nothing_for_fragments_in_clear(
 
 
 def test_its_lists_have_another_digest_so_cached_fragments_do_not_outlive_a_restart() -> None:
-    assert (
-        rules_digest(["a"], [7], {7}) != rules_digest(["a"], [7]) == rules_digest(["a"], [7], {8})
-    )
+    other, same, carried = (rule_blocks(("a",), (7,), bundles) for bundles in ({7}, {8}, set()))
+    assert rules_digest(other) != rules_digest(carried) == rules_digest(same)

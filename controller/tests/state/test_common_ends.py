@@ -1,36 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the conversion of a changed list: for the items at its beginning and end that are
-unchanged, earlier results are reused.
-"""
+"""Tests the conversion of lists that differ little from earlier lists."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.state.common_ends import convert_changed
+from sluice.state.common_ends import ChangedPart, changed_part, convert_changed
 
-LISTS = st.lists(st.integers(0, 3), max_size=8)
+LISTS = st.lists(st.integers(0, 2), max_size=40).map(tuple)
+
+
+def test_the_changed_part_of_an_edited_list() -> None:
+    before = tuple(range(100_000))
+    assert changed_part(before, before) == (100_000, 100_000, 100_000)
+    assert changed_part((*before[:70_001], -1, *before[70_001:]), before) == (
+        70_001,
+        70_002,
+        70_001,
+    )
+    assert changed_part((*before[:9], *before[11:]), before) == ChangedPart(9, 9, 11)
+    assert changed_part(before, ()) == ChangedPart(0, 100_000, 0)
 
 
 @given(LISTS, LISTS)
-def test_the_results_are_those_of_converting_all(items: list[int], before: list[int]) -> None:
-    results = [str(one) for one in before]
-    assert convert_changed(str, items, before, results) == tuple(map(str, items))
+def test_the_changed_part_is_the_smallest_one(
+    items: tuple[int, ...], before: tuple[int, ...]
+) -> None:
+    start, end, end_before = changed_part(items, before)
+    assert items[:start] == before[:start]
+    assert items[end:] == before[end_before:]
+    assert start <= min(end, end_before)
+    if start < min(end, end_before):
+        assert items[start] != before[start]
+        assert items[end - 1] != before[end_before - 1]
 
 
-@given(LISTS, st.integers(4, 9), st.data())
-def test_only_changed_items_are_converted(before: list[int], new: int, data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(before)))
+@given(LISTS, LISTS)
+def test_only_the_changed_items_are_converted(
+    items: tuple[int, ...], before: tuple[int, ...]
+) -> None:
     converted: list[int] = []
 
     def convert(item: int) -> str:
         converted.append(item)
         return str(item)
 
-    results = [str(one) for one in before]
-    convert_changed(convert, [*before[:at], new, *before[at:]], before, results)
-    assert converted == [new]
-    converted.clear()
-    convert_changed(convert, before, before, results)
-    assert converted == []
+    assert convert_changed(convert, items, before, tuple(map(str, before))) == tuple(
+        map(str, items)
+    )
+    start, end, _ = changed_part(items, before)
+    assert converted == list(items[start:end])

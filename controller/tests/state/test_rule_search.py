@@ -6,6 +6,9 @@ The search index must find the same rule as a search rule by rule.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +22,10 @@ from sluice.policy.model import (
     TCP,
     UDP,
     Action,
+    AddressRange,
     NumberRange,
     Rule,
+    Scope,
     Selectors,
     prefix_range,
 )
@@ -30,6 +35,7 @@ from sluice.state.rule_search import (
     RuleIndex,
     first_match,
     first_match_of_fragment,
+    is_restricting,
     matches,
 )
 
@@ -224,6 +230,149 @@ def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
             for each in (at, match.at)
         ]
         assert effects[0] == effects[1]
+
+
+# -- long lists, and lists that follow from others
+
+
+def agrees(index: RuleIndex, rules: Sequence[Rule], packet: Selectors) -> None:
+    """Checks every answer of an index about a packet against the search rule by rule."""
+    assert index.first_match(packet) == first_match(rules, packet)
+    later = _later(packet)
+    if len(packet.source) == 16:
+        later = later._replace(protocol=None)
+    for first in (None, packet):
+        expected = first_match_of_fragment(rules, later, first)
+        assert index.first_match_of_fragment(later, first) == expected
+    for is_own in (False, True):
+        expected_restricts = any(
+            is_restricting(rule)
+            and matches(
+                Rule("", Action.BYPASS, destination=rule.destination),
+                packet._replace(source=packet.destination),
+            )
+            and rule.looks_at(is_own=is_own)
+            for rule in rules
+        )
+        assert index.restricts_to(packet.destination, is_own=is_own) is expected_restricts
+
+
+@given(
+    st.lists(policies.rules(), max_size=40),
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 3), st.lists(policies.rules(), max_size=3)),
+        max_size=12,
+    ),
+    st.lists(policies.packets(), max_size=8),
+)
+def test_an_index_that_follows_from_another_agrees_with_the_search(
+    rules: list[Rule],
+    edits: list[tuple[int, int, list[Rule]]],
+    packets: list[Selectors],
+) -> None:
+    index = RuleIndex(rules)
+    versions = [(index, list(rules))]
+    for start, deleted, added in edits:
+        rules = [*rules[:start], *added, *rules[start + deleted :]]
+        index = RuleIndex(rules, index)
+        versions.append((index, rules))
+    for known, of_version in versions:  # earlier indexes must not have changed
+        for packet in packets:
+            agrees(known, of_version, packet)
+
+
+def random_range(chance: random.Random, size: int) -> AddressRange:
+    """Returns a prefix of 10.0.0.0/8 or 2001:db8::/104, or a range that is no prefix."""
+    base = int.from_bytes(parse_address("10.0.0.0" if size == 4 else "2001:db8::"), "big")
+    low = base + chance.getrandbits(24)
+    high = low + chance.randrange(1, 5000)
+    if chance.random() < 0.8:
+        host = (1 << chance.choice((0, 0, 4, 8, 8, 16))) - 1
+        low, high = low & ~host, low | host
+    return AddressRange(low.to_bytes(size, "big"), high.to_bytes(size, "big"))
+
+
+def random_rule(chance: random.Random, name: str) -> Rule:
+    """Returns a rule of a kind that long lists have, or rarely one with many values."""
+    size = chance.choice((4, 4, 16))
+    many = chance.random() < 0.02
+
+    def some_ranges() -> tuple[AddressRange, ...] | None:
+        if chance.random() < 0.1:
+            return None
+        return tuple(random_range(chance, size) for _ in range(30 if many else 1))
+
+    rule = Rule(
+        name,
+        chance.choice((Action.BYPASS, Action.DISCARD, Action.PROTECT)),
+        source=some_ranges(),
+        destination=some_ranges(),
+        scope=chance.choice((Scope.ANY, Scope.ANY, Scope.OWN, Scope.TRANSIT)),
+        is_default=chance.random() < 0.01,
+    )
+    if rule.action is Action.PROTECT:
+        rule = rule._replace(bundle=chance.choice(("branch", "other")))
+    if chance.random() < 0.7:
+        port = chance.randrange(64)
+        ports = OPAQUE if chance.random() < 0.1 else (NumberRange(port, port + many),)
+        rule = rule._replace(protocol=(TCP, UDP)[: 1 + many], destination_port=ports)
+    return rule
+
+
+def packet_of(chance: random.Random, rule: Rule) -> Selectors:
+    """Returns a packet with the addresses of a rule."""
+    size = 16 if chance.random() < 0.3 else 4
+
+    def address(ranges: Sequence[AddressRange] | None) -> bytes:
+        return chance.choice(chance.choice(ranges or (random_range(chance, size),)))
+
+    source, destination = address(rule.source), address(rule.destination)
+    if len(source) != len(destination):
+        source = destination
+    port = chance.randrange(64)
+    return Selectors(
+        source, destination, chance.choice((TCP, UDP, ICMP)), 9, port, None, chance.random() < 0.3
+    )
+
+
+def test_the_index_of_a_long_list_agrees_with_the_search() -> None:
+    chance = random.Random(7)
+    rules = [random_rule(chance, str(number)) for number in range(4000)]
+    index = RuleIndex(rules)
+    for rule in chance.sample(rules, 300):
+        agrees(index, rules, packet_of(chance, rule))
+
+
+def test_a_long_list_that_grows_and_shrinks_rule_by_rule_agrees_with_the_search() -> None:
+    chance = random.Random(8)
+    rules: list[Rule] = []
+    index = RuleIndex(rules)
+    for number in range(3000):
+        at = chance.randrange(len(rules) + 1)
+        if rules and chance.random() < (0.2 if number < 2000 else 0.8):
+            del rules[at - 1]
+        else:
+            rules.insert(at, random_rule(chance, str(number)))
+        index = RuleIndex(rules, index)
+        if number % 30 == 0 and rules:
+            agrees(index, rules, packet_of(chance, chance.choice(rules)))
+
+
+def test_rules_with_equal_selectors_keep_their_order() -> None:
+    rules = [ANY._replace(name=str(number), protocol=(TCP,)) for number in range(100)]
+    assert RuleIndex(rules).first_match(PACKET) == 0
+    index = RuleIndex([*rules[:50], *rules[60:]], RuleIndex(rules))
+    assert index.first_match(PACKET) == 0
+    assert index.first_match(PACKET._replace(protocol=UDP)) is None
+
+
+def test_memory_grows_linearly_with_the_number_of_rules() -> None:
+    chance = random.Random(9)
+    sizes = []
+    for count in (1000, 8000):
+        rules = [random_rule(chance, str(number)) for number in range(count)]
+        sizes.append(RuleIndex(rules).memory_bytes())
+    assert sizes[1] < 12 * sizes[0]
 
 
 def _later(packet: Selectors) -> Selectors:

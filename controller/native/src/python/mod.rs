@@ -15,6 +15,7 @@ mod p4runtime;
 mod packets;
 mod punts;
 mod routes;
+mod rules;
 mod tap;
 
 use pyo3::prelude::*;
@@ -38,5 +39,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<routes::RouteItems>()?;
     module.add_class::<routes::RouteQueue>()?;
     module.add_class::<routes::RouteQueueKeys>()?;
+    module.add_class::<rules::RuleBatch>()?;
+    module.add_class::<rules::RuleTree>()?;
     module.add_class::<fpm::FpmServer>()
 }

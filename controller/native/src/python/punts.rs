@@ -59,8 +59,18 @@ impl Types {
         let (protocol, is_own) = (miss.plain.protocol, miss.is_own);
         let ports = miss.plain.ports;
         let (from, to) = ports.map_or((None, None), |(from, to)| (Some(from), Some(to)));
-        let selectors =
-            (&source, &destination, protocol, from, to, py.None(), is_own).into_pyobject(py)?;
+        let (icmp, mobility_type) = (py.None(), py.None());
+        let selectors = (
+            &source,
+            &destination,
+            protocol,
+            from,
+            to,
+            icmp,
+            is_own,
+            mobility_type,
+        )
+            .into_pyobject(py)?;
         let bundle = u64::try_from(miss.bundle).unwrap_or(u64::MAX);
         let (from, to) = ports.unwrap_or_default();
         let whole = self.whole.bind(py);

@@ -32,7 +32,7 @@ RULE_BYTES = 64 << 10
 
 
 class CommitRequests:
-    """Handles `spd commit`, `spd add`, `spd delete`, `spd move`, `spd rollback` and `spd log`."""
+    """Handles the commands that change rules, `spd log` and `spd progress`."""
 
     def __init__(self, controller: Controller, texts: RuleTexts) -> None:
         self._controller = controller
@@ -45,6 +45,7 @@ class CommitRequests:
             "spd move": self._move,
             "spd rollback": self._rollback,
             "spd log": self._log,
+            "spd progress": self._progress,
         }
 
     async def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -140,6 +141,11 @@ class CommitRequests:
             names = " or ".join(one.value for one in Direction)
             raise BadRequestError(f"direction: must be {names}") from None
         return self._policy.checked_spd_name(str(request.get("spd"))).name, direction
+
+    async def _progress(self, _: dict[str, Any]) -> dict[str, int] | None:
+        """Returns how many rules of a request have been parsed, or None if none is being parsed."""
+        parsing = self._texts.parsing
+        return None if parsing is None else parsing._asdict()
 
     async def _log(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the commits in the history, the newest first."""

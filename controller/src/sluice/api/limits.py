@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-REQUEST_BYTES = 32 << 20
-"""Size limit of one request. 65,535 rules with several selectors each take 10 to 25 MB."""
+REQUEST_BYTES = 256 << 20
+"""Size limit of one request. 1,048,575 rules with several selectors each take 170 to 230 MB."""
 
 
 class ServerLimits(NamedTuple):
@@ -23,7 +23,7 @@ class ServerLimits(NamedTuple):
 
     request_bytes: int = REQUEST_BYTES
     small_bytes: int = 1 << 20
-    large_at_once: int = 2
+    large_at_once: int = 1
     connections: int = 64
     answered_at_once: int = 8
     patience: float = 30.0

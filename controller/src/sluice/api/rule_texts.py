@@ -7,26 +7,43 @@ Depends on controller, policy.check and policy.history.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.frr import Routing, read_frr
 from sluice.policy.check import Checker
-from sluice.policy.spdfile import SpdText, load_spd
+from sluice.policy.plain_spd import load
+from sluice.policy.spdfile import SpdText
 from sluice.yamlreader import ConfigError
 
 _SOURCES = ("files", "configured", "commit")
 """Keys of a request that give rules."""
 
 
+class Parsing(NamedTuple):
+    """Tells how much of a request has been parsed.
+
+    `file` counts from 1. `rules` is the number of rules in the file, as far as it is known.
+    """
+
+    file: int
+    parsed: int
+    rules: int
+
+
 class RuleTexts:
-    """Reads the rules of requests, and makes checkers that validate them."""
+    """Reads the rules of requests, and makes checkers that validate them.
+
+    `parsing` describes the request that is being parsed, or the last one of several.
+    """
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._policy = controller.policy
+        self.parsing: Parsing | None = None
 
     async def read(self, request: dict[str, Any]) -> dict[str, SpdText]:
         """Returns the rules of each SPD that a request contains or names.
@@ -48,7 +65,24 @@ class RuleTexts:
             )
         _frr_files(request)
         # Run in a thread: parsing a long list would block the event loop and delay packets.
-        return await asyncio.to_thread(self.checker().read, [*map(_file, files)])
+        return await asyncio.to_thread(self._parse, [*map(_file, files)], self.checker())
+
+    def _parse(self, files: list[tuple[str, str]], checker: Checker) -> dict[str, SpdText]:
+        """Parses files and sets `parsing` meanwhile."""
+
+        def reported() -> Iterator[tuple[str, str]]:
+            for number, (name, text) in enumerate(files, 1):
+                self.parsing = Parsing(number, 0, text.count("name:"))
+                yield name, text
+
+        try:
+            return replace(checker, progress=self._report).read(reported())
+        finally:
+            self.parsing = None
+
+    def _report(self, parsed: int) -> None:
+        if self.parsing is not None:
+            self.parsing = self.parsing._replace(parsed=parsed)
 
     async def routing(self, request: dict[str, Any]) -> Routing | None:
         """Returns the sessions in FRR's configuration, or None if the request does not contain it.
@@ -92,7 +126,7 @@ class RuleTexts:
             try:
                 text = SpdText(name, spd.rules)
                 if spd.file is not None:
-                    text = await asyncio.to_thread(load_spd, spd.file, bundles)
+                    text = await asyncio.to_thread(load, spd.file, bundles)
             except ConfigError as error:
                 problems += error.problems
                 continue

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 MODE = 0o660
 _CREDENTIALS = struct.Struct("3i")
+SHOWN_BYTES = 200
+"""Bytes of a failed request that the log shows."""
 CHUNK = 1 << 16
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -125,7 +127,9 @@ class ApiServer:
                 if not line:
                     return
                 async with self._answering:
-                    await self._measured("API", self._answer(line, writer))
+                    answer = self._answer(line, writer)
+                    del line  # a large request takes memory
+                    await self._measured("API", answer)
 
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
         """Sends an answer. Returns when the client has received nearly the whole answer.
@@ -171,6 +175,7 @@ class ApiServer:
     async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:
         try:
             request = _parse(line)
+            line = line[:SHOWN_BYTES]  # a large request takes memory
             data = await self._handler(request)
         except Exception as error:
             await self._send(writer, _failure(error, line))
@@ -210,7 +215,7 @@ def _failure(error: Exception, line: bytes) -> dict[str, Any]:
         return _refusal(str(error))
     if isinstance(error, RecursionError):
         return _refusal("lists and objects are nested too deeply; no request needs that")
-    log.error("API request failed: %r", line[:200], exc_info=error)
+    log.error("API request failed: %r", line[:SHOWN_BYTES], exc_info=error)
     return _refusal(f"internal error: {error}; see the controller's log")
 
 

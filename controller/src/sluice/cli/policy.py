@@ -6,8 +6,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
@@ -15,6 +18,11 @@ import yaml
 
 from sluice.cli.complete import SPDS
 from sluice.cli.shared import EPILOG, CommandFailedError, NoDaemonError, common, request
+
+LARGE_BYTES = 4 << 20
+"""Size of files from which on `spd commit` shows its progress."""
+PROGRESS_SECONDS = 1.0
+"""Time between two requests for the progress."""
 
 _FILES = click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path))
 _CONFIGURED = click.option(
@@ -193,7 +201,38 @@ def _change(
     """Requests a change of rules and prints the answer, which has one form for all changes."""
     reason = {} if message is None else {"message": message}
     body = {"command": f"spd {change}"} | fields | reason
-    _print("spd commit", request(socket, body), as_json)
+    size = sum(len(file["text"]) for file in fields.get("files", ()))
+    send = request if size < LARGE_BYTES else _request_with_progress
+    _print("spd commit", send(socket, body), as_json)
+
+
+def _request_with_progress(socket: Path | None, body: dict[str, Any]) -> Any:
+    """Sends a request. Until the answer comes, prints how many rules the controller has parsed.
+
+    Raises CommandFailedError.
+    """
+    answer: Future[Any] = Future()
+
+    def send() -> None:
+        try:
+            answer.set_result(request(socket, body))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=send, daemon=True).start()  # a daemon, so that Ctrl-C ends the command
+    shown = ""
+    while not wait([answer], timeout=PROGRESS_SECONDS).done:
+        with suppress(CommandFailedError):
+            found = request(socket, {"command": "spd progress"})
+            text = "" if found is None else _progress_text(found)
+            if text not in ("", shown):
+                click.echo(text, err=True)
+                shown = text
+    return answer.result()
+
+
+def _progress_text(parsing: dict[str, int]) -> str:
+    return f"parsing: {parsing['parsed']:,} of {parsing['rules']:,} rules"
 
 
 _NAME = click.argument("name", metavar="SPD", shell_complete=SPDS)

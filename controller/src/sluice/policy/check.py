@@ -18,7 +18,8 @@ from sluice.policy.coverage import warn_of_unreached
 from sluice.policy.fragments import expectations
 from sluice.policy.generated_rules import generated_rules
 from sluice.policy.model import Direction
-from sluice.policy.spdfile import SpdText, parse_spd
+from sluice.policy.plain_spd import parse
+from sluice.policy.spdfile import SpdText
 from sluice.policy.warnings import GuardedInterface, RuleContext, warnings
 from sluice.yamlreader import ConfigError
 
@@ -34,6 +35,8 @@ class Checker:
     config: Config | None = None
     own: Callable[[str], Iterable[Address]] | None = None
     routing: Routing | None = None
+    progress: Callable[[int], None] = lambda _: None
+    """Called with the number of rules of a long file that have been read."""
 
     def read(self, files: Iterable[tuple[str, str]]) -> dict[str, SpdText]:
         """Parses files, given as (name, text), and returns the rules by SPD.
@@ -44,7 +47,7 @@ class Checker:
         problems: list[str] = []
         for name, text in files:
             try:
-                spd = parse_spd(text, name, self._bundles)
+                spd = parse(text, name, self._bundles, self.progress)
             except ConfigError as error:
                 problems += error.problems
                 continue

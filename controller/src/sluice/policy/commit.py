@@ -128,7 +128,7 @@ class CommitWriter:
         updates = [
             one
             for state in commit.lists
-            for one in self._codec.reset_rules(state.direction, fresh & set(state.rule_ids))
+            for one in self._codec.reset_rules(state.direction, fresh.intersection(state.rule_ids))
         ]
         if updates and any(status.code for status in await session.write(updates)):
             self.counters["rule counters not reset: the target refused"] += 1

@@ -50,8 +50,9 @@ from sluice.config_keys import (
     sections_of,
 )
 from sluice.model import Address
+from sluice.policy import plain_spd
 from sluice.policy.model import Direction, Rule
-from sluice.policy.spdfile import SpdFileKeys, load_spd, read_lists
+from sluice.policy.spdfile import SpdFileKeys, read_lists
 from sluice.sa_config import BundleOfSas, ValuesInUse, read_associations, unicast
 from sluice.sa_model import SecurityAssociation
 from sluice.yamlreader import ConfigError, YamlMapping, YamlValue
@@ -510,7 +511,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     if name is None or path is None:
         return None
     try:
-        text = load_spd(path, bundles)
+        text = plain_spd.load(path, bundles)
     except ConfigError as error:
         file.include(error)
         return None

@@ -49,7 +49,7 @@ from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of, entity_of
 from sluice.policy.config import LookupMode, SpdConfig
-from sluice.policy.encoded_rules import EncodedRules
+from sluice.policy.encoded_rules import EncodedRules, is_long
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.policy.flow_tables import FlowTables, ListCache
 from sluice.policy.history import CommitHistory, HistoryError, author_of
@@ -119,7 +119,7 @@ class Policy:
         self.flows = flows
         self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
-        encoded = EncodedRules()
+        encoded = EncodedRules(config.state_dir)
         store = SpdStore(config.state_dir, encoded)
         # Forgets the committed rules of SPDs that are not configured. If such an SPD is configured
         # again later, it starts with the configured rules.
@@ -477,7 +477,8 @@ class Policy:
 
         async def edited() -> list[PolicyList]:
             try:
-                rules = edit(self.rules.by_list[name])
+                before = self.rules.by_list[name]
+                rules = await _call(partial(edit, before), in_thread=is_long(before))
             except EditError as error:
                 raise PolicyError(f"{spd} {direction.value}: {error}") from error
             return await self._commit_recorded({name: rules}, change, message)
@@ -555,9 +556,11 @@ class Policy:
         session = self._connected()
         spds = {spd for spd, _ in rules}
         with self.rules.proposed(rules):
-            commit = self._plan(spds)
             named = self.rules.named_by(spds)
+            commit = await self._plan(spds)
             commit = await self.rule_sets.prepare(session, commit)
+            if any(is_long(one.rules) for one in commit.lists):
+                await asyncio.to_thread(self.record.prepare, commit)
             async with self.flows.held(one.list_id for one in commit.lists):
                 commit = await self._delete_changed_flows(commit)
                 await self._apply_or_repair(session, commit, change)
@@ -565,14 +568,16 @@ class Policy:
         self.counters["commits"] += bool(commit.lists)
         return list(commit.lists)
 
-    def _plan(self, spds: set[str]) -> Commit:
+    async def _plan(self, spds: set[str]) -> Commit:
         """Plans a commit of the proposed rules: the changed lists with their new version numbers.
 
         Raises PolicyError if several SPDs change and the target has no atomic writes.
         """
         wanted = self.rules.wanted(spds)
+        kept = frozenset(filter(self.invalidation.may_keep_epoch, self.table.lists))
+        plan = partial(self.table.plan_commit, wanted, keeps_epoch=kept.__contains__)
         try:
-            commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
+            commit = await _call(plan, in_thread=any(map(is_long, wanted.values())))
         except KeyError as error:
             raise PolicyError(f"{', '.join(sorted(spds))}: there is no bundle {error}") from error
         if len(commit.spds) > 1 and not self._atomic:
@@ -813,6 +818,14 @@ class Policy:
         would undo this commit.
         """
         await self._commit(self.rules.of([spd]), "addresses of this router")
+
+
+async def _call(function: Callable[[], T], *, in_thread: bool) -> T:
+    """Returns the result of a function, called in a thread if that takes long.
+
+    Meanwhile, the event loop serves packets.
+    """
+    return await asyncio.to_thread(function) if in_thread else function()
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:

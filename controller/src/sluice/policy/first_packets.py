@@ -130,8 +130,8 @@ class FirstPackets:
     def answer_plain(self, packets: Iterable[FirstPacket], now: float) -> list[AnsweredPunt]:
         """Searches the lists for plain first packets, like `answer`. Returns those to re-inject.
 
-        A plain packet is neither a fragment nor a message of ICMP or mobility. So the first rule that matches
-        decides, as in `Decisions.of_packet`, and its verdict may be cached.
+        A plain packet is neither a fragment nor a message of ICMP or mobility. So the first rule
+        that matches decides, as in `Decisions.of_packet`, and its verdict may be cached.
         """
         answered: list[AnsweredPunt] = []
         searched, offer = self._policy.searched, self._policy.flows.offer

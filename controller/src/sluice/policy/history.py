@@ -6,7 +6,7 @@ The directory `commits` in the state directory has two kinds of files:
 - `log.json` lists the last `KEPT` commits: number, time, requester, change, and the digest of
   each SPD's rules after the commit;
 - `rules/DIGEST.json.gz` holds the rules of one SPD in the language of SPD files. Commits with equal
-  rules share a file.
+  rules share a file. Long lists are in blocks (`encoded_rules`), and the file has their digests.
 
 The history does not decide which rules are in force after a restart: the record does (`record`,
 `spdstore`). If a commit cannot be added to the history, the commit stays in force, and the router
@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from sluice.durable import replace_bytes, replace_json
-from sluice.policy.encoded_rules import EncodedRules
+from sluice.policy.encoded_rules import EncodedRules, digests_of
 from sluice.policy.model import Direction, Rule
-from sluice.policy.spdtext import from_document
+from sluice.state.common_ends import changed_part
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +99,9 @@ def count_changes(before: Sequence[Rule], after: Sequence[Rule]) -> ListCounts |
     """Counts the differences between two lists in linear time. Returns None if there are none."""
     if before == after:
         return None
-    old = {rule.name: rule for rule in before}
-    new = {rule.name: rule for rule in after}
+    start, end, end_before = changed_part(tuple(after), tuple(before))
+    old = {rule.name: rule for rule in before[start:end_before]}
+    new = {rule.name: rule for rule in after[start:end]}
     stayed = [name for name in old if name in new]
     return ListCounts(
         added=len(new.keys() - old.keys()),
@@ -132,12 +133,14 @@ class CommitHistory:
         encoded: EncodedRules | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._encoded = encoded or EncodedRules()
+        self._encoded = encoded or EncodedRules(state_dir)
         self._directory = state_dir / "commits"
         self._log = self._directory / "log.json"
         self._rules = self._directory / "rules"
         self._wall = wall
         self.entries: list[CommitEntry] = self._load()
+        self._blocks: dict[str, frozenset[str]] = {}
+        """The blocks that each file of rules names."""
 
     # -- reading
 
@@ -180,7 +183,7 @@ class CommitHistory:
                 raise ValueError("the rules do not have the digest that names the file")
             document = json.loads(text)
             return {
-                direction: tuple(map(from_document, document[direction.value]))
+                direction: self._encoded.decode(document[direction.value])
                 for direction in Direction
             }
         except OSError as error:
@@ -263,10 +266,24 @@ class CommitHistory:
 
     def _remove_unused(self) -> None:
         used = {digest for entry in self.entries for digest in entry.digests.values()}
+        self._blocks = {digest: self._blocks_in(digest) for digest in used}
+        self._encoded.use("history", [one for some in self._blocks.values() for one in some])
+        self._encoded.remove_unused()
         for path in self._rules.iterdir():
             if path.name.partition(".")[0] not in used:
                 with suppress(OSError):
                     path.unlink()
+
+    def _blocks_in(self, digest: str) -> frozenset[str]:
+        """Returns the blocks that a file of rules names. Raises OSError."""
+        if digest in self._blocks:
+            return self._blocks[digest]
+        try:
+            document = json.loads(gzip.decompress((self._rules / f"{digest}.json.gz").read_bytes()))
+            lists = [document[direction.value] for direction in Direction]
+            return frozenset(one for listed in lists for one in digests_of(listed))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, EOFError, zlib.error):
+            return frozenset()  # damaged: its rules cannot be read
 
     def _load(self) -> list[CommitEntry]:
         try:

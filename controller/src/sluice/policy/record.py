@@ -57,6 +57,13 @@ class PolicyRecord:
         """Saves the state that applies after a commit. Raises SpdStoreError."""
         self._store.save(self._after(commit))
 
+    def prepare(self, commit: Commit) -> None:
+        """Writes the long lists of a commit, so that `save` takes little time.
+
+        May run in another thread, while no other method runs. Raises SpdStoreError.
+        """
+        self._store.prepare(SpdRecord(tuple(one.record() for one in commit.lists)))
+
     def save_again(self) -> None:
         """Saves the state in force after a failed change.
 

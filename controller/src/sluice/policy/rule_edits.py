@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import indexOf, itemgetter
 
 from sluice.policy.model import Rule
+
+_NAME: Callable[[Rule], str] = itemgetter(Rule._fields.index("name"))
 
 
 class EditError(Exception):
@@ -42,15 +45,15 @@ class InsertionPoint:
 
 def find(rules: Sequence[Rule], name: str) -> int:
     """Returns the index of the rule with this name. Raises EditError if the list lacks it."""
-    for at, rule in enumerate(rules):
-        if rule.name == name:
-            return at
-    raise EditError(f"the list has no rule {name!r}")
+    try:
+        return indexOf(map(_NAME, rules), name)
+    except ValueError:
+        raise EditError(f"the list has no rule {name!r}") from None
 
 
 def add(rules: Sequence[Rule], rule: Rule, to: InsertionPoint) -> tuple[Rule, ...]:
     """Returns the list with a new rule. Raises EditError if the name is taken."""
-    if any(one.name == rule.name for one in rules):
+    if rule.name in map(_NAME, rules):
         raise EditError(f"the list has a rule {rule.name!r} already; give the new one another name")
     at = to.index(rules)
     return (*rules[:at], rule, *rules[at:])

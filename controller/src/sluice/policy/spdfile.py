@@ -234,16 +234,18 @@ def _read_rule(text: YamlMapping, direction: Direction, bundles: Bundles) -> Rul
         reject=reject or False,
         mobility_type=_numbers(text, RuleKeys.mobility_types, to_mobility_types),
     )
-    _check_together(text, rule)
+    for key, problem in misplaced_selectors(rule):
+        text.problem(key, problem)
     text.close()
     return rule if name is not None and action is not None else None
 
 
-def _check_together(text: YamlMapping, rule: Rule) -> None:
+def misplaced_selectors(rule: Rule) -> Iterator[tuple[ConfigKey, str]]:
+    """Yields the selectors that do not fit the others of a rule, each with the problem."""
     families = {len(r.low) for ranges in (rule.source, rule.destination) for r in ranges or ()}
     if len(families) > 1:
         where = RuleKeys.source if rule.destination is None else RuleKeys.destination
-        text.problem(where, "IPv4 and IPv6 addresses in one rule; write a rule for each family")
+        yield where, "IPv4 and IPv6 addresses in one rule; write a rule for each family"
     for key, numbers, wanted in (
         (RuleKeys.source_ports, rule.source_port, PORT_PROTOCOLS),
         (RuleKeys.destination_ports, rule.destination_port, PORT_PROTOCOLS),
@@ -255,7 +257,7 @@ def _check_together(text: YamlMapping, rule: Rule) -> None:
             isinstance(rule.protocol, tuple) and wanted.issuperset(rule.protocol)
         ):
             names = ", ".join(name for name, number in PROTOCOLS.items() if number in wanted)
-            text.problem(key, f"numbers need a `protocol:` of {names}, and no other protocol")
+            yield key, f"numbers need a `protocol:` of {names}, and no other protocol"
 
 
 # -- values: each is a scalar or a list of scalars. `any` and a missing key are read as None.

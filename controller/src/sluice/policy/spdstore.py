@@ -7,30 +7,50 @@ The record is one JSON file, replaced as a whole (`durable`): a failed write lea
 - A checksum detects damage. A damaged file raises SpdStoreError, since the numbers in it must not
   be guessed: with wrong numbers, a retired flow could become valid again.
 - The file also holds the last committed rules, in the language of SPD files. A restart loads them.
+- A list of thousands of rules is in blocks (`encoded_rules`), and the file has the blocks' digests.
+  Blocks are durable before the file names them.
 
-Depends on state.spd, which defines the record, and on spdtext for the text of rules.
+Depends on state.spd, which defines the record, and on encoded_rules for the text of rules.
 """
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 import json
 import os
 import stat
+import sys
+import zlib
+from array import array
 from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from sluice.durable import FILE_MODE, replace_text
-from sluice.policy.encoded_rules import EncodedRules
+from sluice.policy.encoded_rules import EncodedRules, digests_of, is_long
 from sluice.policy.model import Direction
-from sluice.policy.spdtext import from_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
-from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, ListRecord, ListVersion, SpdRecord
+from sluice.state.spd import (
+    MAXIMUM_COUNT,
+    MAXIMUM_LIST_ID,
+    ListName,
+    ListRecord,
+    ListVersion,
+    RuleNumbers,
+    SpdRecord,
+    fingerprint,
+)
 
 FILE_NAME = "spd.json"
 VERSION = 2
 DIRECTORY_MODE = 0o700
+
+
+DAMAGED = (
+    ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, zlib.error
+)  # fmt: skip
+"""Exceptions that a damaged file causes."""
 
 
 class SpdStoreError(Exception):
@@ -72,7 +92,7 @@ class SpdStore:
     def __init__(self, directory: Path, encoded: EncodedRules | None = None) -> None:
         self.path = directory / FILE_NAME
         self.on_disk: SpdRecord | None = None
-        self._encoded = encoded or EncodedRules()
+        self._encoded = encoded or EncodedRules(directory)
 
     def load(self) -> SpdRecord:
         """Loads the last saved record, or an empty one if there is no file. Sets `on_disk`.
@@ -98,12 +118,56 @@ class SpdStore:
             body = document["body"]
             if document["sha256"] != _checksum(body):
                 raise ValueError("the checksum is wrong")
-            return _decode(body)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._use_blocks(body)
+            return self._decode(body)
+        except OSError as error:
+            raise SpdStoreError(f"{error.filename}: {error.strerror}") from None
+        except DAMAGED as error:
             raise SpdStoreError(
                 f"{self.path}: damaged ({error}); remove the file, and restart the switch to remove"
                 " its flows"
             ) from None
+
+    def _decode(self, body: Any) -> SpdRecord:
+        """Decodes the body of the file.
+
+        Raises OSError if a block is missing, and one of DAMAGED if the body has another form.
+        """
+        issued = {
+            _number(int(list_id), MAXIMUM_LIST_ID): ListVersion(
+                *(_number(n, MAXIMUM_COUNT) for n in version)
+            )
+            for list_id, version in body["issued"].items()
+        }
+        caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
+        # Older files lack "bundles". Then the meaning of no bundle number is known. This is safe:
+        # all numbers count as reassigned, and the entities that name them are closed.
+        bundles = {
+            _number(int(number), MAXIMUM_COUNT): str(name)
+            for number, name in body.get("bundles", {}).items()
+        }
+        return SpdRecord(tuple(map(self._decode_list, body["lists"])), issued, caches, bundles)
+
+    def _decode_list(self, one: Any) -> ListRecord:
+        name: ListName = str(one["spd"]), Direction(one["direction"])
+        rules = None if one["rules"] is None else self._encoded.decode(one["rules"], name)
+        rule_ids = _rule_ids(one["rule_ids"])
+        numbers = None
+        if rules is not None and "numbers" in one:
+            numbers = RuleNumbers(_decode_numbers(one["numbers"]), rule_ids)
+            by_fingerprint = zip(map(fingerprint, rules), numbers.listed, strict=True)
+            rule_ids = {**dict(by_fingerprint), **numbers.others}
+        return ListRecord(
+            _number(one["list_id"], MAXIMUM_LIST_ID),
+            *name,
+            ListVersion(
+                _number(one["epoch"], MAXIMUM_COUNT), _number(one["generation"], MAXIMUM_COUNT)
+            ),
+            str(one["digest"]),
+            rule_ids,
+            rules,
+            numbers,
+        )
 
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
         """Removes the rules and cache states of all SPDs except `keep` from the record.
@@ -113,7 +177,10 @@ class SpdStore:
         Raises SpdStoreError.
         """
         record = self.load()
-        lists = tuple(one if one.spd in keep else one._replace(rules=None) for one in record.lists)
+        lists = tuple(
+            one if one.spd in keep else one._replace(rules=None, numbers=None)
+            for one in record.lists
+        )
         caches = {spd: enabled for spd, enabled in record.caches.items() if spd in keep}
         kept = record._replace(lists=lists, caches=caches)
         if kept != record:
@@ -122,14 +189,34 @@ class SpdStore:
 
     def save(self, record: SpdRecord) -> None:
         """Saves a record. On return, the record is durable. Raises SpdStoreError."""
-        body = self._encode(record)
+        try:
+            body = self._encode(record)
+        except OSError as error:
+            raise SpdStoreError(f"{error.filename}: {error.strerror}") from None
         digest = hashlib.sha256(body.encode()).hexdigest()
         text = f'{{"body": {body}, "sha256": "{digest}", "version": {VERSION}}}'
         try:
             replace_text(self.path, text, replacing=self._reset_on_disk)
         except OSError as error:
             raise SpdStoreError(f"{self.path}: {error.strerror}") from None
+        self._use_blocks(json.loads(body))
         self.on_disk = record
+
+    def prepare(self, record: SpdRecord) -> None:
+        """Writes the blocks of long lists, so that `save` takes little time.
+
+        May run in another thread. Raises SpdStoreError.
+        """
+        try:
+            for one in record.lists:
+                if one.rules is not None and is_long(one.rules):
+                    self._encoded.of((one.spd, one.direction), one.rules)
+        except OSError as error:
+            raise SpdStoreError(f"{error.filename}: {error.strerror}") from None
+
+    def _use_blocks(self, body: Any) -> None:
+        rules = [one["rules"] for one in body["lists"] if one["rules"] is not None]
+        self._encoded.use("record", [digest for one in rules for digest in digests_of(one)])
 
     def _encode(self, record: SpdRecord) -> str:
         """Encodes a record as JSON with sorted keys, byte for byte as `_checksum` encodes it."""
@@ -142,14 +229,18 @@ class SpdStore:
         return f'{json.dumps(others, sort_keys=True)[:-1]}, "lists": [{lists}]}}'
 
     def _encode_list(self, one: ListRecord) -> str:
-        numbers = {
+        numbers: dict[str, Any] = {
             "digest": one.digest,
             "direction": one.direction.value,
             "epoch": one.version.epoch,
             "generation": one.version.generation,
             "list_id": one.list_id,
-            "rule_ids": one.rule_ids,
         }
+        if one.rules is not None and is_long(one.rules) and one.numbers is not None:
+            numbers["numbers"] = _encode_numbers(one.numbers.listed)
+            numbers["rule_ids"] = one.numbers.others
+        else:
+            numbers["rule_ids"] = one.rule_ids
         name = one.spd, one.direction
         rules = "null" if one.rules is None else self._encoded.of(name, one.rules)
         spd = json.dumps(one.spd)
@@ -189,39 +280,27 @@ def _checksum(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _decode(body: Any) -> SpdRecord:
-    """Decodes the body of the file.
+def _rule_ids(document: Any) -> dict[str, int]:
+    return {str(rule): _number(i, MAXIMUM_RULE_ID) for rule, i in document.items()}
 
-    Raises ValueError, KeyError, TypeError or AttributeError if the body has another form.
-    """
-    lists = tuple(
-        ListRecord(
-            _number(one["list_id"], MAXIMUM_LIST_ID),
-            str(one["spd"]),
-            Direction(one["direction"]),
-            ListVersion(
-                _number(one["epoch"], MAXIMUM_COUNT), _number(one["generation"], MAXIMUM_COUNT)
-            ),
-            str(one["digest"]),
-            {str(rule): _number(i, MAXIMUM_RULE_ID) for rule, i in one["rule_ids"].items()},
-            None if one["rules"] is None else tuple(map(from_document, one["rules"])),
-        )
-        for one in body["lists"]
-    )
-    issued = {
-        _number(int(list_id), MAXIMUM_LIST_ID): ListVersion(
-            *(_number(n, MAXIMUM_COUNT) for n in version)
-        )
-        for list_id, version in body["issued"].items()
-    }
-    caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
-    # Older files lack "bundles". Then the meaning of no bundle number is known. This is safe: all
-    # numbers count as reassigned, and the entities that name them are closed.
-    bundles = {
-        _number(int(number), MAXIMUM_COUNT): str(name)
-        for number, name in body.get("bundles", {}).items()
-    }
-    return SpdRecord(lists, issued, caches, bundles)
+
+def _encode_numbers(numbers: tuple[int, ...]) -> str:
+    """Returns numbers of 32 bits, little endian, in base 64."""
+    return binascii.b2a_base64(
+        _little_endian(array("I", numbers)).tobytes(), newline=False
+    ).decode()
+
+
+def _decode_numbers(text: str) -> tuple[int, ...]:
+    numbers = array("I")
+    numbers.frombytes(binascii.a2b_base64(text, strict_mode=True))
+    return tuple(_little_endian(numbers))
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def _number(value: object, most: int) -> int:

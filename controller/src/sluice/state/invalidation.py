@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from sluice.policy.model import AddressRange, FlowKey, Rule
+from sluice.state.common_ends import changed_part
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.rule_search import is_restricting, matches
 from sluice.state.spd import Commit, PolicyList
@@ -32,11 +33,12 @@ def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     All other rules are in both lists in the same order. A longest increasing subsequence of their
     positions is used, so that few rules count as moved.
     """
-    old, new = _identities(before), _identities(after)
-    start = _common_prefix_length(old, new)
-    end = _common_prefix_length(old[start:][::-1], new[start:][::-1])
-    old_rules, new_rules = before.rules[start : len(old) - end], after.rules[start : len(new) - end]
-    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    part = changed_part(after.fingerprints, before.fingerprints).union(
+        changed_part(after.bundle_ids, before.bundle_ids)
+    )
+    start, end, end_before = part
+    old_rules, new_rules = before.rules[start:end_before], after.rules[start:end]
+    old, new = _identities(before, start, end_before), _identities(after, start, end)
     position = {identity: at for at, identity in enumerate(new)}
     common = [(at, position[one]) for at, one in enumerate(old) if one in position]
     stayed = {common[at] for at in _longest_increasing([to for _, to in common])}
@@ -45,13 +47,8 @@ def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     return removed + [rule for at, rule in enumerate(new_rules) if at not in stayed_after]
 
 
-def _identities(state: PolicyList) -> list[_Identity]:
-    return list(zip(state.fingerprints, state.bundle_ids, strict=True))
-
-
-def _common_prefix_length(one: Sequence[_Identity], other: Sequence[_Identity]) -> int:
-    shorter = min(len(one), len(other))
-    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+def _identities(state: PolicyList, start: int, end: int) -> list[_Identity]:
+    return list(zip(state.fingerprints[start:end], state.bundle_ids[start:end], strict=True))
 
 
 def _longest_increasing(values: Sequence[int]) -> list[int]:

@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from sluice.state.common_ends import changed_part
+
 MAXIMUM_RULE_ID = 0xFFFFF
 """Largest rule number that is assigned. The pipeline's counters may have fewer entries."""
 
@@ -27,15 +29,17 @@ class RuleIdPlan:
     """Holds planned numbers for the rules of some lists.
 
     `fresh` numbers go to rules without a number. The counters of these numbers may hold counts of
-    an earlier rule. `released` numbers belong to rules that are no longer in the lists.
+    an earlier rule. `released` numbers belong to rules that are no longer in the lists. `listed`
+    has the rules of each list.
     """
 
     ids: dict[Hashable, dict[str, int]]
     fresh: tuple[int, ...]
     released: tuple[int, ...]
+    listed: dict[Hashable, tuple[str, ...]]
 
 
-NO_RULE_IDS = RuleIdPlan({}, (), ())
+NO_RULE_IDS = RuleIdPlan({}, (), (), {})
 
 
 class RuleIds:
@@ -44,12 +48,15 @@ class RuleIds:
     def __init__(self, maximum: int = MAXIMUM_RULE_ID) -> None:
         self.maximum = maximum
         self._ids: dict[Hashable, dict[str, int]] = {}
+        self._listed: dict[Hashable, tuple[str, ...]] = {}
+        """The rules of each list in order, unless the numbers were restored."""
         self._next = 1
         self._free: deque[int] = deque()
 
     def remember(self, name: Hashable, ids: Mapping[str, int]) -> None:
         """Restores a list's numbers from an earlier process. Must be called before `plan`."""
         self._ids[name] = dict(ids)
+        self._listed.pop(name, None)
         used = {number for known in self._ids.values() for number in known.values()}
         self._next = max(used, default=0) + 1
         self._free = deque(sorted(set(range(1, min(self._next, self.maximum + 1))) - used))
@@ -64,28 +71,39 @@ class RuleIds:
         supply = chain(range(self._next, self.maximum + 1), reused)
         fresh: list[int] = []
         released: list[int] = []
-        ids = {}
+        ids: dict[Hashable, dict[str, int]] = {}
         for name, fingerprints in wanted.items():
             known = self._ids.get(name, {})
-            ids[name] = {
-                one: known[one] if self._is_valid(known.get(one)) else self._take(supply, fresh)
-                for one in fingerprints
-            }
-            released += [number for one, number in known.items() if ids[name].get(one) != number]
-        return RuleIdPlan(ids, tuple(fresh), tuple(released))
+            listed = tuple(fingerprints)
+            before = self._listed.get(name)
+            if before is None or len(before) != len(known):  # restored, or with equal rules
+                old, new, ids[name] = list(known), listed, {}
+            else:  # the items at both ends keep their numbers
+                start, end, end_before = changed_part(listed, before)
+                old, new = [*before[start:end_before]], listed[start:end]
+                ids[name] = dict(known)
+                for one in old:
+                    ids[name].pop(one, None)
+            for one in new:
+                number = known.get(one)
+                if number is None or number > self.maximum:
+                    number = self._take(supply, fresh)
+                ids[name][one] = number
+            released += [known[one] for one in old if ids[name].get(one) != known[one]]
+        return RuleIdPlan(
+            ids, tuple(fresh), tuple(released), {n: tuple(w) for n, w in wanted.items()}
+        )
 
     def commit(self, plan: RuleIdPlan) -> None:
         """Puts the numbers of a plan in force."""
         self._ids.update(plan.ids)
+        self._listed.update(plan.listed)
         for number in plan.fresh:
             if number >= self._next:
                 self._next = number + 1
             else:
                 self._free.remove(number)
         self._free.extend(plan.released)
-
-    def _is_valid(self, number: int | None) -> bool:
-        return number is not None and number <= self.maximum
 
     def _take(self, supply: Iterator[int], fresh: list[int]) -> int:
         try:

@@ -6,20 +6,28 @@
 no ports and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also
 decides on the datagram's later fragments.
 
-`RuleIndex` gives the same answers, in a time that hardly grows with the length of the list. For
-each selector, a bisection finds the bit vector of the rules that accept the value. The lowest bit
-set in all vectors is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on
-policy.model only.
+`RuleIndex` gives the same answers, in a time that hardly grows with the length of the list. It is a
+decision tree in native code (`sluice._native.RuleTree`), whose memory grows linearly with the
+number of rules. Depends on policy.model, common_ends and `sluice._native`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from sluice.policy.model import OPAQUE, Action, AddressRange, Numbers, Protocols, Rule, Selectors
+from sluice._native import RuleTree
+from sluice.policy.model import (
+    OPAQUE,
+    Action,
+    AddressRange,
+    Numbers,
+    Protocols,
+    Rule,
+    Scope,
+    Selectors,
+)
+from sluice.state.common_ends import changed_part
 
 
 class FragmentMatch(NamedTuple):
@@ -123,193 +131,61 @@ def _accepts_protocol(protocols: Protocols, value: int | None) -> bool:
 
 
 class RuleIndex:
-    """Indexes one list of rules. Immutable."""
+    """Indexes one list of rules. Immutable.
 
-    __slots__ = (
-        "_any_protocol",
-        "_destination",
-        "_effects",
-        "_for_own",
-        "_for_transit",
-        "_icmp",
-        "_mobility",
-        "_opaque_protocol",
-        "_ports",
-        "_protocols",
-        "_restricting",
-        "_rules",
-        "_source",
-    )
+    The index of a list that differs little from the list `before` shares most of its memory with
+    the index of that list, and takes little time.
+    """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
-        self._source = _addresses([rule.source for rule in rules])
-        self._destination = _addresses([rule.destination for rule in rules])
-        self._ports = (
-            _NumberVectors([rule.source_port for rule in rules]),
-            _NumberVectors([rule.destination_port for rule in rules]),
-        )
-        self._icmp = _NumberVectors([rule.icmp for rule in rules])
-        self._mobility = _NumberVectors([rule.mobility_type for rule in rules])
-        own, transit, restricting, any_protocol, opaque_protocol = [], [], [], [], []
-        protocols: defaultdict[int, list[int]] = defaultdict(list)
-        effects: defaultdict[Effect, list[int]] = defaultdict(list)
-        for at, rule in enumerate(rules):
-            if rule.looks_at(is_own=True):
-                own.append(at)
-            if rule.looks_at(is_own=False):
-                transit.append(at)
-            effects[effect_of(rule)].append(at)
-            if is_restricting(rule):
-                restricting.append(at)
-            if rule.protocol is None:
-                any_protocol.append(at)
-            elif rule.protocol is OPAQUE:
-                opaque_protocol.append(at)
-            else:
-                for protocol in set(rule.protocol):
-                    protocols[protocol].append(at)
-        self._for_own, self._for_transit = _vector(own), _vector(transit)
-        self._restricting = _vector(restricting)
-        self._any_protocol, self._opaque_protocol = _vector(any_protocol), _vector(opaque_protocol)
-        self._protocols = {protocol: _vector(some) for protocol, some in protocols.items()}
-        self._effects = {effect: _vector(some) for effect, some in effects.items()}
+    __slots__ = ("_rules", "_tree")
+
+    _rules: tuple[Rule, ...]
+    _tree: RuleTree
+
+    def __init__(self, rules: Sequence[Rule], before: RuleIndex | None = None) -> None:
+        self._rules = tuple(rules)
+        known, tree = ((), _EMPTY) if before is None else (before._rules, before._tree)
+        changed = changed_part(self._rules, known)
+        if changed.is_empty:
+            self._tree = tree
+            return
+        start, end, end_before = changed
+        removed, added = tree.batch(), tree.batch()
+        for batch, part in ((removed, known[start:end_before]), (added, self._rules[start:end])):
+            for at in range(0, len(part), _SLICE):
+                batch.extend(part[at : at + _SLICE])
+        self._tree = tree.replaced(start, removed, added)
 
     def first_match(self, packet: Selectors) -> int | None:
         """Returns the position of the first rule that matches, or None if no rule matches."""
-        vector = self._by_addresses(packet)
-        if packet.protocol is None:
-            vector &= self._any_protocol | self._opaque_protocol
-        else:
-            vector &= self._any_protocol | self._protocols.get(packet.protocol, 0)
-        if vector:
-            vector &= self._ports[0].of(packet.source_port)
-            vector &= self._ports[1].of(packet.destination_port)
-            vector &= self._icmp.of(packet.icmp)
-            vector &= self._mobility.of(packet.mobility_type)
-        return (vector & -vector).bit_length() - 1 if vector else None
+        return self._tree.first_match(*packet)
 
     def first_match_of_fragment(
         self, later: Selectors, first: Selectors | None
     ) -> FragmentMatch | None:
         """Returns the rule for a later fragment, like the function `first_match_of_fragment`."""
-        certain = self.first_match(later)
+        certain = self._tree.first_match(*later)
         if first is not None:
-            of_datagram = self.first_match(first)
+            of_datagram = self._tree.first_match(*first)
             if certain is None or (of_datagram is not None and of_datagram < certain):
                 return FragmentMatch(of_datagram)
             return FragmentMatch(certain)
-        could = self._by_addresses(later)
-        if later.protocol is not None:
-            could &= self._any_protocol | self._protocols.get(later.protocol, 0)
-        if certain is not None:
-            could &= (1 << certain) - 1
         wanted = NOTHING_MATCHES if certain is None else effect_of(self._rules[certain])
-        return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
+        if self._tree.has_other_effect(
+            later.source, later.destination, later.protocol, later.is_own, wanted, certain
+        ):
+            return None
+        return FragmentMatch(certain)
 
     def restricts_to(self, destination: bytes, *, is_own: bool) -> bool:
         """Returns whether a restricting rule accepts packets to `destination`, from any source."""
-        vector = self._destination[len(destination)].at(int.from_bytes(destination, "big"))
-        return bool(vector & self._restricting & (self._for_own if is_own else self._for_transit))
+        return self._tree.restricts_to(destination, is_own)
 
-    def _by_addresses(self, packet: Selectors) -> int:
-        """Returns the vector of the rules that accept a packet's addresses and its origin (this
-        router or transit)."""
-        vector = self._source[len(packet.source)].at(int.from_bytes(packet.source, "big"))
-        vector &= self._destination[len(packet.destination)].at(
-            int.from_bytes(packet.destination, "big")
-        )
-        return vector & (self._for_own if packet.is_own else self._for_transit)
+    def memory_bytes(self) -> int:
+        """Returns the memory of the index in bytes, including memory shared with other indexes."""
+        return self._tree.memory_bytes()
 
 
-class _Vectors:
-    """Maps each value of a selector to the bit vector of the rules that accept it.
-
-    All values between two adjacent range ends share one vector.
-    """
-
-    __slots__ = ("_starts", "_vectors")
-
-    def __init__(self, ranges: Iterable[tuple[int, int, int]], any_value: int) -> None:
-        """`ranges`: (first, one past the last, position of the rule). The ranges of one rule must
-        not overlap."""
-        changes: defaultdict[int, list[int]] = defaultdict(list, {0: []})
-        for low, end, rule in ranges:
-            changes[low].append(rule)
-            changes[end].append(rule)
-        self._starts = sorted(changes)
-        self._vectors: list[int] = []
-        vector = any_value
-        for start in self._starts:
-            for rule in changes[start]:
-                vector ^= 1 << rule
-            self._vectors.append(vector)
-
-    def at(self, value: int) -> int:
-        """Returns the vector of the rules that accept `value`."""
-        return self._vectors[bisect_right(self._starts, value) - 1]
-
-
-def _vector(positions: Sequence[int]) -> int:
-    """Returns the bit vector of the rules at these positions, which are in ascending order."""
-    octets = bytearray((positions[-1] >> 3) + 1 if positions else 0)
-    for at in positions:
-        octets[at >> 3] |= 1 << (at & 7)
-    return int.from_bytes(octets, "little")
-
-
-def merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the union of ranges (first, one past the last) as ranges that do not overlap."""
-    if len(ranges) == 1:
-        return [*ranges]
-    merged: list[tuple[int, int]] = []
-    for low, end in sorted(ranges):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((low, end))
-    return merged
-
-
-def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int, _Vectors]:
-    """Returns the vectors of an address selector by address length in bytes, 4 and 16."""
-    any_value: list[int] = []
-    ranges: dict[int, list[tuple[int, int, int]]] = {4: [], 16: []}
-    for at, selector in enumerate(selectors):
-        if selector is None:
-            any_value.append(at)
-            continue
-        for size, of_size in ranges.items():
-            numbers = [
-                (int.from_bytes(low, "big"), int.from_bytes(high, "big") + 1)
-                for low, high in selector
-                if len(low) == size
-            ]
-            of_size += [(low, end, at) for low, end in merged(numbers)]
-    return {size: _Vectors(listed, _vector(any_value)) for size, listed in ranges.items()}
-
-
-class _NumberVectors:
-    """Holds `_Vectors` over ports, ICMP values or mobility types, and the vector for packets
-    without them."""
-
-    __slots__ = ("_absent", "_vectors")
-
-    def __init__(self, selectors: Iterable[Numbers]) -> None:
-        any_value: list[int] = []
-        opaque: list[int] = []
-        ranges: list[tuple[int, int, int]] = []
-        for at, selector in enumerate(selectors):
-            if selector is None:
-                any_value.append(at)
-            elif selector is OPAQUE:
-                opaque.append(at)
-            else:
-                numbers = [(low, high + 1) for low, high in selector]
-                ranges += [(low, end, at) for low, end in merged(numbers)]
-        self._absent = _vector(any_value) | _vector(opaque)
-        self._vectors = _Vectors(ranges, _vector(any_value))
-
-    def of(self, value: int | None) -> int:
-        """Returns the vector of the rules that accept `value`."""
-        return self._absent if value is None else self._vectors.at(value)
+_EMPTY = RuleTree(Rule._fields, OPAQUE, Scope.OWN, Scope.TRANSIT, Action.BYPASS)
+_SLICE = 256
+"""Rules that are read without letting other threads run."""

@@ -12,7 +12,7 @@ matches none that the rule does not match. So a rule whose packets the entries c
 exactly is left to the CPU.
 
 The ordered search (`rule_search`) is the specification. Pure: no I/O, no clock. Depends on
-policy.model, entities, rule_search and spd.
+policy.model, entities and spd.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from sluice.policy.model import (
     Numbers,
     Rule,
 )
-from sluice.state.rule_search import merged
 from sluice.state.spd import PolicyList
 
 MAXIMUM_EXPANSION = 256
@@ -255,7 +254,7 @@ def _union(selector: tuple[AddressRange, ...], size: int) -> list[_Range]:
         for low, high in selector
         if len(low) == size
     ]
-    return merged(ranges) if ranges else ranges
+    return _merged(ranges) if ranges else ranges
 
 
 def _prefixes(selector: tuple[AddressRange, ...], size: int) -> _Prefixes:
@@ -328,6 +327,19 @@ def _ranges(selector: Numbers, are_present: bool) -> Sequence[_Range | None]:
         ranges = [(selector[0].low, selector[0].high)]
     else:
         ranges = [
-            (low, end - 1) for low, end in merged([(low, high + 1) for low, high in selector])
+            (low, end - 1) for low, end in _merged([(low, high + 1) for low, high in selector])
         ]
     return _ANY_NUMBER if _ALL_NUMBERS in ranges else ranges
+
+
+def _merged(ranges: Sequence[_Range]) -> list[_Range]:
+    """Returns the union of ranges (first, one past the last) as ranges that do not overlap."""
+    if len(ranges) == 1:
+        return [*ranges]
+    union: list[_Range] = []
+    for low, end in sorted(ranges):
+        if union and low <= union[-1][1]:
+            union[-1] = union[-1][0], max(end, union[-1][1])
+        else:
+            union.append((low, end))
+    return union

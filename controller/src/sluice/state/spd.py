@@ -27,11 +27,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from sluice.model import Address
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
-from sluice.state.common_ends import convert_changed
+from sluice.state.blocks import MEAN_LENGTH, Block, changed_blocks
+from sluice.state.common_ends import changed_part, convert_changed
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
 
@@ -61,10 +64,22 @@ class ListVersion(NamedTuple):
 NO_VERSION = ListVersion(0, 0)
 
 
+class RuleNumbers(NamedTuple):
+    """Holds the numbers of a list's rules in a form that is fast to store.
+
+    `listed` are the numbers of the operator's rules, in their order. `others` has the numbers of
+    the generated rules and of the final discard by fingerprint.
+    """
+
+    listed: tuple[int, ...]
+    others: dict[str, int]
+
+
 class ListRecord(NamedTuple):
     """Holds a list as stored on disk. `rule_ids` is keyed by rule fingerprint.
 
     `rules` are the operator's rules, without the generated rules. None: the configured rules apply.
+    `numbers` has the same numbers as `rule_ids` in another form, or is None.
     """
 
     list_id: int
@@ -72,8 +87,9 @@ class ListRecord(NamedTuple):
     direction: Direction
     version: ListVersion
     digest: str
-    rule_ids: dict[str, int]
+    rule_ids: Mapping[str, int]
     rules: tuple[Rule, ...] | None = None
+    numbers: RuleNumbers | None = None
 
 
 class SpdRecord(NamedTuple):
@@ -95,7 +111,9 @@ class PolicyList:
     """Holds a list in force.
 
     `rule_ids` holds the numbers of `rules`, in the same order. `final_id` is the number of the
-    final discard. `rule_set` numbers the list's entries in the switch's rule tables; 0: none.
+    final discard. `numbers` has all these numbers by fingerprint. `blocks` divides the rules into
+    blocks, whose digests `digest` covers. `rule_set` numbers the list's entries in the switch's
+    rule tables; 0: none.
     """
 
     list_id: int
@@ -109,6 +127,8 @@ class PolicyList:
     fingerprints: tuple[str, ...] = field(repr=False)
     bundle_ids: tuple[int, ...] = field(repr=False)
     index: RuleIndex = field(compare=False, repr=False)
+    blocks: tuple[Block, ...] = field(compare=False, repr=False)
+    numbers: Mapping[str, int] = field(compare=False, repr=False)
     rule_set: int = 0
 
     @property
@@ -159,22 +179,52 @@ class PolicyList:
 
     def record(self) -> ListRecord:
         """Returns the record to store on disk."""
-        ids = dict(zip(self.fingerprints, self.rule_ids, strict=True))
-        ids[FINAL_DISCARD] = self.final_id
-        rules = tuple(rule for rule in self.rules if not rule.generated)
+        generated = sum(1 for _ in takewhile(_is_generated, self.rules))
+        others = dict(zip(self.fingerprints[:generated], self.rule_ids, strict=False))
+        others[FINAL_DISCARD] = self.final_id
         return ListRecord(
-            self.list_id, self.spd, self.direction, self.version, self.digest, ids, rules
+            self.list_id,
+            self.spd,
+            self.direction,
+            self.version,
+            self.digest,
+            self.numbers,
+            self.rules[generated:],
+            RuleNumbers(self.rule_ids[generated:], others),
         )
 
-    def numbered(self, list_id: int, version: ListVersion, ids: Mapping[str, int]) -> PolicyList:
-        """Returns the same rules with these numbers; `ids` is keyed by fingerprint."""
+    def numbered(
+        self,
+        list_id: int,
+        version: ListVersion,
+        ids: Mapping[str, int],
+        before: PolicyList | None = None,
+    ) -> PolicyList:
+        """Returns the same rules with these numbers; `ids` is keyed by fingerprint.
+
+        Reuses the numbers of the list `before`, of which `ids` must keep those of rules that stay.
+        """
+        if before is None:
+            rule_ids = tuple(map(ids.__getitem__, self.fingerprints))
+        else:
+            rule_ids = convert_changed(
+                ids.__getitem__, self.fingerprints, before.fingerprints, before.rule_ids
+            )
         return replace(
             self,
             list_id=list_id,
             version=version,
-            rule_ids=tuple(ids[one] for one in self.fingerprints),
+            rule_ids=rule_ids,
             final_id=ids[FINAL_DISCARD],
+            numbers=ids,
         )
+
+
+_BUNDLE: Callable[[Rule], str | None] = itemgetter(Rule._fields.index("bundle"))
+
+
+def _is_generated(rule: Rule) -> bool:
+    return rule.generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,19 +265,41 @@ def fingerprint(rule: Rule) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def rules_digest(
-    fingerprints: Sequence[str],
-    bundle_ids: Sequence[int],
+def rule_blocks(
+    fingerprints: tuple[str, ...],
+    bundle_ids: tuple[int, ...],
     without_later: Container[int] = frozenset(),
-) -> str:
-    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts.
+    before: PolicyList | None = None,
+) -> tuple[Block, ...]:
+    """Divides rules into blocks. Equal blocks have the same rules and bundle numbers.
 
-    `without_later` has the bundles that carry no later fragments.
+    `without_later` has the bundles that carry no later fragments. Reuses the blocks of the list
+    `before`.
     """
-    text = "".join(
-        f"{one} {number}{' -later' if number in without_later else ''}\n"
-        for one, number in zip(fingerprints, bundle_ids, strict=True)
+
+    def digest(start: int, end: int) -> str:
+        text = "".join(
+            f"{one} {number}{' -later' if number in without_later else ''}\n"
+            for one, number in zip(fingerprints[start:end], bundle_ids[start:end], strict=True)
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    known = (
+        ((), (), ()) if before is None else (before.fingerprints, before.bundle_ids, before.blocks)
     )
+    part = changed_part(fingerprints, known[0]).union(changed_part(bundle_ids, known[1]))
+    return changed_blocks(
+        part, len(fingerprints), known[2], lambda at: fingerprints[at] < _LAST_OF_BLOCK, digest
+    )
+
+
+_LAST_OF_BLOCK = f"{(1 << 32) // MEAN_LENGTH:08x}"
+"""A rule whose fingerprint is less than this text ends a block."""
+
+
+def rules_digest(blocks: Iterable[Block]) -> str:
+    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts."""
+    text = "".join(f"{block.length} {block.digest}\n" for block in blocks)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -236,7 +308,7 @@ class SpdTable:
 
     `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
     List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`. `without_later`: see
-    `rules_digest`.
+    `rule_blocks`.
     """
 
     def __init__(
@@ -360,7 +432,8 @@ class SpdTable:
                 version = self._advance_generation(list_id)
             else:
                 version = self._advance(list_id)
-            lists.append(state.numbered(list_id, version, plan.ids[state.name]))
+            before = self.lists.get(list_id)
+            lists.append(state.numbered(list_id, version, plan.ids[state.name], before))
         return Commit(tuple(lists), plan)
 
     def with_new_epochs(self, commit: Commit, list_ids: Container[int]) -> Commit:
@@ -386,7 +459,7 @@ class SpdTable:
         No number is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
         plan = self._ids.plan({before.name: (*unnumbered.fingerprints, FINAL_DISCARD)})
-        return unnumbered.numbered(before.list_id, before.version, plan.ids[before.name])
+        return unnumbered.numbered(before.list_id, before.version, plan.ids[before.name], before)
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch and generation for unchanged rules.
@@ -455,15 +528,16 @@ class SpdTable:
 
         Raises KeyError for an unknown bundle. (The caller has checked the bundles of rule files.)
         """
-        bundle_ids = tuple(
-            0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
-        )
         before = self.list_of(*name)
         if before is None:
             fingerprints = tuple(map(fingerprint, rules))
         else:
             known = before.fingerprints
             fingerprints = convert_changed(fingerprint, rules, before.rules, known)
+        numbers: dict[str | None, int] = {None: 0}
+        numbers.update(self._bundles)
+        bundle_ids = tuple(map(numbers.__getitem__, map(_BUNDLE, rules)))
+        blocks = rule_blocks(fingerprints, bundle_ids, self._without_later, before)
         return PolicyList(
             list_id=0,
             spd=name[0],
@@ -472,10 +546,12 @@ class SpdTable:
             rules=rules,
             rule_ids=(),
             final_id=0,
-            digest=rules_digest(fingerprints, bundle_ids, self._without_later),
+            digest=rules_digest(blocks),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
-            index=RuleIndex(rules),
+            index=RuleIndex(rules, None if before is None else before.index),
+            blocks=blocks,
+            numbers={},
         )
 
 
