@@ -219,7 +219,7 @@ miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Mir
 	  --lib --tests -- --skip group::
 
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
-BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows flow-eviction flow-invalidation route-load failover
+BENCHES := $(STRUCTURES) spd-cache esp p4-cpu writes forwarding new-flows flow-eviction flow-invalidation route-load failover
 
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. make bench-NAME runs one of them
@@ -235,6 +235,11 @@ $(addprefix bench-,$(STRUCTURES)): bench-%: bench-program bench-peers $(STAMPS)/
 bench-esp: bench-program setup-run $(STAMPS)/ptf ## Compare ESP with the AEAD of its library, DPDK's tool, strongSwan, and forwarding in clear
 	PYTHONPATH=testkit/src $(PTF)/python -m bench.esp $(ARGS)
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.esp_router $(ARGS)
+
+.PHONY: bench-spd-cache
+bench-spd-cache: setup-run $(STAMPS)/ptf $(STAMPS)/bench ## Compare the flow cache with the rules tier, a linear search and punts, for rules 1 to 100,000
+	PYTHONPATH=ptf-tests $(PTF)/python -m bench.spd_cache $(ARGS)
+	@test ! -e bench/results/spd-cache.json || $(BENCH)/python -m bench.plot spd-cache
 
 .PHONY: bench-p4-cpu
 bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench

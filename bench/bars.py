@@ -105,6 +105,12 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
         ComparisonBar("aead-1350", 0.85, 0.95),
         ComparisonBar("libipsec", 10),
     ),
+    "spd-cache": (
+        ComparisonBar("best-position", 0.95),
+        ComparisonBar("linear-1000", 15, 50),
+        ComparisonBar("linear-1", 0.93, 0.98),
+        ComparisonBar("cpu", 50),
+    ),
 }
 
 

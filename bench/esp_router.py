@@ -17,13 +17,13 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import bulk, command, p4_cpu
 from bench.frames import udp, write_pcap
-from bench.p4_cpu import EPOCH, GENERATION, LIST_ID, MEMORY_OUT, Ctl, Switch, TableContent
+from bench.p4_cpu import LIST_ID, MEMORY_OUT, Ctl, Switch, TableContent
 from sluice_ptf.schema import Schema
 from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
@@ -40,35 +40,49 @@ LOCAL, REMOTE = "192.0.2.1", "192.0.2.2"
 BYPASS = "bypass"
 
 
-def entries(schema: Schema) -> Iterator[Any]:
-    """Yields the entries of the list with the verdict PROTECT, of its bundle and of the engine."""
-    state = {"epoch": EPOCH, "generation": GENERATION}
-    yield schema.entry("outbound.list_state", {"list_id": PROTECTED}, "outbound.set_list", **state)
+def engine_entries(schema: Schema) -> Iterator[Any]:
+    """Yields the entries of the engine and of the route to the remote peer."""
     door: dict[str, Any] = {"ingress_port": ENGINE_PORT, "vlan_id": 0}
     yield schema.entry("l3_interface", door, "set_l3_interface", l3_if=900, vrf=0, role="ENGINE")
     yield schema.entry("engine", {"engine": ENGINE}, "set_engine", port=ENGINE_PORT)
-    bundle: dict[str, Any] = {"vrf": 0, "bundle": BUNDLE}
-    to: dict[str, Any] = {"engine": ENGINE, "sa": SA, "path_mtu": 1500, "overhead": 57}
-    yield schema.entry("outbound_sa", bundle, "encrypt", **to)
-    yield schema.entry("esp_source_ipv4", bundle | {"src_addr": LOCAL}, "from_bundle")
     peer: dict[str, Any] = {"vrf": 0, "dst_addr": f"{REMOTE}/32"}
     yield schema.entry("ipv4_fib", peer, "set_nexthop", nexthop_id=p4_cpu.NEXTHOPS[0])
 
 
-def outbound_sa() -> Mapping[str, Any]:
-    """Returns the outbound SA in the engine's input format."""
+def bundle_entries(schema: Schema, bundle: int = BUNDLE, sa: int = SA) -> Iterator[Any]:
+    """Yields the entries of a bundle with one outbound SA."""
+    key: dict[str, Any] = {"vrf": 0, "bundle": bundle}
+    to: dict[str, Any] = {"engine": ENGINE, "sa": sa, "path_mtu": 1500, "overhead": 57}
+    yield schema.entry("outbound_sa", key, "encrypt", **to)
+    yield schema.entry("esp_source_ipv4", key | {"src_addr": LOCAL}, "from_bundle")
+
+
+def outbound_sa(
+    bundle: int = BUNDLE, sa: int = SA, algorithm: str = "aes-128-gcm", **keys: str
+) -> Mapping[str, Any]:
+    """Returns the outbound SA in the engine's input format. `keys` are needed for an algorithm
+    other than AES-128-GCM.
+    """
     return {
         "direction": "out",
-        "sa": SA,
-        "spi": SPI,
-        "bundle": BUNDLE,
+        "sa": sa,
+        "spi": SPI + sa - SA,
+        "bundle": bundle,
         "mode": "tunnel",
-        "algorithm": "aes-128-gcm",
-        "key": "42" * 20,
+        "algorithm": algorithm,
+        **(keys or {"key": "42" * 20}),
         "esn": True,
         "local": LOCAL,
         "remote": REMOTE,
     }
+
+
+def add_sas(ctl: Ctl, folder: Path, sas: Sequence[Mapping[str, Any]]) -> None:
+    """Adds SAs to the engine, from a file that only this user can read."""
+    path = folder / "sas.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(sas), encoding="utf-8")
+    ctl.ask("esp", "add", str(path))
 
 
 def check_against_list(switch: Switch, list_id: int) -> None:
@@ -97,32 +111,39 @@ def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
 
 
 @contextlib.contextmanager
+def with_engine(
+    lab: Lab, namespace: Namespace, folder: Path, tables: TableContent
+) -> Iterator[tuple[Switch, Ctl]]:
+    """Starts a switch with an engine inside, whose packets leave by a port in memory."""
+    admin = f"unix:{folder}/admin"
+    engine = [f"--engine-port={ENGINE_PORT}", f"--engine-state-directory={folder}/state"]
+    with p4_cpu.loaded(lab, namespace, p4_cpu.OURS, tables, admin, engine) as switch:
+        ctl = Ctl(admin)
+        ctl.ask("add-port", f"{MEMORY_OUT}@discard:out")
+        switch.leave_by(MEMORY_OUT)
+        switch.write("INSERT", engine_entries(switch.schema))
+        yield switch, ctl
+
+
+@contextlib.contextmanager
 def protecting(
     lab: Lab, namespace: Namespace, folder: Path, tables: TableContent
 ) -> Iterator[tuple[Switch, Ctl]]:
     """Starts a switch with two lists for the same flows: the verdict of one is bypass, of the other
     protect.
     """
-    admin = f"unix:{folder}/admin"
-    engine = [f"--engine-port={ENGINE_PORT}", f"--engine-state-directory={folder}/state"]
-    with p4_cpu.loaded(lab, namespace, p4_cpu.OURS, tables, admin, engine) as switch:
+    with with_engine(lab, namespace, folder, tables) as (switch, ctl):
         updates = p4_cpu.flow_updates(switch.schema, tables.flows, PROTECTED, "PROTECT", BUNDLE)
         bulk.write(switch.target.grpc, bulk.requests(updates, switch.target.device_id))
-        ctl = Ctl(admin)
-        ctl.ask("add-port", f"{MEMORY_OUT}@discard:out")
-        switch.leave_by(MEMORY_OUT)
-        switch.write("INSERT", entries(switch.schema))
-        sas = folder / "sas.json"
-        sas.touch(mode=0o600)
-        sas.write_text(json.dumps([outbound_sa()]), encoding="utf-8")
-        ctl.ask("esp", "add", str(sas))
+        switch.write("INSERT", [p4_cpu.list_state(switch.schema, PROTECTED)])
+        switch.write("INSERT", bundle_entries(switch.schema))
+        add_sas(ctl, folder, [outbound_sa()])
         yield switch, ctl
 
 
 def encrypted(ctl: Ctl) -> int:
-    """Returns the number of packets that the SA has encrypted."""
-    (sa,) = ctl.ask("esp", "show")["sas"]
-    return int(sa["counters"]["packets"])
+    """Returns the number of packets that all SAs have encrypted."""
+    return sum(int(sa["counters"]["packets"]) for sa in ctl.ask("esp", "show")["sas"])
 
 
 def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:

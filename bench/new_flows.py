@@ -60,6 +60,7 @@ FLOOD = 2.0  # flows that this host opens, as a multiple of the highest rate
 FEW_RULES, MANY_RULES = 10, 1000
 SOURCE_PORTS = 60_000
 CACHED_FLOWS = 256
+_CACHED = ("--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535")
 HOST_MAC = "02:bb:00:00:00:%02x"
 PORT_MAC = "02:00:00:00:01:%02x"
 
@@ -169,12 +170,7 @@ class Router:
     def attempt(self, workload: Workload, rate: float, seconds: float) -> Trial:
         """Sends a workload at a rate and returns the result. The flows of each attempt are new."""
         packets = max(50, round(rate * seconds))
-        if workload.cached:
-            flows = ["--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535"]
-        else:
-            needed = -(-packets // SOURCE_PORTS)
-            ports = [next(self.fresh) for _ in range(needed)]
-            flows = ["--sport", f"1024+{SOURCE_PORTS}", "--dport", f"{ports[0]}+{needed}"]
+        flows = _CACHED if workload.cached else self._new_flows(packets)
         words = [*flows, "--count", str(packets), "--rate", f"{rate:.1f}"]
         return self._measure(workload, words, rate)
 
@@ -187,8 +183,7 @@ class Router:
         others, flooding = WORKLOADS[0], WORKLOADS[1]
         alone = self._others(others, seconds)
         packets = round(rate * (seconds + 1.0))
-        ports = [next(self.fresh) for _ in range(-(-packets // SOURCE_PORTS))]
-        words = ["--sport", f"1024+{SOURCE_PORTS}", "--dport", f"{ports[0]}+{len(ports)}"]
+        words = self._new_flows(packets)
         words += ["--count", str(packets), "--rate", f"{rate:.1f}"]
         argv = self.namespace.argv(self._command(flooding, words))
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
@@ -225,6 +220,18 @@ class Router:
         if not latency:
             return trial
         return replace(trial, p50=latency["p50"], p99=latency["p99"])
+
+    def _new_flows(self, packets: int) -> list[str]:
+        """Returns options of sluice-traffic for packets that belong to new flows."""
+        needed = -(-packets // SOURCE_PORTS)
+        ports = [next(self.fresh) for _ in range(needed)]
+        return ["--sport", f"1024+{SOURCE_PORTS}", "--dport", f"{ports[0]}+{needed}"]
+
+    def send_new_flows(self, workload: Workload, packets: int, rate: float) -> int:
+        """Sends packets of new flows at a rate. Returns the number of packets that arrived."""
+        size = ["--count", str(packets), "--rate", f"{rate:.1f}"]
+        seen = self._send(workload, [*self._new_flows(packets), *size])
+        return int(seen["sent"]["packets"]) - int(seen["lost"])
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
         """Returns the first attempt that sustained the rate, or None after two failed attempts.
@@ -269,17 +276,16 @@ class Router:
 
     def warm(self, workload: Workload) -> None:
         """Sends packets of all flows of a workload until all flows are in the flow cache."""
-        flows = ["--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535"]
         size = ["--count", str(CACHED_FLOWS), "--rate", "500", "--pick", "round-robin"]
 
         def all_hit() -> bool:
-            before = self._punted()
-            self._send(workload, [*flows, *size])
-            return self._punted() == before
+            before = self.punted()
+            self._send(workload, [*_CACHED, *size])
+            return self.punted() == before
 
         wait_until(all_hit, 20, "all flows to be cached")
 
-    def _punted(self) -> int:
+    def punted(self) -> int:
         """Returns the number of first packets that the switch has punted.
 
         Waits while the controller has no session to read the counter.
@@ -305,8 +311,10 @@ class Router:
 
 
 @contextlib.contextmanager
-def started(lab: Lab, name: str) -> Iterator[Router]:
-    """Starts switch and controller, with four hosts on veth pairs and their neighbour entries."""
+def started(lab: Lab, name: str, config: dict[str, Any] | None = None) -> Iterator[Router]:
+    """Starts switch and controller, with four hosts on veth pairs and their neighbour entries. The
+    default of `config` is `configuration`.
+    """
     namespace = lab.namespace(name)
     ports = {port: f"port{port}" for port in range(1, 5)}
     for port, device in ports.items():
@@ -314,7 +322,8 @@ def started(lab: Lab, name: str) -> Iterator[Router]:
         namespace.silence(f"host{port}")
     target = Target(namespace, ports, lab.supervisor, name=name, label=f"{name}-switch")
     controller = Controller(
-        *(name, namespace, configuration(name), lab.directory, lab.supervisor), target=name
+        *(name, namespace, config or configuration(name), lab.directory, lab.supervisor),
+        target=name,
     )
     target.start()
     controller.start()

@@ -139,8 +139,13 @@ def few_entries(schema: Schema) -> Iterator[Any]:
         yield schema.entry("egress_interface", {"l3_if": port}, "set_egress", **way)
         bound = {"l3_if": port}
         yield schema.entry("outbound_binding", bound, "check_outbound", list_id=LIST_ID)
-    state = {"epoch": EPOCH, "generation": GENERATION}
-    yield schema.entry("outbound.list_state", {"list_id": LIST_ID}, "outbound.set_list", **state)
+    yield list_state(schema, LIST_ID)
+
+
+def list_state(schema: Schema, list_id: int) -> Any:
+    """Returns the entry with the epoch of an outbound list. The list has no rules in the switch."""
+    state = {"epoch": EPOCH, "generation": GENERATION, "rule_set": 0}
+    return schema.entry("outbound.list_state", {"list_id": list_id}, "outbound.set_list", **state)
 
 
 def next_hops(schema: Schema, l3_if: int) -> Iterator[Any]:
@@ -169,14 +174,22 @@ def many_updates(schema: Schema, tables: TableContent) -> Iterator[bytes]:
 
 
 def flow_updates(
-    schema: Schema, flows: Iterable[Flow], list_id: int, verdict: str, bundle: int = 0
+    schema: Schema,
+    flows: Iterable[Flow],
+    list_id: int,
+    verdict: str,
+    bundle: int = 0,
+    rule: int = 3,
 ) -> Iterator[bytes]:
-    """Yields encoded inserts of flows into an outbound list's cache, all with one verdict."""
+    """Yields encoded inserts of flows into an outbound list's cache, all with the verdict of one
+    rule.
+    """
     marks = [bytes.fromhex(mark) for mark in ("a1b2c3d4", "a5b6c7d8", "91e2", "93e4")]
     key: dict[str, Any] = dict.fromkeys(("fragment", "is_local", "bundle"), 0)
     key |= {"list_id": list_id, "src_addr": 0xA1B2C3D4, "dst_addr": 0xA5B6C7D8}
     key |= {"protocol": 17, "src_port": 0x91E2, "dst_port": 0x93E4}
-    answer: dict[str, Any] = {"epoch": EPOCH, "rule": 3, "verdict": verdict, "sa_bundle": bundle}
+    answer: dict[str, Any] = {"epoch": EPOCH, "rule": rule, "verdict": verdict}
+    answer["sa_bundle"] = bundle
     entry = schema.entry("outbound.ipv4_flow", key, "outbound.set_ipv4_flow", **answer)
     template = bulk.Template(_entity(entry), marks)
     for flow in flows:

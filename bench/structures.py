@@ -26,6 +26,8 @@ from sluice_testkit.bench import BenchCase, write_results
 
 NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary", "multipath")
 BY_DEFAULT = 7  # rounds
+OF_THE_NATIVE_ENGINE = {"multipath": "multipath", "spd-cache": "spd_cache"}
+"""Names of the benchmarks in switch/crates/native/benches, by the names of the results."""
 
 
 def peers_library() -> Path | None:
@@ -45,10 +47,10 @@ def program() -> Path:
 
 def command_of(name: str) -> list[str]:
     """Returns the command that runs a benchmark."""
-    if name == "multipath":
+    if name in OF_THE_NATIVE_ENGINE:
         workspace = str(where.repository() / "switch" / "Cargo.toml")
         bench = ["cargo", "bench", "--quiet", "--locked", "--manifest-path", workspace]
-        return [*bench, "--package", "sluice-native", "--bench", "multipath", "--"]
+        return [*bench, "--package", "sluice-native", "--bench", OF_THE_NATIVE_ENGINE[name], "--"]
     command = [str(program()), name]
     table = os.environ.get("BGP_TABLE")
     command += ["--table", table] if table else []

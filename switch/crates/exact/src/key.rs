@@ -23,6 +23,21 @@ impl<const W: usize> Words<W> {
     pub(crate) fn new(key: &[u8]) -> Self {
         Self(words(key))
     }
+
+    /// Creates a key of `size` bytes from whole words. The last word is padded with zeros.
+    #[inline(always)]
+    pub(crate) fn from_padded(padded: &[[u8; 8]; W], size: usize) -> Self {
+        let mut words = padded.map(u64::from_le_bytes);
+        let last = words[W - 1];
+        words[W - 1] = if W == 1 {
+            padded_short(last, size)
+        } else {
+            let own_bits = 8 * (size - 8 * (W - 1));
+            let both = u128::from(last) << 64 | u128::from(words[W - 2]);
+            (both >> own_bits) as u64
+        };
+        Self(words)
+    }
 }
 
 impl<const W: usize> Key for Words<W> {
@@ -84,6 +99,17 @@ fn short(key: &[u8]) -> u64 {
         .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
+/// Returns the single word of a key of at most eight bytes. The bytes are the lowest of `padded`; the others are zero.
+#[inline(always)]
+fn padded_short(padded: u64, size: usize) -> u64 {
+    match size {
+        0 => 0,
+        1..4 => padded.swap_bytes() >> (64 - 8 * size),
+        4..8 => padded << 32 | padded >> (8 * (size - 4)),
+        _ => padded,
+    }
+}
+
 /// Evaluates `$body`. In it, `$new` is the constructor of the [`Key`] type for keys of `$key_bytes` bytes.
 macro_rules! with_words {
     ($key_bytes:expr, $new:ident => $body:expr) => {{
@@ -115,4 +141,27 @@ pub(crate) use with_words;
 /// Returns the hash of a key.
 pub(crate) fn hash_of(hasher: &impl HashKey, key: &[u8]) -> u64 {
     with_words!(key.len(), new => new(key).hash(hasher))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<const W: usize>(size: usize) {
+        let key: Vec<u8> = (0..size as u8)
+            .map(|byte| byte.wrapping_mul(37) ^ 0xa5)
+            .collect();
+        let mut padded = [[0; 8]; W];
+        padded.as_flattened_mut()[..size].copy_from_slice(&key);
+        let found = Words::<W>::from_padded(&padded, size);
+        assert_eq!(found.0, Words::<W>::new(&key).0, "{size} bytes");
+    }
+
+    #[test]
+    fn padded_words_are_the_same_key() {
+        (0..=8).for_each(check::<1>);
+        (9..=16).for_each(check::<2>);
+        (17..=24).for_each(check::<3>);
+        (25..=32).for_each(check::<4>);
+    }
 }

@@ -50,7 +50,7 @@ use std::fmt;
 pub use hash::{HashKey, KeyHasher};
 
 use bucket::{BucketRef, Shape, Tag};
-use key::{Key, hash_of, with_words};
+use key::{Key, Words, hash_of, with_words};
 use memory::SegmentMemory;
 use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, View};
 
@@ -206,6 +206,28 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
+    /// Like [`get_cached`](Self::get_cached), for a key that was just stored as `W` whole words. The last word is
+    /// padded with zeros. The last eight bytes of a key usually lie in two words. The processor cannot forward two stores
+    /// to one load, so this lookup loads only the words that were stored. Returns `None` if keys take another number of
+    /// words.
+    #[inline(always)]
+    pub fn get_stored<const W: usize>(&self, words: &[[u8; 8]; W]) -> Option<u32> {
+        let (bytes, key) = self.stored(words)?;
+        self.find_fetched(key.hash(&self.hasher), bytes, key)
+    }
+
+    /// Returns a key in both forms: bytes, and words to hash and compare. Returns `None` if keys take another number of
+    /// words.
+    #[inline(always)]
+    fn stored<'k, const W: usize>(&self, words: &'k [[u8; 8]; W]) -> Option<(&'k [u8], Words<W>)> {
+        let size = self.shape.key_bytes;
+        if size.div_ceil(8).max(1) != W {
+            return None;
+        }
+        let bytes = words.as_flattened().get(..size)?;
+        Some((bytes, Words::from_padded(words, size)))
+    }
+
     /// Returns the hash of a key, for [`prefetch`](Self::prefetch) and [`get_hashed`](Self::get_hashed).
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
@@ -244,6 +266,18 @@ impl<H: HashKey> Exact<H> {
             let words = new(key);
             self.find_waiting(words.hash(&self.hasher), key, words, ask, pause)
         })
+    }
+
+    /// Like [`get_waiting`](Self::get_waiting), for a key as in [`get_stored`](Self::get_stored).
+    #[inline(always)]
+    pub fn get_stored_waiting<const W: usize>(
+        &self,
+        words: &[[u8; 8]; W],
+        ask: impl Fn(*const u8),
+        pause: impl Fn(),
+    ) -> Option<u32> {
+        let (bytes, key) = self.stored(words)?;
+        self.find_waiting(key.hash(&self.hasher), bytes, key, ask, pause)
     }
 
     /// See [`get_waiting`](Self::get_waiting).

@@ -55,6 +55,22 @@ fn mask() -> impl Strategy<Value = u64> {
     prop::sample::select(masks.to_vec())
 }
 
+/// Looks up a key that was stored as whole words. Returns `None` for a key of more than four words.
+fn get_stored<H: HashKey>(table: &Exact<H>, key: &[u8]) -> Option<Option<u32>> {
+    fn of<const W: usize, H: HashKey>(table: &Exact<H>, key: &[u8]) -> Option<u32> {
+        let mut words = [[0; 8]; W];
+        words.as_flattened_mut()[..key.len()].copy_from_slice(key);
+        table.get_stored(&words)
+    }
+    match key.len() {
+        0..=8 => Some(of::<1, H>(table, key)),
+        9..=16 => Some(of::<2, H>(table, key)),
+        17..=24 => Some(of::<3, H>(table, key)),
+        25..=32 => Some(of::<4, H>(table, key)),
+        _ => None,
+    }
+}
+
 fn agrees<H: HashKey>(table: &Exact<H>, model: &HashMap<Vec<u8>, u32>, keys: u64) {
     let key_bytes = table.key_bytes();
     let all: Vec<_> = (0..keys).map(|number| key(number, key_bytes)).collect();
@@ -64,6 +80,7 @@ fn agrees<H: HashKey>(table: &Exact<H>, model: &HashMap<Vec<u8>, u32>, keys: u64
         let wanted = model.get(key).copied();
         assert_eq!(table.get(key), wanted);
         assert_eq!(table.get_cached(key), wanted);
+        assert_eq!(get_stored(table, key).unwrap_or(wanted), wanted);
         assert_eq!((value != NONE).then_some(value), wanted);
     }
     let mut seen = HashMap::new();

@@ -12,6 +12,7 @@ use sluice_program::DigestId;
 use sluice_tables::Store;
 
 use cases::{Bench, Runs};
+use traces::policy;
 
 /// Numbers of routes and flows. With these numbers, the tables use all their lookup algorithms, and the interpreter is
 /// fast enough.
@@ -113,4 +114,76 @@ fn full_tables() {
     let fill = |store: &Store| traces::full::fill_tables(store, ROUTES, FLOWS);
     let packets: Vec<_> = traces::full::packets(ROUTES, FLOWS).collect();
     agree("full", &traces::full::tables(), fill, &packets);
+}
+
+/// Checks that the packets of the trace find their rule where the benchmark expects it, at any position of the list.
+#[test]
+fn outbound_policy() {
+    const RULES: usize = 300;
+    const FLOWS: usize = 50;
+    let packets: Vec<_> = policy::packets(FLOWS).collect();
+    for position in [1, 7, RULES] {
+        let fill = |store: &Store| {
+            policy::fill_rules(store, RULES, 2);
+            policy::move_rule(store, RULES, 2, position);
+            policy::fill_flows(store, FLOWS, position);
+        };
+        agree("cached", &policy::tables(), fill, &packets);
+        let uncached = |store: &Store| {
+            fill(store);
+            policy::bind(store, policy::UNCACHED);
+        };
+        agree("rules", &policy::tables(), uncached, &packets);
+        let mut bench = load::<Native>(&policy::tables(), fill);
+        for (list, counted) in [(policy::CACHED, 1), (policy::UNCACHED, 0)] {
+            policy::bind(&bench.store, list);
+            let before = policy::counted_by_flow(&bench.store);
+            let of_rule = policy::counted(&bench.store, position);
+            run(&mut bench, &packets);
+            let now = policy::counted(&bench.store, position);
+            assert_eq!(now - of_rule, FLOWS as u64);
+            assert_eq!(policy::counted_by_flow(&bench.store) - before, counted);
+        }
+    }
+}
+
+/// Checks that flows of an old epoch are not used, and that renewed flows are.
+#[test]
+fn retired_flows() {
+    const FLOWS: usize = 20;
+    let fill = |store: &Store| {
+        policy::fill_rules(store, 10, 4);
+        policy::fill_flows(store, FLOWS, 4);
+    };
+    let packets: Vec<_> = policy::packets(FLOWS).collect();
+    let mut bench = load::<Native>(&policy::tables(), fill);
+    let epoch = policy::EPOCH + 1;
+    let mut transaction = bench.store.transaction();
+    policy::set_epoch(&mut transaction, &bench.store, policy::CACHED, epoch);
+    policy::delete_rule(&mut transaction, &bench.store, 10, 4);
+    transaction.commit();
+    // The packets match no rule and no flow, so they go to the CPU.
+    let ports = |sent: Sent| {
+        let ports = sent.packets.into_iter().map(|(port, _)| port);
+        ports.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert!(!ports(run(&mut bench, &packets)).contains(&2));
+    policy::renew_flows(&bench.store, FLOWS, 4, epoch);
+    assert_eq!(ports(run(&mut bench, &packets)), [2].into());
+}
+
+/// Checks the program with which the benchmark compares: the default action gives the verdict of all packets.
+#[test]
+fn verdict_by_default() {
+    let json = std::fs::read(traces::program()).expect("the program is compiled");
+    let bench = Bench::<Native>::from_json(&policy::verdict_by_default(&json));
+    let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
+    let done = bench.run_text(&policy::tables(), "tables");
+    done.unwrap_or_else(|error| panic!("{error}"));
+    policy::set_verdict(&bench.store, 5);
+    let packets: Vec<_> = policy::packets(10).collect();
+    let sent = run(&mut bench, &packets);
+    let oracle = load::<Native>(&policy::tables(), |store| policy::fill_rules(store, 10, 5));
+    assert!(sent == run(&mut { oracle }, &packets));
+    assert_eq!(policy::counted(&bench.store, 5), 10);
 }

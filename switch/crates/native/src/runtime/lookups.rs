@@ -120,7 +120,7 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     frame: &Frame<'a>,
     table: u64,
     key: *const u8,
-    bytes: u64,
+    _bytes: u64,
 ) -> Row<'a> {
     let table = TableId(table as u32);
     if WORDS == 1 {
@@ -130,25 +130,20 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
             return row;
         }
     }
-    // SAFETY: the caller guarantees this (# Safety).
-    unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
+    // SAFETY: the caller guarantees that there are whole words (# Safety).
+    let words = unsafe { &*key.cast::<[[u8; 8]; WORDS]>() };
+    row_exact_of_many(frame, table, words)
 }
 
 /// Like [`row_exact`], for a table with more than a few entries. Not inlined, so that [`row_exact`] needs few
 /// registers.
-///
-/// # Safety
-/// The same as for [`row_exact`].
 #[inline(never)]
-unsafe fn row_exact_of_many<'a, const WORDS: usize>(
+fn row_exact_of_many<'a, const WORDS: usize>(
     frame: &Frame<'a>,
     table: TableId,
-    key: *const u8,
-    bytes: u64,
+    words: &[[u8; 8]; WORDS],
 ) -> Row<'a> {
-    // SAFETY: the caller guarantees this (# Safety).
-    let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
-    frame.tables().row_exact(table, key)
+    frame.tables().row_stored(table, words)
 }
 
 /// Like [`row_exact`], for a packet in a lane.
@@ -159,28 +154,14 @@ unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
     frame: &Frame<'a>,
     table: u64,
     key: *const u8,
-    bytes: u64,
+    _bytes: u64,
 ) -> Row<'a> {
-    // SAFETY: the caller guarantees this (# Safety).
-    let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
+    // SAFETY: the caller guarantees that there are whole words (# Safety).
+    let words = unsafe { &*key.cast::<[[u8; 8]; WORDS]>() };
     let (tables, table) = (frame.tables(), TableId(table as u32));
     match frame.yielder() {
-        Some(yielder) => tables.row_exact_waiting(table, key, &yielder),
-        None => tables.row_exact(table, key),
-    }
-}
-
-/// Returns the bytes of a key that takes `WORDS` words.
-///
-/// # Safety
-/// `key` points to `bytes` bytes, which take `WORDS` words.
-#[inline(always)]
-unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u8] {
-    // SAFETY: the caller guarantees this (# Safety). The compiler drops the code for keys of other sizes.
-    unsafe {
-        std::hint::assert_unchecked(bytes <= WORDS * 8);
-        std::hint::assert_unchecked(bytes > (WORDS - 1) * 8);
-        std::slice::from_raw_parts(key, bytes)
+        Some(yielder) => tables.row_stored_waiting(table, words, &yielder),
+        None => tables.row_stored(table, words),
     }
 }
 

@@ -94,7 +94,7 @@ impl Runs for Native {
 
 pub(crate) struct Bench<E> {
     program: Arc<Program>,
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
     pub(crate) reader: Reader,
     pub(crate) switch: TrafficManager<E>,
     outputs: Outputs,
@@ -133,8 +133,16 @@ impl<E: Runs> Bench<E> {
     /// Fails, with the reason, if the program cannot be loaded.
     pub(crate) fn load(json: &Path) -> Result<Self> {
         let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
-        let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
-        let store = Store::new(Arc::clone(&program));
+        Self::from_json(&json)
+    }
+
+    /// Like [`load`](Self::load), with the text of the compiled program.
+    ///
+    /// # Errors
+    /// The same as for [`load`](Self::load).
+    pub(crate) fn from_json(json: &[u8]) -> Result<Self> {
+        let program = Arc::new(Program::from_json(json).map_err(|error| error.to_string())?);
+        let store = Arc::new(Store::new(Arc::clone(&program)));
         let config = Config {
             queues: QUEUES,
             ..Config::default()

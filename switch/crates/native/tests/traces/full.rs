@@ -4,21 +4,14 @@
 use std::fmt::Write;
 
 use sluice_program::{Program, TableId};
-use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField, Store};
+use sluice_tables::{EntryAction, KeyField, Store};
 
-use super::{R, network, udp4};
+use super::{R, bytes, call, entry, network, scatter, table_named, udp4};
 
 /// Updates per transaction.
 const UPDATES: usize = 1_000;
 const LIST: u64 = 12;
 const EPOCH: u64 = 0x10004;
-
-/// Returns a pseudo-random number that is different for every index, because multiplication by an odd number and xor
-/// with a right shift are bijections.
-fn scatter(index: usize) -> u64 {
-    let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
-}
 
 /// Configures two interfaces with the outbound list, and 16 next hops.
 pub(crate) fn tables() -> String {
@@ -58,47 +51,20 @@ fn flow(index: usize, routes: usize) -> [u32; 3] {
     ]
 }
 
-fn bytes(value: u64, count: usize) -> Vec<u8> {
-    value.to_be_bytes()[8 - count..].to_vec()
-}
-
-fn call(program: &Program, table: TableId, name: &str, params: &[u64]) -> EntryAction {
-    let mut actions = program.table(table).actions.iter().copied();
-    let action = actions.find(|id| program.action(*id).name.ends_with(name));
-    let action = action.expect("the table has this action");
-    let declared = program.action(action).params.iter().zip(params);
-    let params = declared
-        .map(|(param, value)| bytes(*value, usize::from(param.slot.width).div_ceil(8)))
-        .collect();
-    EntryAction::Direct(ActionCall { action, params })
-}
-
 fn fill(
     store: &Store,
     name: &str,
     count: usize,
-    entry: impl Fn(&Program, TableId, usize) -> (Vec<KeyField>, EntryAction),
+    content: impl Fn(&Program, TableId, usize) -> (Vec<KeyField>, EntryAction),
 ) {
     let program = store.program();
-    let mut tables = program.tables.iter();
-    let table = tables.position(|table| table.name.ends_with(name));
-    let table = TableId(table.expect("the router has this table") as u32);
+    let table = table_named(program, name);
     for start in (0..count).step_by(UPDATES) {
         let mut transaction = store.transaction();
         for index in start..(start + UPDATES).min(count) {
-            let (key, action) = entry(program, table, index);
+            let (key, action) = content(program, table, index);
             // The insertion fails if the prefix already has a route. The earlier route stays.
-            let _ = transaction.insert(
-                table,
-                EntrySpec {
-                    key,
-                    priority: 0,
-                    action,
-                    idle_timeout_ns: 0,
-                    controller_metadata: 0,
-                    metadata: Vec::new(),
-                },
-            );
+            let _ = transaction.insert(table, entry(key, 0, action));
         }
         transaction.commit();
     }

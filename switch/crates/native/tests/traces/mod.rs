@@ -6,10 +6,14 @@
 
 pub(crate) mod full;
 pub(crate) mod multipath;
+pub(crate) mod policy;
 pub(crate) mod router;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+use sluice_program::{Program, TableId};
+use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField};
 
 /// Name prefix of all tables: the name of the control to which they belong.
 const R: &str = "v1model_ingress.router";
@@ -88,4 +92,47 @@ fn udp4(source: u32, destination: u32, [from, to]: [u16; 2]) -> Vec<u8> {
     frame.extend([0, 26, 0, 0]);
     frame.resize(60, 0);
     frame
+}
+
+/// Returns the last `count` bytes of a number, most significant first.
+fn bytes(value: u64, count: usize) -> Vec<u8> {
+    value.to_be_bytes()[8 - count..].to_vec()
+}
+
+/// Returns the table whose name ends with `name`.
+fn table_named(program: &Program, name: &str) -> TableId {
+    let mut tables = program.tables.iter();
+    let table = tables.position(|table| table.name.ends_with(name));
+    TableId(table.expect("the router has this table") as u32)
+}
+
+/// Returns a call of the table's action whose name ends with `name`.
+fn call(program: &Program, table: TableId, name: &str, params: &[u64]) -> EntryAction {
+    let mut actions = program.table(table).actions.iter().copied();
+    let action = actions.find(|id| program.action(*id).name.ends_with(name));
+    let action = action.expect("the table has this action");
+    let declared = program.action(action).params.iter().zip(params);
+    let params = declared
+        .map(|(param, value)| bytes(*value, usize::from(param.slot.width).div_ceil(8)))
+        .collect();
+    EntryAction::Direct(ActionCall { action, params })
+}
+
+/// Returns an entry without idle timeout and metadata.
+fn entry(key: Vec<KeyField>, priority: i32, action: EntryAction) -> EntrySpec {
+    EntrySpec {
+        key,
+        priority,
+        action,
+        idle_timeout_ns: 0,
+        controller_metadata: 0,
+        metadata: Vec::new(),
+    }
+}
+
+/// Returns a pseudo-random number that is different for every index, because multiplication by an odd number and xor
+/// with a right shift are bijections.
+fn scatter(index: usize) -> u64 {
+    let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }

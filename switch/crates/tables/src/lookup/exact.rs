@@ -58,6 +58,24 @@ impl Exact {
         self.index.get_cached(key)
     }
 
+    /// Like [`lookup_cached`](Self::lookup_cached), for a key that was just stored as whole words, the last one padded
+    /// with zeros.
+    #[inline(always)]
+    pub(crate) fn lookup_stored<const W: usize>(&self, words: &[[u8; 8]; W]) -> Option<u32> {
+        self.index.get_stored(words)
+    }
+
+    /// Like [`lookup_stored`](Self::lookup_stored), but yields through `wait` while cache lines are fetched.
+    #[inline(always)]
+    pub(crate) fn lookup_stored_waiting<const W: usize>(
+        &self,
+        words: &[[u8; 8]; W],
+        wait: &impl Wait,
+    ) -> Option<u32> {
+        let (prefetch, yield_now) = (|line| wait.prefetch(line), || wait.yield_now());
+        self.index.get_stored_waiting(words, prefetch, yield_now)
+    }
+
     #[inline(always)]
     pub(crate) fn lookup(&self, key: &[u8]) -> Option<u32> {
         self.index.get(key)

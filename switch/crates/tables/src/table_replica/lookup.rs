@@ -130,6 +130,21 @@ impl TableReplica {
         }
     }
 
+    /// Like [`row_exact`](Self::row_exact), for a key that was just stored as `W` whole words, the last one padded with
+    /// zeros.
+    #[inline(always)]
+    pub fn row_stored<const W: usize>(&self, table: TableId, words: &[[u8; 8]; W]) -> Row<'_> {
+        let table = &self.tables[table.index()];
+        let slot = match &table.structure {
+            Structure::Exact(exact) => exact.lookup_stored(words),
+            _ => None,
+        };
+        match slot {
+            Some(slot) => table.slab.row(slot),
+            None => table.miss_row(),
+        }
+    }
+
     /// Like [`row_exact`](Self::row_exact) for a table with few entries. Returns `None` for other tables. `key` holds
     /// the key's bytes, at most eight, followed by zeros.
     #[inline(always)]
@@ -161,6 +176,28 @@ impl TableReplica {
             Structure::Exact(exact) => exact.lookup_waiting(key, wait),
             _ => None,
         };
+        Self::row_fetched(table, slot, wait)
+    }
+
+    /// Like [`row_stored`](Self::row_stored), but yields through `wait` while cache lines are fetched.
+    #[inline(always)]
+    pub fn row_stored_waiting<const W: usize>(
+        &self,
+        table: TableId,
+        words: &[[u8; 8]; W],
+        wait: &impl Wait,
+    ) -> Row<'_> {
+        let table = &self.tables[table.index()];
+        let slot = match &table.structure {
+            Structure::Exact(exact) => exact.lookup_stored_waiting(words, wait),
+            _ => None,
+        };
+        Self::row_fetched(table, slot, wait)
+    }
+
+    /// Returns the row of a slot, or the default entry's row. Yields while the row's cache lines are fetched.
+    #[inline(always)]
+    fn row_fetched<'a>(table: &'a TableLookup, slot: Option<u32>, wait: &impl Wait) -> Row<'a> {
         let Some(slot) = slot else {
             return table.miss_row();
         };
