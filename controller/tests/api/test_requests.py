@@ -13,6 +13,7 @@ import pytest
 
 from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, tcp
 from sluice.api import rule_texts
+from sluice.api.policy_views import in_rule_tables
 from sluice.api.server import BadRequestError
 from sluice.frr import read_frr
 from sluice.policy.model import Action
@@ -124,6 +125,7 @@ def test_a_commit_tells_the_lists_that_it_changed(run_policy_scenario: RunScenar
                 "epoch": state.version.epoch,
                 "generation": state.version.generation,
                 "rules": len(state.rules),
+                "rule_tables": in_rule_tables(world.policy, state, None),
             }
         ]
         assert done["seconds"] >= 0
