@@ -8,8 +8,8 @@ packets. Rates are such that LRU has some 10,000 new flows (misses) a second. Th
 case has 1,048,576 flows; the smaller ones show that size and exponent do not matter.
 
 Beside the simulation, a real switch and controller get packets from sluice-traffic, with a smaller
-cache and a lower rate. The hit rate is that of the switch's counters. Its peer is LRU in the
-simulation with the same size, population and exponent. The controller's CPU time is measured too.
+cache and a lower rate. The hit rate is that of the switch's counters. Its peer is a true LRU cache
+that takes the same frames from the link. The controller's CPU time is measured too.
 
 A case is measured by `--rounds` seeds; the largest one by a single seed. With `--look` or another
 `--size` of the largest case, no results are written. `--no-switch` leaves out the real switch.
@@ -18,18 +18,21 @@ A case is measured by `--rounds` seeds; the largest one by a single seed. With `
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bench.bars import compare_with_bars
 from bench.cpu import process_seconds
-from bench.flow_simulation import SimulationResult, Trace, simulate
+from bench.flow_simulation import SimulationResult, Trace, TrueLru, simulate
 from bench.policy_router import load_averages, started
+from bench.switch_reader import PacketCounts
 from sluice_testkit.bench import BenchCase, write_results
-from sluice_testkit.namespaces import Lab
+from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.wait import wait_until
 
 FULL_SIZE = 1 << 20
@@ -48,12 +51,18 @@ FULL_RATE = 52_500
 REAL = Trace(1.0, SHARE * (1 << 14), 4_000, 1 << 14)
 SOURCE_PORTS = 1 << 14
 FIRST_SOURCE_PORT = 1024
+ETH_P_ALL, SO_RCVBUFFORCE = 3, 33
+RECEIVE_BUFFER, FRAME_BYTES = 64 << 20, 64
+IPV4 = b"\x08\x00"
+PORTS_AT = slice(34, 38)
+"""The UDP ports of an Ethernet frame with IPv4."""
 
 
 class RealResult(NamedTuple):
-    """Holds the hit rate of the real router, and rates per second."""
+    """Holds the hit rates of the real router and of LRU, and rates per second."""
 
     hit_rate: float
+    lru: float
     packets: float
     new_flows: float
     evictions: float
@@ -87,6 +96,40 @@ def simulated(trace: Trace, seeds: int) -> tuple[BenchCase, list[SimulationResul
     return case, found
 
 
+class FrameObserver:
+    """Passes the frames that enter a router's port to a true LRU cache, in a thread."""
+
+    def __init__(self, namespace: Namespace, port: str, size: int) -> None:
+        self._socket = namespace.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
+        self._socket.bind((port, 0))
+        self._socket.settimeout(0.2)
+        self._lru = TrueLru(size)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.counts = PacketCounts(0, 0)
+
+    def __enter__(self) -> FrameObserver:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            try:
+                frame, address = self._socket.recvfrom(FRAME_BYTES)
+            except TimeoutError:
+                continue
+            is_packet = frame[12:14] == IPV4 and frame[23] == socket.IPPROTO_UDP
+            if is_packet and address[2] != socket.PACKET_OUTGOING:
+                hits = self._lru.hits([int.from_bytes(frame[PORTS_AT], "big")])
+                self.counts = PacketCounts(self.counts.hits + hits, self.counts.misses + 1 - hits)
+
+
 def measured(trace: Trace, seconds: float) -> RealResult:
     """Sends the packets of a trace through a real router. Returns the rates of the last
     `seconds`."""
@@ -96,7 +139,11 @@ def measured(trace: Trace, seconds: float) -> RealResult:
     flows += ["--sport", f"{FIRST_SOURCE_PORT}+{SOURCE_PORTS}"]
     flows += ["--dport", f"9+{trace.population // SOURCE_PORTS}"]
     pace = ["--rate", str(trace.rate), "--arrivals", "poisson", "--duration", "3600"]
-    with Lab() as lab, started(lab, rules, cache) as router:
+    with (
+        Lab() as lab,
+        started(lab, rules, cache) as router,
+        FrameObserver(router.namespace, "port1", trace.size) as observer,
+    ):
         sender = router.send(flows, pace)
 
         def evicted() -> int:
@@ -106,13 +153,15 @@ def measured(trace: Trace, seconds: float) -> RealResult:
         wait_until(lambda: evicted() >= 2 * trace.size, 600, "two full caches", interval=1.0)
         (rule,) = (identifier for identifier, _ in router.rules())
         start, before, evictions = time.monotonic(), router.switch.outbound([rule]), evicted()
-        cpu = process_seconds(router.controller.pid)
+        cpu, seen = process_seconds(router.controller.pid), observer.counts
         time.sleep(seconds)
         after = router.switch.outbound([rule]).since(before)
+        lru = observer.counts.since(seen)
         spent = process_seconds(router.controller.pid) - cpu
         took = time.monotonic() - start
         result = RealResult(
             after.hit_rate,
+            lru.hit_rate,
             after.packets / took,
             after.misses / took,
             (evicted() - evictions) / took,
@@ -123,9 +172,9 @@ def measured(trace: Trace, seconds: float) -> RealResult:
 
 
 def real_case(trace: Trace, rounds: int, seconds: float) -> BenchCase:
-    """Measures the real router, and simulates LRU with a trace of the same parameters."""
+    """Measures the real router, and LRU with the same frames."""
     found = [measured(trace, seconds) for _ in range(rounds)]
-    lru = [simulate(trace, 2 * trace.size / 1000, 20.0, seed).lru for seed in range(1, rounds + 1)]
+    lru = [one.lru for one in found]
     medians = RealResult(*(statistics.median(values) for values in zip(*found, strict=True)))
     details = {
         "kind": "measurement",

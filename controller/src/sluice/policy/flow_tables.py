@@ -69,7 +69,7 @@ LEAST_CANDIDATES = 1024
 flow whose counter has increased is not evicted."""
 MOST_CANDIDATES = 32_768
 """Maximum number of candidates of one list and round: about a second of CPU time."""
-CANDIDATES_PER_EVICTION = 1.25
+CANDIDATES_PER_EVICTION = 1.5
 """Candidates of a round for each eviction since the last round began. More than 1, because
 candidates in use are not evicted."""
 EVICTIONS = LEAST_CANDIDATES // 4
