@@ -101,6 +101,13 @@ def plan_closing(
         or not (kind in swapped or _equal(kind, wanted.get(kind, {}).get(key), value))
     ]
     kept = frozenset(_kept_interfaces(installed, frozenset(differing)))
+    # The interface may be in another VRF now. New routes of that VRF must not lead to it while the
+    # old lists are in force. (The entity of an egress interface names no VRF.)
+    differing += [
+        (EntityKind.EGRESS_INTERFACE, key)
+        for key in installed[EntityKind.EGRESS_INTERFACE]
+        if key not in kept and (EntityKind.EGRESS_INTERFACE, key) not in differing
+    ]
     withdrawn = [
         (kind, key)
         for kind, key in differing
