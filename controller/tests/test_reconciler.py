@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from itertools import pairwise
@@ -21,15 +22,20 @@ from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slo
 from sluice.entities import (
     OPENING,
     EntityChanges,
+    EntityKey,
     EntityKind,
+    EntityValue,
     Nexthop,
     PuntLimit,
     RouteTarget,
     RouteTargetKind,
+    RuleEntry,
+    RuleMatch,
+    RuleVerdict,
 )
 from sluice.model import Event, NexthopKind, NexthopSpec, parse_address
 from sluice.p4runtime.messages import UpdateType
-from sluice.p4runtime.session import P4RuntimeError
+from sluice.p4runtime.session import P4RuntimeError, Status
 from sluice.readback import BATCH, SLICE
 from sluice.reconciler import Reconciler
 from sluice.state.fib import Fib
@@ -631,5 +637,76 @@ def test_changes_that_came_during_a_comparison_survive_its_failure() -> None:
         await bench.settle()
         bench.check()
         assert (EntityKind.ROUTE, slot("30.0.0.0/8")) in bench.switch.entities
+
+    asyncio.run(scenario())
+
+
+def rule_entries(rules: int) -> dict[EntityKey, EntityValue]:
+    return {
+        RuleEntry(1, priority, RuleMatch(4, protocol=6, destination_port=(priority, priority))): (
+            RuleVerdict(priority, 1, 0)
+        )
+        for priority in range(1, rules + 1)
+    }
+
+
+def test_an_entity_is_under_way_until_the_switch_acknowledges_it() -> None:
+    """Otherwise the auditor takes it for an entity of another client, and deletes it."""
+
+    class SlowSwitch(FakeSwitch):
+        async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
+            statuses = await super().write(updates, atomic=atomic)
+            for key in entries:
+                assert bench.reconciler.is_under_way(EntityKind.INBOUND_RULE, key)
+            return statuses
+
+    bench = Bench()
+    bench.switch = SlowSwitch(CODEC)
+    entries = rule_entries(3)
+
+    async def scenario() -> None:
+        kind = EntityKind.INBOUND_RULE
+        await bench.connect()
+        assert await bench.reconciler.install(bench.switch, kind, entries) is None
+        assert not any(bench.reconciler.is_under_way(kind, key) for key in entries)
+        assert bench.switch.of(kind) == bench.reconciler.installed.by_kind[kind] == entries
+
+    asyncio.run(scenario())
+
+
+def test_adopts_many_entities_without_a_stall() -> None:
+    """The time grows with the number of entities, and not with its square."""
+    bench = Bench()
+    entries = rule_entries(20_000)
+    kind = EntityKind.INBOUND_RULE
+
+    async def scenario() -> None:
+        await bench.connect()
+        bench.reconciler.installed.put(kind, entries.items())
+        await bench.reconciler.compare()
+        assert bench.reconciler.orphans == len(entries)
+        began = time.thread_time()
+        await bench.reconciler.adopt(kind, entries)
+        assert time.thread_time() - began < 2  # keeping them one by one takes 10 s
+        assert bench.reconciler.orphans == 0
+        assert bench.reconciler.desired[kind] == entries
+
+    asyncio.run(scenario())
+
+
+def test_a_cancellation_that_comes_together_with_work_ends_the_task() -> None:
+    bench = Bench()
+
+    async def scenario() -> None:
+        await bench.ready()
+        # A failure limits the wait for work to the time of its retry.
+        bench.reconciler.failures.record(EntityKind.NEXTHOP, 99, RESOURCE_EXHAUSTED, "")
+        task = asyncio.create_task(bench.reconciler.run(bench.switch))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        bench.reconciler.submit(EntityChanges())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
 
     asyncio.run(scenario())

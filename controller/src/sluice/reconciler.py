@@ -51,6 +51,8 @@ from sluice.entities import (
     EntityKey,
     EntityKind,
     EntityValue,
+    ListState,
+    RuleEntry,
     references,
 )
 from sluice.failures import NEVER, WAITING, Failures
@@ -93,6 +95,13 @@ UNDER_ROUTES = frozenset(
     }
 )
 """`EntityKind.ROUTE`, and the kinds that routes refer to."""
+
+
+_LISTS_OF_RULES = {
+    EntityKind.INBOUND_RULE: EntityKind.INBOUND_LIST,
+    EntityKind.OUTBOUND_RULE: EntityKind.OUTBOUND_LIST,
+}
+"""Maps a kind of rules to the kind of the lists that name sets of these rules."""
 
 
 async def _nothing() -> None:
@@ -156,6 +165,8 @@ class Reconciler:
         """Changes that arrived during a comparison and concern the kind that is compared."""
         self._in_flight: set[EntityKey] = set()
         """Keys in flight, of all kinds except routes."""
+        self._installing: set[tuple[EntityKind, EntityKey]] = set()
+        """Entities that `install` is writing."""
         self._postponed: dict[EntityKey, None] = {}
         self._released: set[EntityKind] = set()
         self._held: frozenset[EntityKind] = frozenset()
@@ -318,7 +329,8 @@ class Reconciler:
         leaves = kind in self._released and bool(self._orphans[kind])
         queued = queued or (leaves and key not in self.desired[kind])
         near = kind is EntityKind.ROUTE and key in self._near
-        return queued or near or self._is_in_flight(kind, key)
+        installing = (kind, key) in self._installing
+        return queued or near or installing or self._is_in_flight(kind, key)
 
     def _is_in_flight(self, kind: EntityKind, key: EntityKey) -> bool:
         return (
@@ -537,7 +549,14 @@ class Reconciler:
             ]
             self.counters["writes"] += 1
             self.counters["updates"] += len(updates)
-            statuses = await session.write(updates) or [OK_STATUS] * len(batch)
+            # Order: marked before the write. The auditor may read an entity before the switch
+            # acknowledges the write, and must not take it for an entity of another client.
+            written = [(kind, key) for key, _ in batch]
+            self._installing.update(written)
+            try:
+                statuses = await session.write(updates) or [OK_STATUS] * len(batch)
+            finally:
+                self._installing.difference_update(written)
             done = [one for one, status in zip(batch, statuses, strict=True) if not status.code]
             self.installed.put(kind, done)
             self.desired[kind].update(done)
@@ -547,13 +566,41 @@ class Reconciler:
                 break
         return problem
 
-    def forget_desired(self, kinds: Iterable[EntityKind]) -> None:
-        """Makes no entity of these kinds desired, without deleting any from the switch.
+    async def adopt(self, kind: EntityKind, entries: Mapping[EntityKey, EntityValue]) -> None:
+        """Makes installed entities of a kind that is not released desired, slice by slice."""
+        desired = self.desired[kind]
+        async for part in in_slices(entries.items(), SLICE):
+            desired.update(part)
+        for _ in self._orphans[kind].delete_unless(lambda key: key not in desired):
+            await asyncio.sleep(0)
 
-        Call it between two sessions.
+    async def remove(self, kind: EntityKind, keys: Mapping[EntityKey, None]) -> None:
+        """Queues the deletion of many entities, the last key first. Yields to the event loop after
+        each slice."""
+        async for part in in_slices(keys, SLICE):
+            if kind is self._comparing:
+                self._deferred.append(dict.fromkeys(part))
+                continue
+            for key in part:
+                self.desired[kind].pop(key, None)
+                self._upserts[kind].pop(key, None)
+        self._deletes[kind].update(keys)
+        self._work.set()
+
+    def is_deleting(self, kind: EntityKind) -> bool:
+        """Returns whether deletions of a kind are outstanding, apart from refused ones."""
+        undesired = len(self.installed.by_kind[kind]) - len(self.desired[kind])
+        return undesired > self.failures.of_kind(kind)
+
+    def forget_desired(self, kinds: Iterable[EntityKind]) -> None:
+        """Makes no entity of these kinds desired, and keeps the installed ones.
+
+        The entities become orphans in the next session. They are not deleted before their kind is
+        released again. Call it between two sessions.
         """
         for kind in kinds:
             self.desired[kind].clear()
+            self._released.discard(kind)
 
     async def _take_orphans(self, kind: EntityKind) -> None:
         """Queues orphans for deletion, as many as `_write_all` writes in one call.
@@ -588,8 +635,11 @@ class Reconciler:
         self._work.clear()
         retry = self.failures.next_retry
         delay = None if retry == NEVER else max(0.0, retry - self._clock())
+        # `asyncio.wait_for` of Python 3.11 ignores a cancellation that comes together with work.
+        # Then this task would outlive its session, and the session would never end.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._work.wait(), delay)
+            async with asyncio.timeout(delay):
+                await self._work.wait()
         self._requeue_due()
 
     def _requeue_due(self) -> None:
@@ -752,6 +802,7 @@ class Reconciler:
         queue, desired = self._deletes[kind], self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
+        named = self._sets_of_leaving_lists(kind)
         while queue and len(batch.updates) < BATCH:
             key, _ = queue.popitem()
             if self._is_in_flight(kind, key):
@@ -760,6 +811,8 @@ class Reconciler:
                 continue
             elif key not in held:
                 self._confirm_deleted(kind, key)
+            elif isinstance(key, RuleEntry) and key.rule_set in named:
+                self.failures.record(kind, key, WAITING, f"list {named[key.rule_set]} needs it")
             elif isinstance(key, int) and self.installed.uses((kind, key)):
                 self._keep_for_now(kind, key)
             else:
@@ -767,6 +820,22 @@ class Reconciler:
                 batch.entries.append((key, None))
                 batch.updates.append(self._codec.update(UpdateType.DELETE, kind, key, None))
         return batch
+
+    def _sets_of_leaving_lists(self, kind: EntityKind) -> dict[int, EntityKey]:
+        """Returns the rule sets that lists still name although they no longer should, with the
+        lists' ids. Empty if `kind` is no kind of rules.
+
+        A packet of such a list must not meet a part of its set.
+        """
+        of_lists = _LISTS_OF_RULES.get(kind)
+        if of_lists is None:
+            return {}
+        desired = self.desired[of_lists]
+        return {
+            state.rule_set: key
+            for key, state in self.installed.by_kind[of_lists].items()
+            if isinstance(state, ListState) and desired.get(key) != state
+        }
 
     def _keep_for_now(self, kind: EntityKind, key: int) -> None:
         """Defers the deletion of an entity that is still referred to."""

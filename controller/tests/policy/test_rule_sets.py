@@ -108,8 +108,11 @@ async def settled(world: PolicyWorld) -> None:
         if number
     }
     await world.until(lambda: sets_in(world.switch) == wanted)
-    recorded = [world.state("corp", direction).rule_set for direction in (INBOUND, OUTBOUND)]
-    assert recorded == named(world)
+
+    def recorded() -> list[int]:
+        return [world.state("corp", direction).rule_set for direction in (INBOUND, OUTBOUND)]
+
+    await world.until(lambda: recorded() == named(world))
 
 
 async def reconnected(world: PolicyWorld) -> None:

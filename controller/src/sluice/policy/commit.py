@@ -111,7 +111,7 @@ class CommitWriter:
             self._unacknowledged = {one.list_id: one for one in new}
             try:
                 await self._write(session, entries, together=together)
-                self._put_into_force(commit)
+                await self._put_into_force(commit)
             finally:
                 self._unacknowledged = {}
 
@@ -145,8 +145,9 @@ class CommitWriter:
         for entry in [*(closed if together else ()), *entries]:
             await self._reconciler.commit(session, [entry], atomic=False)
 
-    def _put_into_force(self, commit: Commit) -> None:
+    async def _put_into_force(self, commit: Commit) -> None:
         self._table.apply(commit)
         for state in commit.lists:
             self._flows.retire(state.list_id, state.version.epoch)
-            self._rule_sets.acknowledged(state)
+        for state in commit.lists:
+            await self._rule_sets.acknowledged(state)

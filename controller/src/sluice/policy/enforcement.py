@@ -285,7 +285,7 @@ class Policy:
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
         named = self.rules.named_by(self.spds)
-        self._adopt_rule_sets()
+        await self._adopt_rule_sets()
         commit = self._with_lost(commit, self.spds, lists)
         flows = await self._without_wrapped(session, flows, commit)
         await self._writer.apply(session, commit, self._changed_bindings(commit), together=True)
@@ -308,10 +308,10 @@ class Policy:
             await asyncio.to_thread(self.history.begin, self._rules_by_spd(self._committed_spds()))
         self.on_started()
 
-    def _adopt_rule_sets(self) -> None:
+    async def _adopt_rule_sets(self) -> None:
         """Takes over the rule sets that the switch holds for the lists in force."""
         installed = installed_sets(self._reconciler.installed.by_kind)
-        for state in self.rule_sets.adopt(list(self.table.lists.values()), installed):
+        for state in await self.rule_sets.adopt(list(self.table.lists.values()), installed):
             self.table.lists[state.list_id] = state
 
     async def _write_lacking_rule_sets(self, session: Session) -> None:
@@ -604,7 +604,9 @@ class Policy:
         try:
             await self._writer.apply(session, commit)
         except (P4RuntimeError, SpdStoreError) as error:
-            if isinstance(error, P4RuntimeError) and not session.closed.done():
+            if isinstance(error, SpdStoreError):
+                await self.rule_sets.withdraw(commit, before)
+            elif not session.closed.done():
                 await self._repair(session)
             self.record.save_again()
             raise

@@ -402,8 +402,10 @@ class FlowTables:
             turn = shortest / AGEING_ROUNDS
             at_least = min(LOOKS_APART, turn)
             await asyncio.sleep(at_least)
+            # `asyncio.wait_for` of Python 3.11 can ignore a cancellation.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._pressed.wait(), turn - at_least)
+                async with asyncio.timeout(turn - at_least):
+                    await self._pressed.wait()
             self._evictions = 0
             self._pressed.clear()
             for list_id, known in list(self.caches.items()):

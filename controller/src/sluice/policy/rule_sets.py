@@ -15,13 +15,18 @@ a write of a list's state fails, no set of the list is deleted until a later wri
 the switch refuses an entry, the list has no set, and its packets are punted as without rule tables.
 
 A session begins with `adopt`. It takes over the sets of the lists that did not change, if the
-switch holds exactly their entries.
+switch holds exactly their entries. Until then all sets are orphans, which nobody deletes: `forget`
+ends the release of their kinds, and `Policy` releases them again after the lists are written.
+
+Compilation runs in a thread, and long sets are processed in slices, so no list stalls the event
+loop.
 
 Depends on state.rule_tables, reconciler and policy.config.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +34,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from sluice.entities import EntityChanges, EntityKey, EntityKind, EntityValue, RuleEntry
+from sluice.entities import EntityKey, EntityKind, EntityValue, RuleEntry
 from sluice.p4runtime.session import Session
 from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.entities import LIST_KINDS, RULE_KINDS
@@ -44,13 +49,16 @@ MAXIMUM_RULE_SET = 0xFFFF
 """Largest number of a rule set: it has 16 bits in the pipeline. 0 means none."""
 SETS_OF_A_LIST = 2
 """Number of sets that a list has during a commit: the old and the new one."""
+CLEANUP_PATIENCE, CLEANUP_POLL = 10.0, 0.01
+"""Longest wait for deletions that a new set needs room of, and the time between two looks, in
+seconds."""
 
 
 class RuleSet(NamedTuple):
     """Holds the entries of a set in the switch, and what they cover."""
 
     compiled: CompiledList
-    keys: tuple[EntityKey, ...]
+    keys: Mapping[EntityKey, None]
 
 
 class RuleSets:
@@ -111,35 +119,44 @@ class RuleSets:
         self._sets = {}
         self._reconciler.forget_desired(RULE_KINDS.values())
 
-    def adopt(self, lists: Iterable[PolicyList], installed: Mapping[int, int]) -> list[PolicyList]:
+    async def adopt(
+        self, lists: Iterable[PolicyList], installed: Mapping[int, int]
+    ) -> list[PolicyList]:
         """Takes over the sets that the switch holds for unchanged lists. Call it after `forget`.
 
         `installed` has the number of the set that each list's state in the switch names. Returns
         the lists with their sets; a list without a usable set has none.
         """
         adopted = []
-        entries = {
-            direction: _by_set(self._reconciler.installed.by_kind[kind])
-            for direction, kind in RULE_KINDS.items()
-        }
-        for direction, found in entries.items():
-            self._last[direction] = max(found, default=0)
+        sizes = {}
+        for direction, kind in RULE_KINDS.items():
+            held = list(self._reconciler.installed.by_kind[kind])
+            sizes[direction] = await asyncio.to_thread(_sizes, held)
+            self._last[direction] = max(sizes[direction], default=0)
         for state in lists:
             number = installed.get(state.list_id, 0)
-            if not number or not self.is_used(state.spd):
-                adopted.append(replace(state, rule_set=0))
-                continue
-            compiled = self.compile(state)
-            wanted = _entities(compiled, number)
-            is_whole = entries[state.direction].get(number) == wanted
-            is_whole = is_whole and self._is_worthwhile(state, compiled)
-            if is_whole:
-                kind = RULE_KINDS[state.direction]
-                self._reconciler.keep((kind, key, value) for key, value in wanted.items())
-                self._sets[state.list_id] = {number: RuleSet(compiled, tuple(wanted))}
-                self.counters["rule sets taken over"] += 1
-            adopted.append(replace(state, rule_set=number if is_whole else 0))
+            entries = sizes[state.direction][number]
+            taken_over = bool(entries) and await self._take_over(state, number, entries)
+            adopted.append(replace(state, rule_set=number if taken_over else 0))
         return adopted
+
+    async def _take_over(self, state: PolicyList, number: int, entries: int) -> bool:
+        """Takes over a set with a number of entries in the switch. Returns False if the set differs
+        from the list's rules."""
+        if not self.is_used(state.spd):
+            return False
+        kind = RULE_KINDS[state.direction]
+        held = self._reconciler.installed.by_kind[kind]
+        compiled = await asyncio.to_thread(self.compile, state)
+        wanted = await asyncio.to_thread(_entities, compiled, number)
+        if len(wanted) != entries or not self._is_worthwhile(state, compiled):
+            return False
+        if not await asyncio.to_thread(_holds, held, wanted):
+            return False
+        await self._reconciler.adopt(kind, wanted)
+        self._sets[state.list_id] = {number: RuleSet(compiled, dict.fromkeys(wanted))}
+        self.counters["rule sets taken over"] += 1
+        return True
 
     # -- commits
 
@@ -155,16 +172,17 @@ class RuleSets:
     async def _prepared(self, session: Session, state: PolicyList) -> PolicyList:
         if not self.is_used(state.spd):
             return replace(state, rule_set=0)
-        compiled = self.compile(state)
+        compiled = await asyncio.to_thread(self.compile, state)
         if not self._is_worthwhile(state, compiled):
             return replace(state, rule_set=0)
         kind = RULE_KINDS[state.direction]
         number = self._unused(state.direction)
-        entries = _entities(compiled, number)
+        entries = await asyncio.to_thread(_entities, compiled, number)
+        made = RuleSet(compiled, dict.fromkeys(entries))
+        await self._wait_for_room(session, state.direction, len(entries))
         problem = await self._reconciler.install(session, kind, entries)
-        made = RuleSet(compiled, tuple(entries))
         if problem is not None:
-            self._delete(state.direction, made)
+            await self._delete(state.direction, made)
             self.counters["rule sets refused by the switch"] += 1
             log.warning(
                 "policy %s: the switch refused %s rules, so new flows are searched for by the"
@@ -176,16 +194,46 @@ class RuleSets:
         self.counters["rule sets written"] += 1
         return replace(state, rule_set=number)
 
-    def acknowledged(self, state: PolicyList) -> None:
+    async def _wait_for_room(self, session: Session, direction: Direction, entries: int) -> None:
+        """Waits until deleted sets have left the switch, if there is no room for both.
+
+        Gives up after `CLEANUP_PATIENCE`, and when the session ends.
+        """
+        kind, size = RULE_KINDS[direction], min(self._sizes[direction])
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + CLEANUP_PATIENCE
+        while (
+            len(self._reconciler.installed.by_kind[kind]) + entries > size
+            and self._reconciler.is_deleting(kind)
+            and not session.closed.done()
+            and clock() < deadline
+        ):
+            await asyncio.sleep(CLEANUP_POLL)
+
+    async def acknowledged(self, state: PolicyList) -> None:
         """Deletes all sets of a list except the one that the list's state in the switch names."""
         sets = self._sets.get(state.list_id, {})
         for number in [number for number in sets if number != state.rule_set]:
-            self._delete(state.direction, sets.pop(number))
+            await self._delete(state.direction, sets.pop(number))
 
-    def _delete(self, direction: Direction, made: RuleSet) -> None:
-        changes = EntityChanges()
-        changes.of(RULE_KINDS[direction]).update(dict.fromkeys(made.keys))
-        self._reconciler.submit(changes)
+    async def withdraw(self, commit: Commit, lists: Mapping[int, PolicyList]) -> None:
+        """Deletes the new sets of a commit of which nothing was written to the switch. `lists` are
+        those in force."""
+        for state in commit.lists:
+            before = lists.get(state.list_id)
+            if before is None or before.rule_set != state.rule_set:
+                made = self._sets.get(state.list_id, {}).pop(state.rule_set, None)
+                if made is not None:
+                    await self._delete(state.direction, made)
+
+    async def _delete(self, direction: Direction, made: RuleSet) -> None:
+        """Deletes the entries of a set, those of the last rules first.
+
+        On some targets, a packet may have read the old state of its list and not yet looked up the
+        set. Without the last entries, such a packet goes to the CPU. Without the first entries, it
+        would match a wrong rule.
+        """
+        await self._reconciler.remove(RULE_KINDS[direction], made.keys)
 
     def _unused(self, direction: Direction) -> int:
         """Returns the next number of a set. No entry in the switch may have it."""
@@ -202,15 +250,14 @@ def _entities(compiled: CompiledList, number: int) -> dict[EntityKey, EntityValu
     return {key: value for key, value in entries_of(compiled, number).items()}  # noqa: C416
 
 
-def _by_set(
-    installed: Mapping[EntityKey, EntityValue],
-) -> dict[int, dict[EntityKey, EntityValue]]:
-    """Returns the entries in the switch by the number of their set."""
-    sets: dict[int, dict[EntityKey, EntityValue]] = {}
-    for key, value in installed.items():
-        if isinstance(key, RuleEntry):
-            sets.setdefault(key.rule_set, {})[key] = value
-    return sets
+def _sizes(entries: Iterable[EntityKey]) -> Counter[int]:
+    """Returns the number of entries of each set, by the set's number."""
+    return Counter(key.rule_set for key in entries if isinstance(key, RuleEntry))
+
+
+def _holds(held: Mapping[EntityKey, EntityValue], wanted: Mapping[EntityKey, EntityValue]) -> bool:
+    """Returns whether `held` has all of the entries `wanted`."""
+    return all(held.get(key) == value for key, value in wanted.items())
 
 
 def installed_sets(
