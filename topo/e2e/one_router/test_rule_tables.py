@@ -104,7 +104,9 @@ def test_own_packets_without_a_whole_transport_header_match_no_entry(network: On
     """A packet of the host stack is cut off within its ports. The ordered search drops it."""
     network.commit("east", outbound=[EVERYTHING])
     dropped = network.first_packets("dropped: transport_truncated")
-    with network.router.namespace.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as cut_off:
+    with network.router.namespace.socket(
+        socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP
+    ) as cut_off:
         cut_off.sendto(b"\x12\x34", (network.address("b"), 0))
     wait_until(lambda: network.first_packets("dropped: transport_truncated") == dropped + 1)
 
