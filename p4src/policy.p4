@@ -7,7 +7,7 @@
 //           holds every field that a rule can match. So the result of an ordered search
 //           can be cached by exact match.
 //   rules   the first rules of the list, or all of them, in order. They are looked up for
-//           whole packets without a flow. A list without a rule set has none.
+//           whole, well-formed packets without a flow. A list without a rule set has none.
 //
 // A packet that finds its verdict in neither tier goes to the CPU.
 //
@@ -186,7 +186,11 @@ control policy_lookup(in headers_t hdr, in metadata_t meta, inout policy_t polic
             }
             if (policy.flow_epoch == policy.epoch) {
                 policy.outcome = outcome_t.VERDICT;
-            } else if (policy.rule_set != 0 && meta.fragment == fragment_t.WHOLE) {
+            } else if (policy.rule_set != 0 && meta.fragment == fragment_t.WHOLE
+                       && meta.malformed == 0 && meta.length_deficit == 0
+                       && (meta.has_transport == 0 || (meta.transport_length & 0xfff8) != 0)) {
+                // The last line's fields are those of header_check in l3_admit.p4, which this
+                // router's own packets do not pass. Ports that were not parsed match no rule.
                 if (hdr.ipv4.isValid()) {
                     ipv4_rule.apply();
                 } else {

@@ -42,7 +42,7 @@ KEY = FlowKey(parse_address("10.0.1.2"), parse_address("10.9.0.1"), 17, 4000, 70
             Egress(2, 0, bytes.fromhex("020000000101"), 1500),
             "port 2, vlan 0, mac 02:00:00:00:01:01, mtu 1500",
         ),
-        (ListState(3, 4), "epoch 3, generation 4"),
+        (ListState(3, 4, 5), "epoch 3, generation 4, rule_set 5"),
         (LOCAL, "name local"),
         (12, "12"),
         (((1, 2), (3, 4)), "((1, 2), (3, 4))"),

@@ -6,12 +6,14 @@ and after a restart of the controller.
 """
 
 import random
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import target_name
+from sluice_testkit.wait import wait_until
 
 from .network import EVERYTHING, VERSIONS, OneRouter, Rule, udp
 from .test_explain import explain, random_rules
@@ -96,6 +98,17 @@ def test_packets_have_the_fate_of_the_ordered_search(
         assert arrivals.numbers() == sorted(expected)
     assert 0 < len(expected) < PACKETS
     assert network.searched() == searched
+
+
+def test_own_packets_without_a_whole_transport_header_match_no_entry(network: OneRouter) -> None:
+    """A packet of the host stack is cut off within its ports. The ordered search drops it."""
+    network.commit("east", outbound=[EVERYTHING])
+    dropped = network.first_packets("dropped: transport_truncated")
+    with network.router.namespace.socket(
+        socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP
+    ) as cut_off:
+        cut_off.sendto(b"\x12\x34", (network.address("b"), 0))
+    wait_until(lambda: network.first_packets("dropped: transport_truncated") == dropped + 1)
 
 
 def test_after_a_commit_no_packet_meets_the_old_rules(

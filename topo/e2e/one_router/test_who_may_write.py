@@ -225,7 +225,7 @@ def test_a_file_of_60000_rules_is_committed_and_a_larger_request_is_told_its_siz
     file.write_text(json.dumps(many_rules(60_000, "x" * 500)))
     done = run(argv, check=False)
     assert done.returncode == 1
-    assert "is over the controller's limit of 33554432" in done.stderr
+    assert "more than 33554432 bytes" in done.stderr
 
 
 def many_rules(number: int, padding: str = "") -> dict[str, Any]:
