@@ -12,11 +12,10 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.config import load_config
-from sluice.policy.config import LookupMode
 from sluice.policy.model import Direction
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/policy.md").read_text(encoding="utf-8")
-CONFIG, SPD, MODE, AUDIT = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+CONFIG, SPD, AUDIT = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -35,13 +34,6 @@ def test_the_files_of_the_page_are_a_configuration(directory: Path) -> None:
     assert {len(rules) for rules in spd.rules.values()} == {3}
     assert spd.rules[Direction.OUTBOUND][2].bundle == "branch"
     assert (str(config.audit.file), config.audit.rate) == ("/var/log/sluice/r1-audit.log", 100)
-
-
-def test_the_mode_of_the_page_is_a_configuration(directory: Path) -> None:
-    whole = yaml.safe_load((directory / "r1.yaml").read_text()) | yaml.safe_load(MODE)
-    (directory / "r1.yaml").write_text(yaml.safe_dump(whole))
-    (spd,) = load_config(directory / "r1.yaml").policy.spds
-    assert (spd.name, spd.mode) == ("corp", LookupMode.AUTO)
 
 
 def test_the_check_of_the_page_warns_of_what_it_shows(directory: Path) -> None:
