@@ -244,8 +244,9 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
 ) -> None:
     """Checks that a bundle number never stands for two bundles when it is given to another bundle.
 
-    Flows hold the verdict "protect by bundle 7". While such a flow of the old bundle 7 is valid,
-    the new bundle 7 must have no SA.
+    Flows hold the verdict "protect by bundle 7". While packets can still match such a flow of the
+    old bundle 7, the new bundle 7 must have no SA. Packets look only in the lists that interfaces
+    are bound to. (Without a record, the lists get new numbers, and the old ones are unbound.)
     """
     switch = FakeSwitch(CODEC)
     branch = CONFIG[CONFIG.index("  - name: branch") : CONFIG.index("spds:")]
@@ -255,7 +256,12 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
     leaks: list[str] = []
 
     def look(operation: UpdateType, kind: EntityKind, key: object) -> int:
-        old = [flow for flow in switch.live().values() if flow.bundle == 7]
+        bound = switch.of(EntityKind.OUTBOUND_BINDING).values()
+        old = [
+            flow
+            for slot, flow in switch.live().items()
+            if flow.bundle == 7 and ListBinding(slot.list_id) in bound
+        ]
         if old and switch.of(EntityKind.OUTBOUND_SA).get(BRANCH) == Encrypt(1, 101, 1400, 73):
             leaks.append(f"{operation} {kind} {key}: an old flow goes to the new peer")
         carries = switch.of(EntityKind.INBOUND_SA).get(InboundSpi(0, 4096))
