@@ -22,9 +22,10 @@ already. There are four results, each the median of all rounds, with both target
                         second, where each packet wakes them, and at the highest rate, where packets
                         come in batches
 
-With `--look`, only one round is measured and no results are written. The flow caches hold all
-flows, and no flow becomes idle. So the benchmark measures the installation of flows, not their
-removal. Without BMv2, only sluice-switch is measured, and the results name the missing peer.
+With `--look`, only one round is measured and no results are written. Each workload and round has
+a new switch and controller. So the flow caches hold all flows, and no flow becomes idle: the
+benchmark measures the installation of flows, not their removal. Without BMv2, only sluice-switch
+is measured, and the results name the missing peer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -59,6 +60,9 @@ OTHERS, OTHERS_RATE = 50, 500.0  # hosts beside one that opens many flows; their
 FLOOD = 2.0  # flows that this host opens, as a multiple of the highest rate
 FEW_RULES, MANY_RULES = 10, 1000
 SOURCE_PORTS = 60_000
+# Sizes of the flow caches of the SPDs. The pipeline's tables hold 1,048,576 flows.
+ALL_FLOWS, FEW_FLOWS = 1_000_000, 10_000
+EQUAL_CACHES = {"few": 500_000, "many": 500_000}
 CACHED_FLOWS = 256
 _CACHED = ("--sport", f"1024+{CACHED_FLOWS}", "--dport", "65535")
 HOST_MAC = "02:bb:00:00:00:%02x"
@@ -72,6 +76,7 @@ class Workload:
     name: str
     enters: int
     leaves: int
+    spd: str = "few"
     cached: bool = False
     kind: str = "one list"
 
@@ -80,7 +85,7 @@ class Workload:
 # SPDs.
 WORKLOADS = (
     Workload(f"first packets, {FEW_RULES} rules", 1, 2),
-    Workload(f"first packets, {MANY_RULES} rules", 1, 3),
+    Workload(f"first packets, {MANY_RULES} rules", 1, 3, "many"),
     Workload(
         f"first packets, {FEW_RULES} rules inbound and {FEW_RULES} outbound",
         4,
@@ -124,19 +129,23 @@ def rules(number: int) -> list[dict[str, Any]]:
     return [*others, {"name": "rest", "action": "bypass"}]
 
 
-def configuration(target: str) -> dict[str, Any]:
+def configuration(target: str, caches: Mapping[str, int] = EQUAL_CACHES) -> dict[str, Any]:
     """Returns the configuration of a router with four interfaces. Three have an SPD with few or
-    many rules, and one has none.
+    many rules, and one has none. `caches` has the size of each SPD's flow caches.
     """
     guards = {1: "none", 2: "few", 3: "many", 4: "few"}
-    cache = {"size": 500_000, "idle_timeout": 86_400}
     sizes = {"few": FEW_RULES, "many": MANY_RULES}
     return {
         "router": "bench",
         "switch": {"target": target, "address": "127.0.0.1:9559", "device_id": 1, "cpu_port": 510},
         "fpm": {"listen": "127.0.0.1:2620"},
         "spds": [
-            {"name": name, "flow_cache": cache, "inbound": rules(size), "outbound": rules(size)}
+            {
+                "name": name,
+                "flow_cache": {"size": caches[name], "idle_timeout": 86_400},
+                "inbound": rules(size),
+                "outbound": rules(size),
+            }
             for name, size in sizes.items()
         ],
         "punt_rates": {
@@ -310,11 +319,14 @@ class Router:
         return [str(where.sluice_traffic()), "run", *way, "--arrivals", "poisson", *words]
 
 
+def cache_sizes(workload: Workload) -> dict[str, int]:
+    """Returns the sizes of the flow caches that hold all flows of a workload."""
+    return dict.fromkeys(EQUAL_CACHES, FEW_FLOWS) | {workload.spd: ALL_FLOWS}
+
+
 @contextlib.contextmanager
-def started(lab: Lab, name: str, config: dict[str, Any] | None = None) -> Iterator[Router]:
-    """Starts switch and controller, with four hosts on veth pairs and their neighbour entries. The
-    default of `config` is `configuration`.
-    """
+def started(lab: Lab, name: str, config: dict[str, Any]) -> Iterator[Router]:
+    """Starts switch and controller, with four hosts on veth pairs and their neighbour entries."""
     namespace = lab.namespace(name)
     ports = {port: f"port{port}" for port in range(1, 5)}
     for port, device in ports.items():
@@ -322,7 +334,7 @@ def started(lab: Lab, name: str, config: dict[str, Any] | None = None) -> Iterat
         namespace.silence(f"host{port}")
     target = Target(namespace, ports, lab.supervisor, name=name, label=f"{name}-switch")
     controller = Controller(
-        *(name, namespace, config or configuration(name), lab.directory, lab.supervisor),
+        *(name, namespace, config, lab.directory, lab.supervisor),
         target=name,
     )
     target.start()
@@ -359,9 +371,9 @@ def highest_rate(
     return good, kept
 
 
-def case_of(name: str, routers: dict[str, Router], kind: str) -> BenchCase:
+def case_of(name: str, targets: Sequence[str], kind: str) -> BenchCase:
     """Returns an empty case with a peer for each further target."""
-    peers = {target: list[float]() for target in routers if target != OURS}
+    peers = {target: list[float]() for target in targets if target != OURS}
     return BenchCase(name, peers=peers, details={"kind": kind})
 
 
@@ -397,23 +409,24 @@ class Results:
         return [*(case.as_dict() for case in self.rate), *limits]
 
 
-def compare(routers: dict[str, Router], seconds: float, rounds: int) -> Results:
+def compare(targets: Sequence[str], seconds: float, rounds: int) -> Results:
     """Measures all workloads on all targets in turn."""
     results = Results()
     for workload in WORKLOADS:
-        rate = case_of(f"{workload.name}, a second", routers, workload.kind)
+        rate = case_of(f"{workload.name}, a second", targets, workload.kind)
         half = [
-            case_of(f"{workload.name}, {what} at half of the highest rate", routers, kind)
+            case_of(f"{workload.name}, {what} at half of the highest rate", targets, kind)
             for what, kind in (("median", "median"), ("99th percentile", "latency"))
         ]
         cpu = [
-            case_of(f"{workload.name}, {who}, {when}", routers, workload.kind)
+            case_of(f"{workload.name}, {who}, {when}", targets, workload.kind)
             for when in (f"at {EASY_RATE:.0f} a second", "at the highest rate")
             for who in ("controller", "switch")
         ]
-        starts = dict.fromkeys(routers, 20_000.0 if workload.cached else 1_000.0)
-        for _ in range(rounds):
-            for name, router in routers.items():
+        starts = dict.fromkeys(targets, 20_000.0 if workload.cached else 1_000.0)
+        for name in [*targets] * rounds:
+            config = configuration(name, cache_sizes(workload))
+            with Lab() as lab, started(lab, name, config) as router:
                 found, kept = highest_rate(router, workload, starts[name], seconds)
                 starts[name] = found
                 add(rate, name, found)
@@ -435,8 +448,8 @@ def compare(routers: dict[str, Router], seconds: float, rounds: int) -> Results:
                 tell(case, " µs of CPU each")
             results.latency += half
             results.cpu += cpu
-    floods = {name: FLOOD * highest(results.rate[1], name) for name in routers}
-    results.fairness = measure_fairness(routers, floods, seconds, rounds)
+    floods = {name: FLOOD * highest(results.rate[1], name) for name in targets}
+    results.fairness = measure_fairness(floods, seconds, rounds)
     return results
 
 
@@ -445,22 +458,26 @@ def highest(case: BenchCase, target: str) -> float:
     return max(case.ours if target == OURS else case.peers[target])
 
 
-def measure_fairness(
-    routers: dict[str, Router], floods: dict[str, float], seconds: float, rounds: int
-) -> list[BenchCase]:
-    """Measures `OTHERS` hosts alone and beside a host that opens `floods` flows a second."""
+def measure_fairness(floods: Mapping[str, float], seconds: float, rounds: int) -> list[BenchCase]:
+    """Measures `OTHERS` hosts alone and beside a host that opens `floods` flows a second.
+
+    `floods` has a rate for each target.
+    """
     what = f"first packets of {OTHERS} hosts, 99th percentile"
-    alone = case_of(f"{what}, alone", routers, "alone")
-    beside = case_of(f"{what}, beside a host that floods", routers, "fairness")
-    lost: dict[str, list[float]] = {name: [] for name in routers}
-    for _ in range(rounds):
-        for name, router in routers.items():
+    alone = case_of(f"{what}, alone", [*floods], "alone")
+    beside = case_of(f"{what}, beside a host that floods", [*floods], "fairness")
+    lost: dict[str, list[float]] = {name: [] for name in floods}
+    for name in [*floods] * rounds:
+        with Lab() as lab, started(lab, name, configuration(name)) as router:
             for case, trial in zip(
                 (alone, beside), router.flood(floods[name], seconds), strict=True
             ):
                 add(case, name, trial.p99)
             lost[name].append(trial.lost)
-    beside.details |= {"flood": floods, "lost": {name: max(found) for name, found in lost.items()}}
+    beside.details |= {
+        "flood": dict(floods),
+        "lost": {name: max(found) for name, found in lost.items()},
+    }
     for case in (alone, beside):
         tell(case, " µs")
     unfair = max(lost[OURS])
@@ -491,9 +508,7 @@ def main() -> int:
         missing[PEER] = str(why)
         print(f"{PEER} is not measured: {why}", flush=True)
     rounds = 1 if arguments.look else arguments.rounds
-    with Lab() as lab, contextlib.ExitStack() as stack:
-        routers = {name: stack.enter_context(started(lab, name)) for name in names}
-        results = compare(routers, arguments.seconds, rounds)
+    results = compare(names, arguments.seconds, rounds)
     verdicts = compare_with_bars("new-flows", results.bars())
     for verdict in verdicts:
         print(verdict, flush=True)
