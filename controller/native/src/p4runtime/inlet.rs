@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use super::inbox::{Counters, Inbox};
-use super::packet::{Layout, packet_in_of};
+use super::packet::{Layout, PacketIn, packet_in_of};
 use crate::fast_path::{FastPath, Switch};
 use crate::mailbox::{Mailbox, lock};
 use crate::punts::PuntQueue;
@@ -37,13 +37,14 @@ impl Inlet {
         self.path.attach_switch(switch);
     }
 
-    /// Passes a packet-in to the fast path, or to the punt queue or the inbox if Python must handle the packet-in.
-    /// Returns false if the message is not a packet-in, or if the layout is not set yet.
+    /// Passes a packet-in to the fast path. If Python must handle the packet-in, adds it to `punted`, or to the inbox
+    /// if there is no punt queue. Returns false if the message is not a packet-in, or if the layout is not set yet.
     pub(super) fn receive(
         &self,
         message: &Bytes,
         mailbox: &Mailbox<Inbox>,
         counters: &Counters,
+        punted: &mut Vec<PacketIn>,
     ) -> bool {
         let Some(layout) = lock(&self.layout).clone() else {
             return false;
@@ -58,7 +59,7 @@ impl Inlet {
             Ok(packet) if self.path.to_host(&packet) => {}
             Ok(packet) => match &self.punts {
                 Some(punts) if punts.fits(&packet) => {
-                    punts.put(packet); // counts the packet if it is dropped
+                    punted.push(packet);
                     counters.packet_in.fetch_add(1, Relaxed);
                 }
                 Some(_) => {
@@ -68,5 +69,12 @@ impl Inlet {
             },
         }
         true
+    }
+
+    /// Moves packets to the punt queue together, so that they wake Python once. The queue counts dropped packets.
+    pub(super) fn put(&self, punted: &mut Vec<PacketIn>) {
+        if let Some(punts) = self.punts.as_ref().filter(|_| !punted.is_empty()) {
+            punts.put_all(punted.drain(..));
+        }
     }
 }

@@ -14,7 +14,9 @@
 //! connection's window, so packet-ins still pass.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,9 +25,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_stream::Stream;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 use super::codec::RawCodec;
 use super::dry_run::DRY_RUN;
@@ -55,6 +58,8 @@ const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
 /// Limit of concurrent reads.
 const READS: usize = 8;
+/// Largest number of punted packets that are queued for Python together.
+const PUNTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
@@ -193,21 +198,48 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
             .streaming(Request::new(outgoing), path, RawCodec)
             .await?;
         let mut messages = response.into_inner();
-        while let Some(message) = messages.message().await? {
-            let fast_path = shared.fast_path.as_ref();
-            if !fast_path
-                .is_some_and(|inlet| inlet.receive(&message, &shared.mailbox, &shared.counters))
+        let fast_path = shared.fast_path.as_ref();
+        let mut punted = Vec::new();
+        loop {
+            let next = if punted.len() < PUNTS {
+                arrived(&mut messages)
+            } else {
+                None
+            };
+            if !matches!(next, Some(Ok(Some(_))))
+                && let Some(inlet) = fast_path
             {
+                inlet.put(&mut punted);
+            }
+            let message = match next {
+                Some(message) => message,
+                None => messages.message().await,
+            };
+            let Some(message) = message? else {
+                return Ok(());
+            };
+            let is_taken = fast_path.is_some_and(|inlet| {
+                inlet.receive(&message, &shared.mailbox, &shared.counters, &mut punted)
+            });
+            if !is_taken {
                 shared
                     .mailbox
                     .update(|inbox| stream::receive(&message, inbox, &shared.counters));
             }
         }
-        Ok::<(), Status>(())
     };
     match result.await {
         Ok(()) => Status::ok("the switch ended the stream"),
         Err(status) => status,
+    }
+}
+
+/// Returns the next message of a stream if it has arrived already.
+fn arrived(messages: &mut Streaming<Bytes>) -> Option<Result<Option<Bytes>, Status>> {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(messages).poll_next(&mut context) {
+        Poll::Ready(next) => Some(next.transpose()),
+        Poll::Pending => None,
     }
 }
 

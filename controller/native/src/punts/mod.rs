@@ -182,6 +182,19 @@ impl PuntQueue {
 
     /// Queues a packet that fits. Returns false if the packet is dropped, because there is no room.
     pub fn put(&self, packet: PacketIn) -> bool {
+        self.mailbox.update(|queue| self.put_into(queue, packet))
+    }
+
+    /// Queues packets that fit, and wakes Python at most once.
+    pub fn put_all(&self, packets: impl Iterator<Item = PacketIn>) {
+        self.mailbox.update(|queue| {
+            for packet in packets {
+                self.put_into(queue, packet);
+            }
+        });
+    }
+
+    fn put_into(&self, queue: &mut FairQueue<PacketIn>, packet: PacketIn) -> bool {
         let value = |position: usize| packet.metadata.get(position).copied().unwrap_or_default();
         let share = (
             value(self.fields.port),
@@ -189,8 +202,7 @@ impl PuntQueue {
             value(self.fields.reason),
         );
         let frame = packet.payload.clone();
-        self.mailbox
-            .update(|queue| queue.put(share, &frame, packet))
+        queue.put(share, &frame, packet)
     }
 
     /// Removes and returns at most `limit` packets.

@@ -23,7 +23,7 @@ use crate::Handler;
 use crate::attach::Port;
 use crate::clock::Clock;
 use crate::control::{Control, Links, PortState, hand_out, port_status};
-use crate::counters::{DeviceCounters, DeviceStatistics, count};
+use crate::counters::{DeviceCounters, DeviceStatistics, add, count};
 use crate::levels::{PortLevels, QueueSetting};
 use crate::mailbox::{Command, Mailbox};
 use crate::outputs::Shared;
@@ -393,6 +393,17 @@ impl Device {
         if !sent {
             count(&self.shared.counters.packet_out_dropped);
         }
+        sent
+    }
+
+    /// Sends packets like [`Self::packet_out`], and wakes a worker once. Returns the number of packets sent; the others
+    /// were dropped.
+    pub fn packet_outs(&self, packets: Vec<Vec<u8>>) -> usize {
+        let given = packets.len();
+        let queue = self.packet_out.as_ref();
+        let sent = queue.map_or(0, |queue| queue.send_all(packets));
+        add(&self.shared.counters.packet_out, given);
+        add(&self.shared.counters.packet_out_dropped, given - sent);
         sent
     }
 

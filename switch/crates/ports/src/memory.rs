@@ -56,6 +56,23 @@ impl FrameQueue {
         true
     }
 
+    /// Adds frames. Returns the number of frames added; for the others there is no room.
+    fn offer_all(&self, port: PortId, mut frames: Vec<Vec<u8>>) -> usize {
+        let mut state = self.state.lock();
+        frames.truncate(self.capacity.saturating_sub(state.frames.len()));
+        let (was_empty, count) = (state.frames.is_empty(), frames.len());
+        let frames = frames.into_iter().map(|frame| (port, frame));
+        state.frames.extend(frames);
+        drop(state);
+        if count != 0 {
+            self.changed.notify_all();
+            if was_empty {
+                self.waker.wake();
+            }
+        }
+        count
+    }
+
     /// Adds a frame, and waits for room if necessary. Returns false if the receiver is gone.
     pub(crate) fn put(&self, port: PortId, frame: Vec<u8>) -> bool {
         let mut state = self.state.lock();
@@ -188,6 +205,12 @@ impl MemoryHandle {
     /// Sends a frame to the switch. Returns false if the queue is full.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.to_switch.offer(self.port, frame.to_vec())
+    }
+
+    /// Sends frames to the switch, in order, and wakes its receiver once. Returns the number of frames sent; for the
+    /// others the queue has no room.
+    pub fn send_all(&self, frames: Vec<Vec<u8>>) -> usize {
+        self.to_switch.offer_all(self.port, frames)
     }
 
     /// Returns the next frame that the switch sent. Waits for at most `timeout`.

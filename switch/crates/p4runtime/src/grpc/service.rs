@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use prost::Message;
@@ -40,6 +41,9 @@ const MAX_READS: usize = 64;
 
 /// Largest number of bytes of a client's message that a stream error returns.
 const MAX_ECHO: usize = 16 << 10;
+
+/// Largest number of packet-outs that are sent together.
+const PACKET_OUTS: usize = 64;
 
 /// The P4Runtime service of one device.
 #[derive(Clone)]
@@ -183,6 +187,18 @@ async fn send_reading(
     }
 }
 
+/// Packet-outs, each as its message and as the packet that enters the pipeline.
+type PacketOuts = Vec<(Bytes, Vec<u8>)>;
+
+/// Returns the next message of a stream if it has arrived already.
+fn arrived(requests: &mut Streaming<Bytes>) -> Option<Result<Option<Bytes>, Status>> {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(requests).poll_next(&mut context) {
+        Poll::Ready(next) => Some(next.transpose()),
+        Poll::Pending => None,
+    }
+}
+
 /// One controller's stream, for as long as its requests are read.
 struct Session {
     service: Service,
@@ -201,8 +217,21 @@ impl Session {
     }
 
     async fn run(self, mut requests: Streaming<Bytes>) {
+        let mut waiting = PacketOuts::default();
         loop {
-            let message = match requests.message().await {
+            let next = if waiting.len() < PACKET_OUTS {
+                arrived(&mut requests)
+            } else {
+                None
+            };
+            if !matches!(next, Some(Ok(Some(_)))) {
+                self.send(&mut waiting);
+            }
+            let message = match next {
+                Some(next) => next,
+                None => requests.message().await,
+            };
+            let message = match message {
                 Ok(Some(message)) => message,
                 Err(status) if status.code() == Code::ResourceExhausted => {
                     return self.hub().end(self.id, status);
@@ -210,9 +239,11 @@ impl Session {
                 // The transport reports the error: the client has gone.
                 Ok(None) | Err(_) => return,
             };
-            if self.forwards(&message) {
+            if let Some(packet) = self.packet_of(&message) {
+                waiting.push((message, packet));
                 continue;
             }
+            self.send(&mut waiting);
             // A message that is not protobuf ends the stream.
             let Ok(request) = StreamMessageRequest::decode(message) else {
                 return;
@@ -257,28 +288,29 @@ impl Session {
         self.hub().send_error(self.id, error);
     }
 
-    /// Handles a packet-out of a client with full rights without decoding it to a message. Returns false if the
-    /// message is anything else.
-    fn forwards(&self, message: &Bytes) -> bool {
-        let Some(pipeline) = self.hub().running() else {
-            return false;
-        };
+    /// Returns the packet in a packet-out of a client with full rights, without decoding it to a message. Returns
+    /// `None` for any other message.
+    fn packet_of(&self, message: &Bytes) -> Option<Vec<u8>> {
+        let pipeline = self.hub().running()?;
+        let header = pipeline.schema.packet_out.as_ref()?;
+        let packet = packets::packet_out(header, message)?;
+        let has_cpu_port = self.service.control.device().config().cpu_port.is_some();
+        (has_cpu_port && self.hub().sends_all(self.id)).then_some(packet)
+    }
+
+    /// Sends packet-outs together, so that they wake a worker once. Reports those that find no room.
+    fn send(&self, waiting: &mut PacketOuts) {
         let device = self.service.control.device();
-        let header = pipeline.schema.packet_out.as_ref();
-        let packet = header.and_then(|header| packets::packet_out(header, message));
-        let Some(packet) =
-            packet.filter(|_| device.config().cpu_port.is_some() && self.hub().sends_all(self.id))
-        else {
-            return false;
-        };
-        if !device.packet_out(&packet)
-            && let Ok(StreamMessageRequest {
+        let (messages, packets): (Vec<_>, Vec<_>) = waiting.drain(..).unzip();
+        let sent = device.packet_outs(packets);
+        for message in messages.into_iter().skip(sent) {
+            if let Ok(StreamMessageRequest {
                 update: Some(RequestUpdate::Packet(packet)),
-            }) = StreamMessageRequest::decode(message.clone())
-        {
-            self.refuse(queue_full(), packet);
+            }) = StreamMessageRequest::decode(message)
+            {
+                self.refuse(queue_full(), packet);
+            }
         }
-        true
     }
 
     fn packet_out(&self, packet: PacketOut) {

@@ -34,6 +34,7 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 use crate::stream::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
+use crate::stream::moderation::Moderation;
 pub use crate::stream::packets::Response;
 
 const CONTROL_QUEUE: usize = 32;
@@ -81,6 +82,7 @@ pub struct Outbound {
     overrun: Arc<AtomicBool>,
     /// Whether an arbitration message was sent. Order: events are sent only after an arbitration message.
     told: bool,
+    moderation: Moderation,
     reader: Option<AbortHandle>,
 }
 
@@ -123,10 +125,15 @@ impl Stream for Outbound {
             Poll::Pending => {}
         }
         while self.told {
+            let is_empty = self.events.is_empty();
+            if self.moderation.waits(is_empty, context) {
+                return Poll::Pending;
+            }
             match self.events.poll_recv(context) {
                 Poll::Ready(Some(Event::Message(update))) => return ready(update),
                 Poll::Ready(Some(Event::Error(error, _))) => return ready(Update::Error(*error)),
                 Poll::Ready(Some(Event::Packet(pipeline, packet, rights))) => {
+                    self.moderation.count();
                     if rights.receives_all() && is_of_numbers(&pipeline, &packet) {
                         return Poll::Ready(Some(Ok(Response::Packet(pipeline, packet))));
                     }
@@ -275,6 +282,7 @@ impl Hub {
             events,
             overrun,
             told: false,
+            moderation: Moderation::new(),
             reader: None,
         };
         Ok((id, outbound))
