@@ -1,67 +1,176 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Delays the packet-ins of a busy stream, like the interrupt moderation of a network card.
 //!
-//! A packet that is sent alone wakes both ends of the connection, which costs more than the packet itself. So while
-//! many packets arrive, they are sent together, once per [`PAUSE`]. While few arrive, each is sent at once.
+//! A packet that is sent alone wakes a thread at both ends of the connection, which costs more than the packet itself.
+//! So while many packets arrive, they are sent together, once per [`PAUSE`]. While few arrive, each is sent at once.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::Context;
-use std::time::Duration;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use tokio::time::{Instant, Sleep, sleep};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
 
 /// Time between two sends of a busy stream.
-const PAUSE: Duration = Duration::from_millis(1);
-/// Packets that arrive during a `PAUSE` on a busy stream, at least.
-const BUSY: u32 = 8;
+const PAUSE: Duration = Duration::from_micros(500);
+/// Packets per `PAUSE` from which a stream is busy.
+const BUSY: u32 = 4;
 
 /// Decides when a stream waits for further packets.
 #[derive(Debug)]
 pub(super) struct Moderation {
-    /// Packets since `began`.
-    packets: u32,
-    began: Instant,
-    pause: Option<Pin<Box<Sleep>>>,
+    rate: Rate,
+    /// Created when the stream is busy for the first time. tokio's timers would last 1 to 2 ms.
+    timer: Option<AsyncFd<OwnedFd>>,
+    is_waiting: bool,
 }
 
 impl Moderation {
     /// Creates the moderation of an idle stream.
     pub(super) fn new() -> Self {
         Self {
-            packets: 0,
-            began: Instant::now(),
-            pause: None,
+            rate: Rate::new(Instant::now()),
+            timer: None,
+            is_waiting: false,
         }
     }
 
     /// Counts a packet that is sent.
     pub(super) fn count(&mut self) {
-        self.packets = self.packets.saturating_add(1);
+        self.rate.packets = self.rate.packets.saturating_add(1);
     }
 
-    /// Returns whether the stream is to wait, since it is busy and no packet is left. Then the task is woken later.
+    /// Returns whether the stream waits for further packets. The task is woken when it no longer does. `is_empty`: all
+    /// packets that have arrived are sent.
     pub(super) fn waits(&mut self, is_empty: bool, context: &mut Context<'_>) -> bool {
-        if self.pause.is_none() && is_empty && self.is_busy() {
-            self.pause = Some(Box::pin(sleep(PAUSE)));
+        if !self.is_waiting && is_empty && self.rate.is_busy(Instant::now()) {
+            self.is_waiting = true;
+            if let Err(error) = self.start() {
+                tracing::warn!(%error, "no timer: each packet-in is sent at once");
+                self.is_waiting = false;
+            }
         }
-        let pause = self.pause.as_mut();
-        let waits = pause.is_some_and(|pause| pause.as_mut().poll(context).is_pending());
-        if !waits {
-            self.pause = None;
-        }
-        waits
+        self.is_waiting = self.is_waiting && !self.has_expired(context);
+        self.is_waiting
     }
 
-    /// Returns whether at least `BUSY` packets per `PAUSE` arrived in the current interval, and begins another
-    /// interval if this one is long enough.
-    fn is_busy(&mut self) -> bool {
-        let (now, packets) = (Instant::now(), self.packets);
-        let elapsed = now - self.began;
-        let is_busy = packets >= BUSY && elapsed * BUSY <= PAUSE * packets;
+    fn start(&mut self) -> io::Result<()> {
+        let timer = match self.timer.take() {
+            Some(timer) => timer,
+            None => {
+                let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+                AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?
+            }
+        };
+        let zero = Timespec::default();
+        let once = Itimerspec {
+            it_interval: zero,
+            it_value: Timespec {
+                tv_nsec: PAUSE.subsec_nanos().into(),
+                ..zero
+            },
+        };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+        self.timer = Some(timer);
+        Ok(())
+    }
+
+    /// Returns whether the timer has expired. An error counts as expired, so that no packet waits for ever.
+    fn has_expired(&self, context: &mut Context<'_>) -> bool {
+        let Some(timer) = &self.timer else {
+            return true;
+        };
+        loop {
+            let Poll::Ready(ready) = timer.poll_read_ready(context) else {
+                return false;
+            };
+            let Ok(mut ready) = ready else {
+                return true;
+            };
+            let read = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut [0_u8; 8])?));
+            if read.is_ok() {
+                return true;
+            }
+        }
+    }
+}
+
+/// Measures the rate of the packets of a stream.
+#[derive(Debug)]
+struct Rate {
+    /// Packets since `began`.
+    packets: u32,
+    began: Instant,
+}
+
+impl Rate {
+    fn new(began: Instant) -> Self {
+        Self { packets: 0, began }
+    }
+
+    /// Returns whether at least [`BUSY`] packets per [`PAUSE`] arrived since `began`. Then, and after a `PAUSE`, begins
+    /// anew.
+    fn is_busy(&mut self, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.began);
+        let is_busy = self.packets >= BUSY && elapsed * BUSY <= PAUSE * self.packets;
         if is_busy || elapsed >= PAUSE {
-            (self.packets, self.began) = (0, now);
+            *self = Self::new(now);
         }
         is_busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_is_busy_from_a_rate_on() {
+        let start = Instant::now();
+        let mut rate = Rate::new(start);
+        assert!(!rate.is_busy(start), "no packet yet");
+        rate.packets = BUSY - 1;
+        assert!(!rate.is_busy(start + PAUSE / 10), "too few to know");
+        rate.packets = BUSY;
+        assert!(rate.is_busy(start + PAUSE / 10));
+        assert_eq!(rate.packets, 0, "begun anew");
+        rate.packets = 2 * BUSY - 1;
+        assert!(!rate.is_busy(start + PAUSE / 10 + 2 * PAUSE));
+        assert_eq!(rate.packets, 0, "begun anew");
+    }
+
+    async fn waits(moderation: &mut Moderation, is_empty: bool) -> bool {
+        poll_fn(|context| Poll::Ready(moderation.waits(is_empty, context))).await
+    }
+
+    async fn until_sending(moderation: &mut Moderation) {
+        poll_fn(|context| match moderation.waits(false, context) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_busy_stream_waits_once_all_is_sent() {
+        let mut moderation = Moderation::new();
+        assert!(!waits(&mut moderation, true).await, "idle");
+        for _ in 0..3 {
+            moderation.rate = Rate::new(Instant::now());
+            (0..1000).for_each(|_| moderation.count());
+            assert!(!waits(&mut moderation, false).await, "more to send");
+            let began = Instant::now();
+            assert!(waits(&mut moderation, true).await);
+            assert!(waits(&mut moderation, false).await, "not over yet");
+            until_sending(&mut moderation).await;
+            assert!(began.elapsed() >= PAUSE);
+            assert!(!waits(&mut moderation, true).await, "no longer busy");
+        }
     }
 }
