@@ -136,7 +136,13 @@ def configuration(target: str) -> dict[str, Any]:
         "switch": {"target": target, "address": "127.0.0.1:9559", "device_id": 1, "cpu_port": 510},
         "fpm": {"listen": "127.0.0.1:2620"},
         "spds": [
-            {"name": name, "flow_cache": cache, "inbound": rules(size), "outbound": rules(size)}
+            {
+                "name": name,
+                "mode": "cache",
+                "flow_cache": cache,
+                "inbound": rules(size),
+                "outbound": rules(size),
+            }
             for name, size in sizes.items()
         ],
         "punt_rates": {
@@ -231,6 +237,11 @@ class Router:
         """Sends packets of new flows at a rate. Returns the number of packets that arrived."""
         size = ["--count", str(packets), "--rate", f"{rate:.1f}"]
         seen = self._send(workload, [*self._new_flows(packets), *size])
+        return int(seen["sent"]["packets"]) - int(seen["lost"])
+
+    def send_cached_flows(self, workload: Workload, packets: int, rate: float) -> int:
+        """Sends packets of the cached flows. Returns the number of packets that arrived."""
+        seen = self._send(workload, [*_CACHED, "--count", str(packets), "--rate", f"{rate:.1f}"])
         return int(seen["sent"]["packets"]) - int(seen["lost"])
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:
