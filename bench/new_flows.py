@@ -142,6 +142,7 @@ def configuration(target: str, caches: Mapping[str, int] = EQUAL_CACHES) -> dict
         "spds": [
             {
                 "name": name,
+                "mode": "cache",
                 "flow_cache": {"size": caches[name], "idle_timeout": 86_400},
                 "inbound": rules(size),
                 "outbound": rules(size),
@@ -240,6 +241,11 @@ class Router:
         """Sends packets of new flows at a rate. Returns the number of packets that arrived."""
         size = ["--count", str(packets), "--rate", f"{rate:.1f}"]
         seen = self._send(workload, [*self._new_flows(packets), *size])
+        return int(seen["sent"]["packets"]) - int(seen["lost"])
+
+    def send_cached_flows(self, workload: Workload, packets: int, rate: float) -> int:
+        """Sends packets of the cached flows. Returns the number of packets that arrived."""
+        seen = self._send(workload, [*_CACHED, "--count", str(packets), "--rate", f"{rate:.1f}"])
         return int(seen["sent"]["packets"]) - int(seen["lost"])
 
     def sustain(self, workload: Workload, rate: float, seconds: float) -> Trial | None:

@@ -32,16 +32,19 @@ INBOUND = [{"name": "all", "action": "bypass"}]
 
 
 def configuration(
-    address: str, outbound: Sequence[Mapping[str, Any]], flow_cache: Mapping[str, Any]
+    address: str,
+    outbound: Sequence[Mapping[str, Any]],
+    flow_cache: Mapping[str, Any],
+    mode: str,
 ) -> dict[str, Any]:
-    """Returns the configuration of the router."""
+    """Returns the configuration of the router. `mode` is that of the SPD."""
     lists = {"inbound": INBOUND, "outbound": [dict(rule) for rule in outbound]}
     switch = {"target": "sluice-switch", "address": address}
     return {
         "router": "bench",
         "switch": switch | {"device_id": DEVICE_ID, "cpu_port": 510},
         "fpm": {"listen": "127.0.0.1:2620"},
-        "spds": [{"name": SPD, "flow_cache": dict(flow_cache)} | lists],
+        "spds": [{"name": SPD, "mode": mode, "flow_cache": dict(flow_cache)} | lists],
         "punt_rates": {"OUTBOUND_MISS": PUNT_RATE},
         "interfaces": [
             {
@@ -112,7 +115,11 @@ class PolicyRouter:
 
 @contextlib.contextmanager
 def started(
-    lab: Lab, outbound: Sequence[Mapping[str, Any]], flow_cache: Mapping[str, Any]
+    lab: Lab,
+    outbound: Sequence[Mapping[str, Any]],
+    flow_cache: Mapping[str, Any],
+    *,
+    mode: str = "cache",
 ) -> Iterator[PolicyRouter]:
     """Starts switch and controller, with two hosts on veth pairs and their neighbour entries."""
     namespace = lab.namespace("bench")
@@ -122,7 +129,7 @@ def started(
         namespace.silence(f"host{port}")
     address = f"unix:{lab.directory / 'switch.sock'}"
     target = Target(namespace, ports, lab.supervisor, name="sluice-switch", address=address)
-    config = configuration(address, outbound, flow_cache)
+    config = configuration(address, outbound, flow_cache, mode)
     controller = Controller("bench", namespace, config, lab.directory, lab.supervisor)
     target.start()
     controller.start(deadline=120)

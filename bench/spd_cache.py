@@ -146,6 +146,7 @@ def configuration() -> dict[str, Any]:
     config["spds"] = [
         {
             "name": f"rule-{position}",
+            "mode": "cache",
             "flow_cache": {"enabled": False},
             "inbound": new_flows.rules(1),
             "outbound": new_flows.rules(position),

@@ -42,6 +42,7 @@ bundles:
     inbound: [{{spi: 4096, engine: 1, sa: 200}}]
 spds:
   - name: corp
+    mode: cache
     flow_cache: {{size: {size}, idle_timeout: {idle}}}
     inbound: [{{name: all-in, action: bypass}}]
     outbound:
@@ -49,6 +50,7 @@ spds:
       - {{name: web, action: bypass, protocol: tcp, destination_ports: [80]}}
       - {{name: dns, action: bypass, protocol: udp, source_ports: [53]}}
   - name: edge
+    mode: cache
     inbound: []
     outbound: []
 """

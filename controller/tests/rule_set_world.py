@@ -24,7 +24,8 @@ RULE_SETS = frozenset(RULE_KINDS.values())
 
 
 def with_mode(mode: str, spd: str = "corp") -> str:
-    return CONFIG.replace(f"- name: {spd}\n", f"- name: {spd}\n    mode: {mode}\n")
+    """Returns CONFIG with a mode of this SPD. The other SPD has `mode: cache`."""
+    return CONFIG.replace(f"- name: {spd}\n    mode: cache\n", f"- name: {spd}\n    mode: {mode}\n")
 
 
 class SetWatch:

@@ -54,7 +54,7 @@ POLICY = {
     "generation": 1,
     "flows": 2,
     "stale_flows": 0,
-    "rule_tables": {"rules": 2},
+    "rule_tables": {"rules": 2, "is_complete": False},
     "rules": [RULE],
     "final_discard": {"hits": 5, "searched": 0},
 }

@@ -33,6 +33,7 @@ def guarded(router: str, config: dict[str, Any]) -> dict[str, Any]:
         config["spds"] = [
             {
                 "name": "wan",
+                "mode": "cache",
                 "flow_cache": {"size": 1000, "idle_timeout": 60},
                 "inbound": NOTHING_PROTECTED,
                 "outbound": NOTHING_PROTECTED,
@@ -95,7 +96,7 @@ def test_the_first_packet_is_searched_and_the_rest_hit(network: Network, version
     before = rule(network, "everything")["hits"]
     assert probes.ping(h1.namespace, h2.address(version), count=10).lost == 0
     assert rule(network, "everything")["hits"] - before >= 5
-    shown = [f for f in router.show("flows") if f["destination"] == h2.address(version)]
+    shown = [f for f in router.show("flows")["flows"] if f["destination"] == h2.address(version)]
     assert any(flow["icmp"] and not flow["stale"] for flow in shown)
 
 
@@ -144,4 +145,4 @@ def test_a_killed_controller_leaves_the_flows_and_its_successor_keeps_them(
     controller.start()
     wait_until(controller.synced, 30, "the controller to be synced")
     assert [one["epoch"] for one in controller.show("spd")] == epochs
-    assert any(not flow["stale"] for flow in controller.show("flows"))
+    assert any(not flow["stale"] for flow in controller.show("flows")["flows"])

@@ -49,10 +49,10 @@ def run(network: Network, printer: DemoPrinter) -> None:
 
 def guarded(router: P4Router) -> dict[str, Any]:
     """Returns the router's configuration with the SPD on all interfaces except
-    UNGUARDED_INTERFACE.
+    UNGUARDED_INTERFACE. The SPD uses the flow cache only, which the demo shows.
     """
     config = dict(router.controller.config)
-    config["spds"] = [{"name": SPD, "file": str(router.files / "wan.yaml")}]
+    config["spds"] = [{"name": SPD, "file": str(router.files / "wan.yaml"), "mode": "cache"}]
     config["bundles"] = [{"name": "site-b", "id": 1, "spd": SPD}]
     config["interfaces"] = [
         interface | {"spd": "none" if interface["name"] == UNGUARDED_INTERFACE else SPD}

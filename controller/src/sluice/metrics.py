@@ -253,6 +253,9 @@ def _policy_metrics(
         yield f"sluice_spd_{field}", "gauge", text, samples
     held = [(labels, one["rule_tables"]["rules"]) for labels, one in named]
     yield "sluice_spd_rules_in_tables", "gauge", "rules in the switch's rule tables", held
+    whole = [(labels, one["rule_tables"]["is_complete"]) for labels, one in named]
+    text = "whether the rule tables hold the whole list, so that new flows need no search"
+    yield "sluice_spd_whole_list_in_tables", "gauge", text, whole
     for field, text in (
         ("hits", "packets to which the switch's tables applied a rule"),
         ("searched", "packets for which the controller's search found a rule"),

@@ -125,7 +125,7 @@ def test_a_commit_tells_the_lists_that_it_changed(run_policy_scenario: RunScenar
                 "epoch": state.version.epoch,
                 "generation": state.version.generation,
                 "rules": len(state.rules),
-                "rule_tables": in_rule_tables(world.policy, state, None),
+                "rule_tables": in_rule_tables(world.policy, state),
             }
         ]
         assert done["seconds"] >= 0

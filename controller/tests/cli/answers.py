@@ -249,6 +249,8 @@ EXPECTED = {
 
 RULE_TABLES = {
     "mode": "cache+rules",
+    "chosen": "cache+rules",
+    "why": "the first 4 of 5 rules in the tables",
     "rules": 4,
     "of": 5,
     "is_complete": False,
@@ -288,6 +290,14 @@ FLOW = {
     "local": True,
     "carried_by": "hub",
 }
+UNCACHED = [
+    {"spd": "corp", "direction": "inbound", "why": "the flow cache is off"},
+    {"spd": "corp", "direction": "outbound", "why": "the flow cache is off"},
+    *(
+        {"spd": "edge", "direction": f"list {number}", "why": "all rules are in the rule tables"}
+        for number in range(6)
+    ),
+]
 ANSWERS |= {
     "spd": [
         FLOW_CACHE
@@ -321,17 +331,20 @@ ANSWERS |= {
             "final_discard": {"hits": None, "searched": 8},
         }
     ],
-    "flows": [FLOW],
-    "flows --by": [
-        {
-            "source": "2001:db8::1",
-            "flows": 3,
-            "packets": 1200,
-            "bytes": 3400,
-            "packets_per_second": 12.5,
-            "bytes_per_second": 1250.0,
-        }
-    ],
+    "flows": {"flows": [FLOW], "uncached": UNCACHED},
+    "flows --by": {
+        "flows": [
+            {
+                "source": "2001:db8::1",
+                "flows": 3,
+                "packets": 1200,
+                "bytes": 3400,
+                "packets_per_second": 12.5,
+                "bytes_per_second": 1250.0,
+            }
+        ],
+        "uncached": UNCACHED,
+    },
     "flow-cache": [FLOW_CACHE],
     "sas": [
         SA,
@@ -409,7 +422,8 @@ ANSWERS |= {
                 "epoch": 4,
                 "generation": 9,
                 "rules": 5,
-                "rule_tables": RULE_TABLES | {"is_complete": True},
+                "rule_tables": RULE_TABLES
+                | {"mode": "auto", "why": "all 5 rules in the tables", "is_complete": True},
             }
         ],
         "warnings": ["no BGP"],
@@ -514,7 +528,8 @@ ANSWERS |= {
 }
 EXPECTED |= {
     "spd": [
-        "corp outbound: epoch 4",
+        "corp outbound: epoch 4, generation 9, 12 flows\n",
+        "pinned: cache+rules, the first 4 of 5 rules in the tables\n",
         "2 rules for this router's ND and IKE: --generated",
         "1,234,567",
         "(final)",
@@ -524,6 +539,8 @@ EXPECTED |= {
         " tcp ",
         "protect(branch)",
         "later fragments, for this router, by hub",
+        "corp inbound, corp outbound: the flow cache is off\n",
+        "edge list 3, 2 more lists: all rules are in the rule tables\n",
     ],
 }
 

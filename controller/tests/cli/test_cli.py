@@ -51,9 +51,11 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
                 request = json.loads(lines.readline())
                 with (tmp_path / "requests").open("a") as log:
                     log.write(json.dumps(request) + "\n")
-                answer = {"ok": True, "data": ANSWERS[_name(request)]} | PAGES.get(
-                    request.get("after"), {}
-                )
+                name = _name(request)
+                answer = {"ok": True, "data": ANSWERS[name]} | PAGES.get(request.get("after"), {})
+                if name in ("flows", "flows --by"):
+                    answer |= {"data": ANSWERS[name]["flows"]}
+                    answer |= {"uncached": ANSWERS[name]["uncached"]}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -111,7 +113,8 @@ def _name(request: dict[str, Any]) -> str:
         (
             "commit",
             [
-                "5 rules, epoch 4, generation 9, whole list in the rule tables",
+                "corp outbound: 5 rules, epoch 4, generation 9\n",
+                "auto: cache+rules, all 5 rules in the tables\n",
                 "in force after 4.2 ms",
                 "warning: no BGP",
             ],
@@ -477,7 +480,7 @@ def test_filters_of_flows_are_sent(daemon: Path) -> None:
 
 def test_sums_of_flows(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["show", "flows", "--by", "source", "--rate", "2", "--socket", str(daemon)]
-    shown = sluice(*words).stdout.split()
+    shown = sluice(*words).stdout.partition("corp inbound")[0].split()
     assert shown[:4] == ["source", "flows", "packets/s", "bytes/s"]
     assert shown[-4:] == ["2001:db8::1", "3", "12.5", "1,250.0"]
     by_rule = {"spd": "corp", "direction": "outbound", "rule": None, "flows": 3}
@@ -486,13 +489,13 @@ def test_sums_of_flows(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ([{"protocol": 6, "flows": 3, "packets": 4, "bytes": 5}], ["tcp", "3", "4", "5"]),
         ([], ["no", "flows"]),
     ):
-        monkeypatch.setitem(ANSWERS, "flows --by", rows)
+        monkeypatch.setitem(ANSWERS, "flows --by", {"flows": rows, "uncached": []})
         assert sluice(*words).stdout.split()[-len(expected) :] == expected
 
 
 def test_rates_of_flows_replace_their_counts(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"packets_per_second": 12345.6, "bytes_per_second": 1234567.8}
-    monkeypatch.setitem(ANSWERS, "flows", [FLOW | rates])
+    monkeypatch.setitem(ANSWERS, "flows", {"flows": [FLOW | rates], "uncached": []})
     shown = sluice("show", "flows", "--top", "1", "--rate", "1", "--socket", str(daemon)).stdout
     assert "packets/s" in shown
     assert "12.3 k" in shown

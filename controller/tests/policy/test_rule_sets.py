@@ -24,8 +24,8 @@ from rule_set_world import (
 from sluice.api.server import BadRequestError
 from sluice.entities import EntityKey, EntityKind, ListState
 from sluice.p4runtime.messages import UpdateType
-from sluice.policy import rule_sets
 from sluice.policy.entities import LIST_KINDS
+from sluice.policy.table_use import TableUse
 from sluice.state.rule_tables import Room
 
 
@@ -80,7 +80,7 @@ def test_a_list_that_does_not_fit(
     expected: bool,
 ) -> None:
     """`auto` uses the tables for whole lists only, `cache+rules` for the first rules too."""
-    monkeypatch.setattr(rule_sets.RuleSets, "room", lambda *_: Room(4, 4))
+    monkeypatch.setattr(TableUse, "room", lambda *_: Room(4, 4))
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()

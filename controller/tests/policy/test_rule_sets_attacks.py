@@ -15,10 +15,10 @@ from rule_set_world import SetWatch, named, reconnected, rules_text, settled, wi
 from sluice.api.server import BadRequestError
 from sluice.entities import EntityKey, EntityKind, RuleEntry
 from sluice.p4runtime.messages import UpdateType
-from sluice.policy import rule_sets
 from sluice.policy.flow_tables import FlowTables
 from sluice.policy.record import PolicyRecord
 from sluice.policy.spdstore import SpdStoreError
+from sluice.policy.table_use import TableUse
 from sluice.state.rule_tables import Room
 
 
@@ -55,7 +55,7 @@ def test_the_set_of_a_removed_list_stays_until_the_list_is_gone(
     run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
 ) -> None:
     """The switch refuses to delete the list of a removed SPD, and still names its set."""
-    both = with_mode("cache+rules").replace("- name: edge\n", "- name: edge\n    mode: rules\n")
+    both = with_mode("cache+rules").replace("mode: cache\n", "mode: rules\n")
     without = CONFIG[: CONFIG.index("  - name: edge")].replace("spd: edge", "spd: none")
     is_refusing = True
 
@@ -88,7 +88,7 @@ def test_commits_that_follow_each_other_find_room(
 ) -> None:
     """Each set uses its whole share. A commit waits until the set before the last one is gone."""
     kind = EntityKind.OUTBOUND_RULE
-    monkeypatch.setattr(rule_sets.RuleSets, "room", lambda *_: Room(20, 20))
+    monkeypatch.setattr(TableUse, "room", lambda *_: Room(20, 20))
     sizes = dict.fromkeys((INBOUND, OUTBOUND), Room(40, 40))
 
     async def scenario(world: PolicyWorld) -> None:

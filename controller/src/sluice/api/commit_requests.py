@@ -118,9 +118,7 @@ class CommitRequests:
                     "epoch": state.version.epoch,
                     "generation": state.version.generation,
                     "rules": len(state.rules),
-                    "rule_tables": in_rule_tables(
-                        self._policy, state, self._policy.rule_sets.of_list(state)
-                    ),
+                    "rule_tables": in_rule_tables(self._policy, state),
                 }
                 for state in changed
             ],

@@ -19,7 +19,9 @@ from sluice.api.largest import Largest
 from sluice.api.rows import Rows, sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
+from sluice.policy.config import LookupMode
 from sluice.policy.coverage import quoted_names
+from sluice.policy.enforcement import Policy
 from sluice.policy.model import FlowKey
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 
@@ -69,6 +71,21 @@ def _seconds(value: object) -> float:
     return float(value)
 
 
+def _why_uncached(policy: Policy, state: PolicyList) -> str:
+    """Returns why the flow cache has no flows of a list, or few. Returns "" if it has all flows."""
+    if policy.spds[state.spd].mode is LookupMode.RULES:
+        return "no flow cache (mode: rules)"
+    if not policy.is_cache_on(state.spd):
+        return "the flow cache is off"
+    held = policy.rule_sets.of_list(state)
+    if held is not None and held.is_complete:
+        return (
+            "all rules are in the rule tables, so only packets that these leave to the controller"
+            " are cached"
+        )
+    return ""
+
+
 class FlowView:
     """Answers `show flows`. `lists` returns the lists of the SPD that a request names, or all."""
 
@@ -82,7 +99,10 @@ class FlowView:
         self._rows = FlowRows(controller)
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns flows list by list in the order of eviction, or the largest flows or sums."""
+        """Returns flows list by list in the order of eviction, or the largest flows or sums.
+
+        The answer's field `uncached` names the lists whose flows are not all in the cache.
+        """
         policy = self._controller.policy
         only = FlowFilter.of(request, policy.numbers.by_name)
         order = _Order.of(request)
@@ -94,7 +114,12 @@ class FlowView:
             for state in states
             if state.list_id in policy.flows.caches
         ]
-        return Rows(self._slices(lists, only, order), {})
+        uncached = [
+            {"spd": one.spd, "direction": one.direction.value, "why": why}
+            for one in states
+            if (why := _why_uncached(policy, one))
+        ]
+        return Rows(self._slices(lists, only, order), {"uncached": uncached})
 
     def _slices(self, lists: list[ShownList], only: FlowFilter, order: _Order) -> RowSlices:
         if order.top is None and order.by is None:

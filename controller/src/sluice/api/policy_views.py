@@ -21,6 +21,7 @@ from sluice.policy.enforcement import Policy
 from sluice.policy.model import Direction, Rule
 from sluice.policy.review import describe
 from sluice.policy.start import PolicyError
+from sluice.policy.table_use import Choice
 from sluice.state.rule_tables import CompiledList
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 
@@ -141,7 +142,7 @@ class PolicyViews:
             "flows": None if known is None else len(known.cache),
             "stale_flows": None if known is None else known.cache.count_stale(),
             "mode": config.mode.value,
-            "rule_tables": in_rule_tables(policy, state, policy.rule_sets.of_list(state)),
+            "rule_tables": in_rule_tables(policy, state),
         }
 
     async def expansion(
@@ -154,13 +155,16 @@ class PolicyViews:
         """
         policy = self._controller.policy
         before = policy.table.list_of(spd, direction)
-        if before is None or not policy.rule_sets.is_used(spd):
+        use = policy.rule_sets.use
+        if before is None or not use.is_used(spd):
             return None
         wanted = policy.rules.with_generated(spd, direction, rules)
         new = await asyncio.to_thread(policy.table.unnumbered, before.name, wanted)
         after = policy.table.preview(before, new)
         compiled = await asyncio.to_thread(policy.rule_sets.compile, after)
-        return in_rule_tables(policy, after, compiled)
+        held = use.is_worthwhile(spd, compiled)
+        choice = use.choice(after, compiled, held=held)
+        return _table_use(policy, after, compiled, choice)
 
     async def flow_cache(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Answers `show flow-cache`: returns one item for each list, without its rules."""
@@ -195,20 +199,28 @@ class PolicyViews:
         }
 
 
-def in_rule_tables(
-    policy: Policy, state: PolicyList, compiled: CompiledList | None
+def in_rule_tables(policy: Policy, state: PolicyList) -> dict[str, Any]:
+    """Returns what the rule tables hold of a list in force, and why."""
+    sets = policy.rule_sets
+    return _table_use(policy, state, sets.of_list(state), sets.choice(state))
+
+
+def _table_use(
+    policy: Policy, state: PolicyList, compiled: CompiledList | None, choice: Choice
 ) -> dict[str, Any]:
-    """Returns what the rule tables hold of a list, and the list's share of them in entries.
+    """Returns a list's part of the rule tables, and the list's share of them in entries.
 
     `compiled` is None if the tables hold nothing of the list; then `entries` is None.
     """
     return {
         "mode": policy.spds[state.spd].mode.value,
+        "chosen": choice.mode.value,
+        "why": choice.why,
         "rules": 0 if compiled is None else compiled.rules,
         "of": len(state.rules),
         "is_complete": compiled is not None and compiled.is_complete,
         "entries": None if compiled is None else compiled.used._asdict(),
-        "room": policy.rule_sets.room(state.direction)._asdict(),
+        "room": policy.rule_sets.use.room(state.spd, state.direction)._asdict(),
     }
 
 

@@ -14,7 +14,12 @@ from sluice.policy.model import PROTOCOLS
 PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
-def _flows(console: Console, data: list[dict[str, Any]]) -> None:
+_LISTS_NAMED = 4
+"""Number of lists that one note names. The other lists are counted."""
+
+
+def _flows(console: Console, data: dict[str, Any]) -> None:
+    flows: list[dict[str, Any]] = data["flows"]
     rows: list[Row] = [
         [
             f"{item['spd']} {item['direction']}",
@@ -26,20 +31,35 @@ def _flows(console: Console, data: list[dict[str, Any]]) -> None:
             *_volumes(item),
             flow_notes(item),
         ]
-        for item in data
+        for item in flows
     ]
     columns = ["list", "source", "destination", "protocol", "action", "rule"]
-    print_table(console, [*columns, *_volume_columns(data), "notes"], rows, "no flows")
+    print_table(console, [*columns, *_volume_columns(flows), "notes"], rows, "no flows")
+    _uncached(console, data["uncached"])
 
 
-def _sums(console: Console, data: list[dict[str, Any]]) -> None:
+def _sums(console: Console, data: dict[str, Any]) -> None:
+    sums: list[dict[str, Any]] = data["flows"]
     rows: list[Row] = [
-        [*_summed_by(item), number_text(item["flows"]), *_volumes(item)] for item in data
+        [*_summed_by(item), number_text(item["flows"]), *_volumes(item)] for item in sums
     ]
-    first = data[0] if data else {}
+    first = sums[0] if sums else {}
     names = {"spd": "SPD", "direction": "list"}
     columns = [names.get(key, key) for key in first if key in _SUMMED_BY]
-    print_table(console, [*columns, ">flows", *_volume_columns(data)], rows, "no flows")
+    print_table(console, [*columns, ">flows", *_volume_columns(sums)], rows, "no flows")
+    _uncached(console, data["uncached"])
+
+
+def _uncached(console: Console, lists: list[dict[str, Any]]) -> None:
+    """Prints one line for each reason why flows of some lists are not in the cache."""
+    by_reason: dict[str, list[str]] = {}
+    for item in lists:
+        by_reason.setdefault(item["why"], []).append(f"{item['spd']} {item['direction']}")
+    for why, names in by_reason.items():
+        named = names[:_LISTS_NAMED]
+        if len(names) > len(named):
+            named.append(f"{len(names) - len(named):,} more lists")
+        console.print(f"{', '.join(named)}: {why}")
 
 
 _SUMMED_BY = ("spd", "direction", "rule", "source", "destination", "protocol")

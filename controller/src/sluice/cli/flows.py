@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sluice.cli.complete import BUNDLES, SPDS
-from sluice.cli.shared import EPILOG, common, show_view
+from sluice.cli.shared import EPILOG, common, full_answer, print_view, view_request
 
 
 @click.command("flows", epilog=EPILOG)
@@ -74,6 +74,7 @@ def show_flows(*, socket: Path | None, as_json: bool, **filters: Any) -> None:
     """Show the flows in the switch's flow cache.
 
     Shows the flows of one SPD, or of all SPDs. With several filters, a flow must pass all of them.
+    A line below the table names the lists whose flows are not cached, and why.
 
     sluice show flows corp --host 10.1.0.10 --protocol udp
 
@@ -84,5 +85,6 @@ def show_flows(*, socket: Path | None, as_json: bool, **filters: Any) -> None:
         raise click.UsageError("give --limit or one of --top, --by; --top is also a limit")
     if filters["rate"] is not None and not ranked:
         raise click.UsageError("--rate needs --top or --by")
-    table = None if filters["by"] is None else "flows --by"
-    show_view("flows", socket, as_json, table, **filters)
+    found = full_answer(socket, view_request("flows", filters))
+    data = {"flows": found.get("data"), "uncached": found.get("uncached", [])}
+    print_view("flows" if filters["by"] is None else "flows --by", data, as_json=as_json)

@@ -65,17 +65,18 @@ def _list_title(console: Console, item: dict[str, Any]) -> None:
     cache = f"{number_text(item['flows'])} flows" if item["cache"] else "flow cache off"
     console.print(
         f"{item['spd']} {item['direction']}: epoch {item['epoch']}, generation"
-        f" {item['generation']}, {cache}{_in_rule_tables(item['rule_tables'])}"
+        f" {item['generation']}, {cache}"
     )
+    console.print(f"  {_choice(item['rule_tables'])}")
 
 
-def _in_rule_tables(held: dict[str, Any]) -> str:
-    """Returns what a list has in the rule tables, or nothing if it has no rule there."""
-    if held["entries"] is None:
-        return ""
-    if held["is_complete"]:
-        return ", whole list in the rule tables"
-    return f", {held['rules']:,} of {counted(held['of'], 'rule')} in the rule tables"
+def _choice(held: dict[str, Any]) -> str:
+    """Returns where packets of a list find their verdict, and why.
+
+    For example `auto: cache+rules, all 12 rules in the tables`.
+    """
+    setting = "auto" if held["mode"] == "auto" else "pinned"
+    return f"{setting}: {held['chosen']}" + (f", {held['why']}" if held["why"] else "")
 
 
 def _expansion(held: dict[str, Any]) -> str:
@@ -93,12 +94,19 @@ def _expansion(held: dict[str, Any]) -> str:
     return f"rule tables: {what} ({entries} entries; room for {room})"
 
 
+def _rules_in_tables(held: dict[str, Any]) -> str:
+    if held["is_complete"]:
+        return "all"
+    return f"{held['rules']:,} of {held['of']:,}" if held["rules"] else "none"
+
+
 def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
     rows: list[Row] = [
         [
             item["spd"],
             item["direction"],
             good_or_bad(item["cache"], "on", "off"),
+            _rules_in_tables(item["rule_tables"]),
             number_text(item["flows"]),
             number_text(item["stale_flows"]),
             number_text(item["capacity"]),
@@ -109,7 +117,7 @@ def _flow_cache(console: Console, data: list[dict[str, Any]]) -> None:
         for item in data
     ]
     columns = [
-        *("SPD", "list", "cache", ">flows", ">stale", ">at most", ">idle time"),
+        *("SPD", "list", "cache", "rules in tables", ">flows", ">stale", ">at most", ">idle time"),
         *(">epoch", ">generation"),
     ]
     print_table(console, columns, rows, "no SPD: nothing is cached")
@@ -221,8 +229,8 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
         console.print(
             f"{item['spd']} {item['direction']}: {counted(item['rules'], 'rule')},"
             f" epoch {item['epoch']}, generation {item['generation']}"
-            + _in_rule_tables(item["rule_tables"])
         )
+        console.print(f"  {_choice(item['rule_tables'])}")
     if not data["changed"]:
         console.print(f"{', '.join(data['spds'])}: no change")
     else:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def request(socket: Path | None, body: dict[str, Any]) -> Any:
 
     Raises CommandFailedError.
     """
-    return _answer(socket, body).get("data")
+    return full_answer(socket, body).get("data")
 
 
 def show_view(
@@ -81,15 +81,23 @@ def show_view(
 
     `table` names the table's layout; the default is `what`. Filters that are None are not sent.
     """
+    print_view(table or what, request(socket, view_request(what, filters)), as_json=as_json)
+
+
+def view_request(what: str, filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the request for a view, without the filters that are None."""
     body = {"command": "show", "what": what}
-    body |= {name: value for name, value in filters.items() if value is not None}
-    data = request(socket, body)
+    return body | {name: value for name, value in filters.items() if value is not None}
+
+
+def print_view(table: str, data: Any, *, as_json: bool) -> None:
+    """Prints the data of a view as a table, or as JSON."""
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
         from sluice.cli import tables  # noqa: PLC0415 - slow to import; only tables need it
 
-        tables.show(table or what, data)
+        tables.show(table, data)
 
 
 def pages(
@@ -103,7 +111,7 @@ def pages(
     path = _find_socket(socket)
     while True:
         size = PAGE if limit is None else min(PAGE, limit)
-        found = _answer(path, body | {"limit": size})
+        found = full_answer(path, body | {"limit": size})
         rows = found.get("data") or []
         yield rows
         if limit is not None:
@@ -114,7 +122,11 @@ def pages(
         body = body | following
 
 
-def _answer(socket: Path | None, body: dict[str, Any]) -> dict[str, Any]:
+def full_answer(socket: Path | None, body: dict[str, Any]) -> dict[str, Any]:
+    """Sends a request to the controller and returns the answer with all fields.
+
+    Raises CommandFailedError.
+    """
     try:
         return answer(_find_socket(socket), body)
     except DaemonAbsentError as error:

@@ -74,7 +74,7 @@ class LookupMode(Enum):
     """Tables of the switch in which an SPD's packets find their verdict."""
 
     AUTO = "auto"
-    """CACHE_AND_RULES for a list that fits the rule tables as a whole, else CACHE."""
+    """CACHE_AND_RULES for a list that fits the rule tables as a whole, else CACHE (`table_use`)."""
     CACHE = "cache"
     """The flow cache: the first packet of each flow is punted."""
     RULES = "rules"
@@ -103,7 +103,7 @@ class SpdConfig:
     path_mtu: int = DEFAULT_PATH_MTU
     reject: bool = False
     """If True, senders of packets that no outbound rule matches get an ICMP error."""
-    mode: LookupMode = LookupMode.CACHE
+    mode: LookupMode = LookupMode.AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +295,9 @@ class SpdKeys(ConfigSection, title="spds"):
     mode = optional(
         _mode,
         "Tables of the switch that give verdicts: the flow cache, the rule tables, or both."
-        " `auto` uses the rule tables of a list that fits them as a whole"
+        " `auto` uses the rule tables for each list that fits them as a whole"
         " ([policy.md](../how-to/policy.md#the-rule-tables)).",
-        "`cache`",
+        "`auto`",
     )
     flow_cache = section_of(FlowCacheKeys, "Flow caches of both lists")
 
@@ -485,7 +485,7 @@ def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> Sp
     cache = _read_flow_cache(section.section(SpdKeys.flow_cache))
     are_errors_checked = section.optional(SpdKeys.icmp_errors, False)
     reject = section.defaulted(SpdKeys.reject)
-    mode = section.optional(SpdKeys.mode, LookupMode.CACHE)
+    mode = section.optional(SpdKeys.mode, LookupMode.AUTO)
     if is_mirrored and (file is not None or any(inline.values())):
         section.problem(
             SpdKeys.source, "the rules come from the kernel: remove `file` and the rules here"

@@ -60,6 +60,7 @@ from sluice.policy.rule_edits import EditError
 from sluice.policy.rule_sets import RuleSets, installed_sets
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 from sluice.policy.start import Capacity, PolicyError, check_capacity, rules_at_start
+from sluice.policy.table_use import TableUse
 from sluice.reconciler import Reconciler
 from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
 from sluice.state.flow_cache import FlowCache, FlowVerdict
@@ -151,7 +152,7 @@ class Policy:
         self._atomic = config.switch.target in ATOMIC_TARGETS
         self.rule_sets = RuleSets(
             reconciler,
-            self.spds,
+            TableUse(self.spds, codec.rule_entries, config.switch.target),
             codec.rule_entries,
             lambda state: state.direction is Direction.OUTBOUND and self.spds[state.spd].reject,
         )
@@ -315,12 +316,30 @@ class Policy:
             self.table.lists[state.list_id] = state
 
     async def _write_lacking_rule_sets(self, session: Session) -> None:
-        """Writes the rule sets of lists in force that have none, and then names them."""
+        """Writes the rule sets of lists in force that have none, and then names them.
+
+        A list whose set cannot be named stays without. Raises P4RuntimeError if the session ends.
+        """
         lacking = tuple(state for state in self.table.lists.values() if not state.rule_set)
         for state in lacking:
             made = await self.rule_sets.prepare(session, Commit((state,)))
-            if made.lists != (state,):
+            if made.lists == (state,):
+                continue
+            try:
                 await self._writer.apply(session, made)
+            except (P4RuntimeError, SpdStoreError) as error:
+                if isinstance(error, SpdStoreError):
+                    await self.rule_sets.withdraw(made, self.table.lists)
+                elif session.closed.done():
+                    raise
+                else:
+                    await self._repair(session)
+                self.record.save_again()
+                log.warning(
+                    "policy %s: the %s rules are not in the rule tables, so new flows are searched"
+                    " for by the controller: %s",
+                    *(state.spd, state.direction.value, error),
+                )
 
     async def _without_wrapped(
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
@@ -686,8 +705,8 @@ class Policy:
     async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
         """Turns the flow caches of these SPDs on or off.
 
-        While a cache is off, the controller searches the rules for every packet. Raises
-        PolicyError.
+        While a cache is off, the controller searches the rules for every packet that the rule
+        tables leave to it. Raises PolicyError.
         """
         for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._set_cache, spd.name, enabled))

@@ -21,7 +21,9 @@ ends the release of their kinds, and `Policy` releases them again after the list
 Compilation runs in a thread, and long sets are processed in slices, so no list stalls the event
 loop.
 
-Depends on state.rule_tables, reconciler and policy.config.
+`TableUse` decides which lists have a set.
+
+Depends on state.rule_tables, reconciler and policy.table_use.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from typing import NamedTuple
 
 from sluice.entities import EntityKey, EntityKind, EntityValue, RuleEntry
 from sluice.p4runtime.session import Session
-from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.entities import LIST_KINDS, RULE_KINDS
 from sluice.policy.model import Direction
+from sluice.policy.table_use import Choice, TableUse
 from sluice.reconciler import Reconciler
 from sluice.state.rule_tables import CompiledList, Room, compile_list, entries_of
 from sluice.state.spd import Commit, PolicyList
@@ -47,8 +49,6 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_RULE_SET = 0xFFFF
 """Largest number of a rule set: it has 16 bits in the pipeline. 0 means none."""
-SETS_OF_A_LIST = 2
-"""Number of sets that a list has during a commit: the old and the new one."""
 CLEANUP_PATIENCE, CLEANUP_POLL = 10.0, 0.01
 """Longest wait for deletions that a new set needs room of, and the time between two looks, in
 seconds."""
@@ -64,48 +64,40 @@ class RuleSet(NamedTuple):
 class RuleSets:
     """Maintains the rule sets of all lists.
 
-    `spds` are the configured SPDs by name. `sizes` are the sizes of the rule tables, in entries.
+    `use` decides which lists have a set. `sizes` are the sizes of the rule tables, in entries.
     `asks_final` returns whether the packets of a list's final discard must reach the controller.
     """
 
     def __init__(
         self,
         reconciler: Reconciler,
-        spds: Mapping[str, SpdConfig],
+        use: TableUse,
         sizes: Mapping[Direction, Room],
         asks_final: Callable[[PolicyList], bool],
     ) -> None:
         self._reconciler = reconciler
-        self._spds = spds
+        self.use = use
         self._sizes = sizes
         self._asks_final = asks_final
         self._sets: dict[int, dict[int, RuleSet]] = {}  # by list id and number of the set
+        self._left_out: dict[int, dict[str, CompiledList]] = {}
+        """Results of compilations after which a list got no set, without the entries. By list id
+        and digest of the list."""
         self._last = dict.fromkeys(Direction, 0)
         self.counters: Counter[str] = Counter()
 
-    # -- what a list may have
-
-    def is_used(self, spd: str) -> bool:
-        """Returns whether an SPD's rules belong in the rule tables."""
-        return self._spds[spd].mode is not LookupMode.CACHE
-
-    def room(self, direction: Direction) -> Room:
-        """Returns the number of entries that each list of a direction may use.
-
-        All lists share the tables equally, and each list needs room for two sets.
-        """
-        size = self._sizes[direction]
-        shares = SETS_OF_A_LIST * max(1, sum(map(self.is_used, self._spds)))
-        return Room(size.ipv4 // shares, size.ipv6 // shares)
+    # -- what a list has
 
     def compile(self, state: PolicyList) -> CompiledList:
         """Compiles the rules of a list, as far as the list's share of the tables allows."""
-        return compile_list(state, self.room(state.direction), asks_final=self._asks_final(state))
+        room = self.use.room(state.spd, state.direction)
+        return compile_list(state, room, asks_final=self._asks_final(state))
 
-    def _is_worthwhile(self, state: PolicyList, compiled: CompiledList) -> bool:
-        if self._spds[state.spd].mode is LookupMode.AUTO:
-            return compiled.is_complete
-        return bool(compiled.entries)
+    def choice(self, state: PolicyList) -> Choice:
+        """Returns the mode in which a list in force is enforced, and why."""
+        held = self.of_list(state)
+        compiled = held or self._left_out.get(state.list_id, {}).get(state.digest)
+        return self.use.choice(state, compiled, held=held is not None)
 
     def of_list(self, state: PolicyList) -> CompiledList | None:
         """Returns what the switch holds of a list, or None if it holds no rule of the list."""
@@ -143,13 +135,13 @@ class RuleSets:
     async def _take_over(self, state: PolicyList, number: int, entries: int) -> bool:
         """Takes over a set with a number of entries in the switch. Returns False if the set differs
         from the list's rules."""
-        if not self.is_used(state.spd):
+        if not self.use.is_used(state.spd):
             return False
         kind = RULE_KINDS[state.direction]
         held = self._reconciler.installed.by_kind[kind]
         compiled = await asyncio.to_thread(self.compile, state)
         wanted = await asyncio.to_thread(_entities, compiled, number)
-        if len(wanted) != entries or not self._is_worthwhile(state, compiled):
+        if len(wanted) != entries or not self.use.is_worthwhile(state.spd, compiled):
             return False
         if not await asyncio.to_thread(_holds, held, wanted):
             return False
@@ -170,11 +162,11 @@ class RuleSets:
         )
 
     async def _prepared(self, session: Session, state: PolicyList) -> PolicyList:
-        if not self.is_used(state.spd):
+        if not self.use.is_used(state.spd):
             return replace(state, rule_set=0)
         compiled = await asyncio.to_thread(self.compile, state)
-        if not self._is_worthwhile(state, compiled):
-            return replace(state, rule_set=0)
+        if not self.use.is_worthwhile(state.spd, compiled):
+            return self._without_set(state, compiled)
         kind = RULE_KINDS[state.direction]
         number = self._unused(state.direction)
         entries = await asyncio.to_thread(_entities, compiled, number)
@@ -189,10 +181,16 @@ class RuleSets:
                 " controller: %s",
                 *(state.spd, state.direction.value, problem),
             )
-            return replace(state, rule_set=0)
+            return self._without_set(state, compiled)
         self._sets.setdefault(state.list_id, {})[number] = made
         self.counters["rule sets written"] += 1
         return replace(state, rule_set=number)
+
+    def _without_set(self, state: PolicyList, compiled: CompiledList) -> PolicyList:
+        """Returns a list that gets no set, and records what the compilation found."""
+        found = self._left_out.setdefault(state.list_id, {})
+        found[state.digest] = compiled._replace(entries=())
+        return replace(state, rule_set=0)
 
     async def _wait_for_room(self, session: Session, direction: Direction, entries: int) -> None:
         """Waits until deleted sets have left the switch, if there is no room for both.
@@ -212,6 +210,9 @@ class RuleSets:
 
     async def acknowledged(self, state: PolicyList) -> None:
         """Deletes all sets of a list except the one that the list's state in the switch names."""
+        left_out = self._left_out.pop(state.list_id, {})
+        if state.digest in left_out:
+            self._left_out[state.list_id] = {state.digest: left_out[state.digest]}
         sets = self._sets.get(state.list_id, {})
         for number in [number for number in sets if number != state.rule_set]:
             await self._delete(state.direction, sets.pop(number))
