@@ -286,11 +286,12 @@ def _only_opaque(selector: object) -> Opaque:
 
 
 def _may_match(rule: Rule) -> bool:
-    """Returns whether the addresses of a rule are of one family, and its protocols have its
+    """Returns whether the addresses of a rule are of one family, and a protocol of the rule has its
     numbers. Otherwise no packet matches."""
     families = {len(one.low) for ranges in (rule.source, rule.destination) for one in ranges or ()}
     return len(families) < 2 and all(
-        isinstance(rule.protocol, tuple) and not protocols.isdisjoint(rule.protocol)
+        rule.protocol is None
+        or (rule.protocol is not OPAQUE and not protocols.isdisjoint(rule.protocol))
         for name, protocols in NUMBERED.items()
         if isinstance(getattr(rule, FIELDS[name]), tuple)
     )
