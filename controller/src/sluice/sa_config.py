@@ -198,9 +198,9 @@ class SaKeys(ConfigSection, title="security_associations"):
     hard = section_of(LifetimeKeys, "Hard lifetime: after it, the SA drops its packets")
     traffic = section_of(
         TrafficKeys,
-        "Values of the packets that the SA carries, for rules with `from_packet`"
-        " ([rules.md](../how-to/rules.md#populate-from-packet)). Without it, the SA carries the"
-        " packets of rules without `from_packet`",
+        "Values of the packets that the SA carries. For rules with"
+        " [`from_packet`](../how-to/rules.md#populate-from-packet). Without it, the SA carries the"
+        " packets of rules without `from_packet`.",
         "none",
     )
     engine = optional(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -53,8 +54,8 @@ PAIRS = Rule(
 
 
 def udp(source: int, destination: int, *, ports: tuple[int, int] = (5000, 7000)) -> Selectors:
-    ends = (parse_address(f"10.0.0.{number}") for number in (source, destination))
-    return Selectors(*ends, UDP, *ports, None)
+    local, remote = (parse_address(f"10.0.0.{number}") for number in (source, destination))
+    return Selectors(local, remote, UDP, *ports, None)
 
 
 def possible(packet: Selectors) -> Selectors:
@@ -257,8 +258,8 @@ def test_instances_without_ports_come_last() -> None:
 )
 def test_values_as_text(values: Populated, text: str) -> None:
     assert str(values) == text
-    written = to_document(values)
-    assert Populated(**{name: to_value(name, one) for name, one in written.items()}) == values
+    read: dict[str, Any] = {name: to_value(name, one) for name, one in to_document(values).items()}
+    assert Populated(**read) == values
 
 
 POPULATED = st.builds(
