@@ -430,9 +430,10 @@ def _read_traffic(section: YamlMapping) -> Populated | None:
     written = section.section(SaKeys.traffic)
     keys = {key.name: key for key in TrafficKeys.all_keys() if isinstance(key, ScalarKey)}
     values = Populated(**{name: written.optional(keys[name], None) for name in FIELDS})
+    given = [name for name in FIELDS if written.value(keys[name]) is not None]
     written.close()
     problem = populated_problem(values)
-    if problem is not None:
+    if problem is not None and len(given) == len(values.selectors):  # each value could be read
         section.problem(SaKeys.traffic, problem)
     return values
 

@@ -15,13 +15,25 @@ import pytest
 
 from fake_switch import FakeSwitch
 from packets import ethernet, ipv4
-from policy_world import CODEC, INBOUND, OUTBOUND, PROTECT, PolicyWorld
+from policy_world import CODEC, CONFIG, INBOUND, OUTBOUND, PROTECT, PolicyWorld, filled
+from scenes import gateway, neighbor, route, slot
 from sluice import associations
-from sluice.entities import BundleInVrf, Decrypt, Encrypt, EntityKind, InboundSpi
+from sluice.config import load_config
+from sluice.entities import (
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    EntityKind,
+    InboundSpi,
+    RuleEntry,
+    RuleVerdict,
+)
 from sluice.model import parse_address
 from sluice.p4runtime.messages import UpdateType
 from sluice.policy.bundle_instances import BundleInstances, WithInstances
+from sluice.policy.check import Checker
 from sluice.policy.populated import Instance, Populated
+from sluice.policy.spdfile import parse_spd
 from sluice.policy.spdstore import FILE_NAME
 from sluice.state.bundle_numbers import FIRST, LAST, BundleNumbers
 from test_associations import PlayedEngine
@@ -34,6 +46,7 @@ interfaces:
   - {{name: eth1, port: 1, mac: "02:00:00:00:01:01", spd: corp}}
 spds:
   - name: corp
+    mode: {mode}
     outbound:
       - {{name: web, action: bypass, protocol: tcp, destination_ports: [80]}}
       - {{name: pairs, action: protect, bundle: branch, source: 10.1.0.0/16,
@@ -72,13 +85,18 @@ def run_pairs(
     class PairsWorld(PolicyWorld):
         engines = {1: engine}  # noqa: RUF012 - one for each test
 
-    def run(scenario: Scenario, switch: FakeSwitch | None = None, more: str = "") -> None:
+    def run(
+        scenario: Scenario,
+        switch: FakeSwitch | None = None,
+        more: str = "",
+        mode: str = "cache",
+    ) -> None:
         async def begun(world: PolicyWorld) -> None:
             world.directory = tmp_path  # type: ignore[attr-defined]
             await world.began()
             await scenario(world)
 
-        text = TEXT.format(state=tmp_path, more=more)
+        text = TEXT.format(state=tmp_path, more=more, mode=mode)
         run_scenario(begun, switch, world=PairsWorld, text=text)
 
     return run
@@ -392,6 +410,105 @@ def test_a_bundle_without_later_fragments_has_none_in_its_instances(run_pairs: R
         await world.counted("dropped: later fragment, its bundle carries none")
 
     run_pairs(scenario, more=", later_fragments: false")
+
+
+def test_instances_are_in_the_rule_tables(run_pairs: RunPairs) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        def tables() -> dict[int, set[int]]:
+            """Returns the bundles in each rule set of the outbound table."""
+            sets: dict[int, set[int]] = {}
+            for key, value in world.switch.of(EntityKind.OUTBOUND_RULE).items():
+                if isinstance(value, RuleVerdict) and isinstance(key, RuleEntry) and value.bundle:
+                    sets.setdefault(key.rule_set, set()).add(value.bundle)
+            return sets
+
+        await add(world, "a", PAIR_A)
+        await world.until(
+            lambda: [*tables().values()] == [{number(world, PAIR_A), without_sa(world), 5}]
+        )
+        await add(world, "b", PAIR_B, 0x200)
+        await world.ask("sa del", name="a")
+        await world.until(
+            lambda: [*tables().values()] == [{number(world, PAIR_B), without_sa(world), 5}]
+        )
+
+    run_pairs(scenario, mode="cache+rules")
+
+
+def test_commits_keep_the_instances(run_pairs: RunPairs) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await add(world, "a", PAIR_A)
+        a = await cached(world, PAIR_A)
+        rule = "{name: first, action: discard, protocol: tcp, destination_ports: [81]}"
+        at = {"spd": "corp", "direction": "outbound"}
+        await world.ask("spd add", rule=rule, at="first", **at)
+        assert await cached(world, PAIR_A) == a
+        await world.ask("spd delete", name="pairs", **at)
+        # The inbound list still names the instance, and the outbound list names no bundle here.
+        assert instance(PAIR_A).name not in {
+            one.bundle for one in world.state("corp", OUTBOUND).rules
+        }
+        assert (await world.ask("spd rollback", commit=1))["changed"]
+        assert await cached(world, PAIR_A) == a
+
+    run_pairs(scenario)
+
+
+def test_a_reload_of_sas_changes_the_instances(run_pairs: RunPairs, tmp_path: Path) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await add(world, "a", PAIR_A)
+        (stored,) = world.controller.associations._stored
+        await world.ask("sa del", name="a")
+        await world.until(lambda: not world.policy.instances.in_force)
+        world.controller.associations.set_configured([stored.sa])
+        await world.until(lambda: world.policy.instances.in_force == {instance(PAIR_A)})
+        assert await cached(world, PAIR_A) == number(world, PAIR_A)
+
+    run_pairs(scenario)
+
+
+def test_what_is_explained(run_pairs: RunPairs) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        world.routes.put(route("10.2.0.0/16", gateway("10.0.1.9", 1)))
+        world.kernel.put(neighbor(1, "10.0.1.9", 4))
+        await world.until(lambda: slot("10.2.0.0/16") in world.switch.of(EntityKind.ROUTE))
+        await add(world, "a", PAIR_A)
+        expected = {
+            PAIR_A: ("protected", "bundle branch (10.1.0.1 > 10.2.0.1)"),
+            PAIR_B: ("dropped", "NO_SA"),
+        }
+        for pair, outcome in expected.items():
+            found = await world.ask("explain", text=f"udp {pair[0]}:5 > {pair[1]}:7")
+            assert tuple(found["outcome"].values()) == outcome
+            (outbound,) = found["outbound"]
+            assert outbound["matches"][-1]["name"] == "pairs"
+
+    run_pairs(scenario)
+
+
+def test_flows_of_a_bundle_are_those_of_its_instances(run_pairs: RunPairs) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await add(world, "a", PAIR_A)
+        for pair in (PAIR_A, PAIR_B):
+            await cached(world, pair)
+        for bundle, expected in (("branch", 2), (instance(PAIR_A).name, 1)):
+            flows = await world.ask("show", what="flows", bundle=bundle)
+            rows = flows["flows"] if isinstance(flows, dict) else flows
+            assert len(rows) == expected, bundle
+
+    run_pairs(scenario)
+
+
+def test_a_bundle_whose_sas_are_installed_by_hand_is_warned_of(tmp_path: Path) -> None:
+    by_hand = "{name: pairs, action: protect, bundle: branch, from_packet: source}"
+    path = tmp_path / "r1.yaml"
+    path.write_text(filled(CONFIG, tmp_path))
+    texts = {"corp": parse_spd(f"spd: corp\noutbound: [{by_hand}]\n", "x", lambda _: None)}
+    (report,) = Checker(load_config(path)).report(texts)
+    assert [one for one in report["warnings"] if "by hand" in one] == [
+        "corp: the outbound rule 'pairs' with `from_packet` can have no SA: the SAs of the bundle"
+        " are installed by hand"
+    ]
 
 
 def test_what_is_shown_and_exported(run_pairs: RunPairs) -> None:
