@@ -30,6 +30,7 @@ PAIRS = {
 }
 SPIS = {"a": (0x1A03, 0x3A01), "b": (0x1B03, 0x3B01), "c": (0x1C03, 0x3C01)}
 """For each pair: the SPI from r1 to r3, and the SPI from r3 to r1."""
+STRAY = 0x3D01
 LISTS = (
     ("r1", "to-spoke3", "outbound", "spoke3", NEAR, FAR),
     ("r1", "to-spoke3", "inbound", "spoke3", FAR, NEAR),
@@ -146,6 +147,34 @@ def test_a_pair_whose_sa_is_deleted_gets_no_other(
     assert sites.drops("r1", "NO_SA") - drops >= COUNT
     assert len(wires.esp("eth2")) == before
     assert ping(sites, "b").lost == 0
+
+
+def test_an_sa_accepts_no_packets_of_another_pair(
+    sites: Sites, wires: LinkCaptures, pairs: ExitStack
+) -> None:
+    """If a peer sends the packets of one pair by the SA of another pair, the receiver decrypts and
+    drops them as INBOUND_WRONG_SA.
+    """
+    add(sites, pairs, "a")
+    add(sites, pairs, "b")
+    assert ping(sites, "b").lost == 0
+    near, far = PAIRS["b"]
+    path = sites.engines["r3"].key_file("stray", ALGORITHM[31])
+    there = sites.engines["r1"].key_file("stray", ALGORITHM[31])
+    of_a = {"source": PAIRS["a"][1], "destination": PAIRS["a"][0]}
+    of_b = {"source": far, "destination": near}
+    # The newest SA of pair b at r3 sends. Its other end at r1 is for pair a.
+    for router, sa in (
+        ("r1", inbound(31, "spoke3", there) | {"traffic": of_a}),
+        ("r3", outbound(31, "hub", path) | {"traffic": of_b}),
+    ):
+        stray = sa | {"name": "stray", "spi": STRAY}
+        sites.sluice(router, "sa", "add", sites.file_of(router, stray))
+        pairs.callback(_delete, sites, router, "stray", STRAY)
+    drops = sites.drops("r1", "INBOUND_WRONG_SA")
+    assert ping(sites, "b", *SOON).received == 0
+    assert sites.drops("r1", "INBOUND_WRONG_SA") - drops >= COUNT
+    assert STRAY in {spi for spi, _ in numbers(wires.esp("eth4"))}
 
 
 def test_pairs_keep_their_sas_over_a_restart(

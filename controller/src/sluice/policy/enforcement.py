@@ -746,7 +746,7 @@ class Policy:
             try:
                 await self._exclusively(self._commit_instances)
             except PolicyError as error:
-                log.warning("policy: the rules of `from_packet` are not up to date: %s", error)
+                log.warning("policy: the rules of instances are not up to date: %s", error)
                 loop = asyncio.get_running_loop()
                 loop.call_later(ADDRESS_RETRY, self.instances.changed.set)
 
