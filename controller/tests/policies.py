@@ -48,6 +48,8 @@ def rules() -> SearchStrategy[Rule]:
         mobility_type=numbers,
         generated=st.booleans(),
         scope=st.sampled_from(Scope),
+        from_packet=st.just(()),
+        is_instance=st.just(False),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from sluice.associations import AssociationError, Associations
 from sluice.config import load_config
 from sluice.entities import Encrypt, EntityChanges, EntityKind
 from sluice.model import parse_address
+from sluice.policy.populated import Populated
 from sluice.sa_config import parse_associations
 from sluice.sa_keys import KeyFiles
 from sluice.sa_model import (
@@ -30,6 +32,7 @@ from sluice.sa_model import (
     KeyMaterial,
     SaSettings,
 )
+from sluice.state.bundle_numbers import FIRST
 from sluice.state.path_mtus import MIN_INNER_MTU, PathMtu, PathMtus
 from sluice.state.sa_table import Clocks, SaState
 
@@ -311,6 +314,70 @@ def test_a_reload_with_another_key_is_a_rekey(run_scenario: Callable[[Body], Non
             await world.until(lambda: len(world.sas.table.wanted) == 1)
 
         await world.running(reloaded)
+
+    run_scenario(body)
+
+
+def test_an_sa_of_other_traffic_does_not_succeed(run_scenario: Callable[[Body], None]) -> None:
+    async def body(world: World) -> None:
+        async def reloaded() -> None:
+            await world.until(lambda: world.outbound() is not None)
+            (new,) = world.config(0x300, "fifth", "5").policy.security_associations
+            traffic = Populated(source=parse_address("10.1.0.1"))
+            world.sas.set_configured([replace(new, traffic=traffic)])
+            (sa,) = world.sas.table.wanted
+            assert (sa.settings.spi, sa.is_retiring) == (0x300, False)
+            assert sa.settings.bundle == FIRST, "it has a bundle number of its own"
+            assert world.sas.table.bundles[FIRST].name == "branch (10.1.0.1 > *)"
+
+        await world.running(reloaded)
+
+    run_scenario(body)
+
+
+def test_sas_of_both_directions_of_a_pair_share_an_instance(
+    run_scenario: Callable[[Body], None],
+) -> None:
+    async def body(world: World) -> None:
+        ends = "source: {}, destination: {}"
+        sa = (
+            "{{name: {name}, bundle: branch, spi: {spi}, algorithm: aes-128-gcm, key_file: {key},"
+            " traffic: {{{traffic}}}, {more}}}"
+        )
+        there, back = ("10.1.0.1", "10.2.0.1"), ("10.2.0.1", "10.1.0.1")
+        outbound = "direction: outbound, local: 10.0.0.1, remote: 10.0.0.2"
+        listed = [
+            sa.format(
+                name=name,
+                spi=spi,
+                key=world.key(name, digit),
+                traffic=ends.format(*pair),
+                more=more,
+            )
+            for name, spi, digit, pair, more in (
+                ("there", 0x500, "7", there, outbound),
+                ("back", 0x600, "8", back, "direction: inbound"),
+                ("other", 0x700, "9", there, "direction: inbound"),
+            )
+        ]
+        text = f"security_associations: [{', '.join(listed)}]"
+        sas = parse_associations(
+            text, "file", world.directory, world.sas.bundles, world.sas.values_in_use()
+        )
+
+        async def added() -> None:
+            adding = asyncio.create_task(world.sas.add(sas))
+            await world.until(lambda: len(world.engine.held) == 4)
+            numbers = {one.name: one.settings.bundle for one in world.sas.table.wanted}
+            assert numbers == {"out": 5, "there": FIRST, "back": FIRST, "other": FIRST + 1}
+            assert not adding.done(), "no list has their rules"
+            world.sas._instances.in_force = world.sas._instances.wanted
+            world.sas.progressed()
+            assert {one.state for one in await adding} == {SaState.IN_USE}
+
+        await world.running(added)
+        world.make()
+        assert {one.name: one.traffic for one in world.sas.table.wanted}["there"] == sas[0].traffic
 
     run_scenario(body)
 

@@ -40,6 +40,7 @@ security_associations:
     local: 10.0.0.1
     remote: 10.0.0.2
     soft: {bytes: 1}
+    traffic: {source: 10.1.0.1}
     encapsulation: {remote_port: 4500}
 bundles:
   - {name: told, id: 2, spd: corp}

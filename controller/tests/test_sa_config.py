@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the key `fragmentation` of an SA: which SAs may fragment ESP packets, and that the setting
-is saved and read back.
+"""Tests the keys `fragmentation` and `traffic` of an SA: which values are accepted, and that the
+settings are saved and read back.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice.model import parse_address
+from sluice.policy.model import OPAQUE, UDP
+from sluice.policy.populated import Populated
 from sluice.sa_config import BundleOfSas, ValuesInUse, parse_associations, to_document
 from sluice.sa_model import Fragmentation, SecurityAssociation
 from sluice.yamlreader import ConfigError
@@ -17,6 +20,7 @@ from sluice.yamlreader import ConfigError
 BUNDLES = {"branch": BundleOfSas(5, 0, (1,))}
 IPV4 = "local: 192.0.2.1, remote: 198.51.100.1"
 IPV6 = 'local: "2001:db8::1", remote: "2001:db8::2"'
+A, B = parse_address("10.1.0.1"), parse_address("10.2.0.1")
 REQUIRES_DF = "`after` requires `df: clear`"
 
 
@@ -65,6 +69,29 @@ def test_what_cannot_be_fragmented_is_refused(
         read(tmp_path, rest, direction)
 
 
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [
+        ("source: 10.1.0.1, destination: 10.2.0.1", Populated(A, B)),
+        (
+            "source: 10.1.0.1, protocol: udp, source_ports: 5000, destination_ports: opaque",
+            Populated(A, None, UDP, 5000, OPAQUE),
+        ),
+        ("protocol: 58, icmp: 128/0", Populated(protocol=58, icmp=128 << 8)),
+        ("protocol: mobility, mobility_types: 5", Populated(protocol=135, mobility_types=5)),
+    ],
+)
+@pytest.mark.parametrize(("direction", "rest"), [("outbound", f"{IPV4}, "), ("inbound", "")])
+def test_traffic_is_written_as_it_was_read(
+    tmp_path: Path, written: str, values: Populated, direction: str, rest: str
+) -> None:
+    sa = read(tmp_path, f"{rest}traffic: {{{written}}}", direction)
+    assert sa.traffic == values
+    text = json.dumps({"security_associations": [to_document(sa, "branch")]})
+    (again,) = parse_associations(text, "again", tmp_path, BUNDLES, ValuesInUse.by())
+    assert again == sa
+
+
 def problems(directory: Path, old: str, new: str) -> list[str]:
     """Returns the problems of a file with one outbound SA in which `new` replaces `old`."""
     path = directory / "key"
@@ -88,6 +115,16 @@ def problems(directory: Path, old: str, new: str) -> list[str]:
         ("algorithm: aes-128-gcm", "algorithm: des", ".algorithm: 'des' is not one of"),
         ("direction: outbound", "direction: out", ".direction: 'out' is not one of"),
         ("bundle: branch", "bundle: twig", ".bundle: 'twig' is not one of: branch"),
+        ("engine: 1", "traffic: {}", ".traffic: gives no value"),
+        ("engine: 1", "traffic: {source: 10.0.0.0/8}", ".traffic.source: '10.0.0.0/8' is not an"),
+        (
+            "engine: 1",
+            "traffic: {source: 10.0.0.1, port: 5}",
+            ".traffic.port: unknown key; known here: destination,",
+        ),
+        ("engine: 1", "traffic: {protocol: udp, icmp: 8/0}", ".traffic: the protocol udp has no"),
+        ("engine: 1", "traffic: {icmp: 8}", ".traffic.icmp: '8' is no ICMP type and code like 8/0"),
+        ("engine: 1", "traffic: {source_ports: 070}", "YAML takes 070 for the number 56"),
         (
             "engine: 1",
             "hard: {seconds: 8h}",

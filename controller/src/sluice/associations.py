@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the security associations (SAs) of a running router in engines, then in the switch.
 
-Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel.
+Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel. An SA with
+`traffic` belongs to an instance of its bundle, which has a bundle number of its own
+(`policy.bundle_instances`). Engines and switch know only this number.
+
 `state.sa_table` plans the commands for the engines; this module sends them. Each engine has a task,
 which reads the engine's SAs every `POLL` seconds or less often. The task executes the plan after
 each reading and at each change of the desired SAs.
@@ -28,7 +31,9 @@ from sluice.config import Config
 from sluice.entities import EntityChanges, EntityKey, EntityKind, EntityValue
 from sluice.inputs import EngineInput
 from sluice.model import Address
+from sluice.policy.bundle_instances import BundleInstances
 from sluice.policy.config import bundles_of_sas
+from sluice.policy.populated import Instance
 from sluice.reconciler import Reconciler
 from sluice.sa_config import BundleOfSas, ValuesInUse
 from sluice.sa_keys import KeyFiles, fingerprint
@@ -45,6 +50,7 @@ from sluice.sa_model import (
 )
 from sluice.sa_store import SaStore, StoredSa
 from sluice.sa_uses import SaStoreError, SaUses, read_clocks
+from sluice.state.bundle_numbers import BundleNumbers
 from sluice.state.path_mtus import (
     MIN_INNER_MTU,
     PathMtu,
@@ -92,8 +98,9 @@ class Associations:
     """Manages all SAs.
 
     `engines` are the engines with an admin socket, by number. `path_mtus` computes the path MTUs to
-    the SAs' peers. `on_changed` is called with each change of the desired switch state.
-    `on_engine` is called when an engine starts or stops answering. Raises SaStoreError.
+    the SAs' peers. `instances` gets the instances that have SAs. `on_changed` is called with each
+    change of the desired switch state. `on_engine` is called when an engine starts or stops
+    answering. Raises SaStoreError.
     """
 
     def __init__(
@@ -105,7 +112,9 @@ class Associations:
         *,
         clock: Callable[[], float],
         clocks: Callable[[], Clocks] = read_clocks,
+        instances: BundleInstances | None = None,
     ) -> None:
+        self._instances = instances or BundleInstances(BundleNumbers({}, {}))
         self._path_mtus = path_mtus
         self.report_lifetime = config.limits.path_mtu_seconds
         """Seconds after which the path MTU of an ICMP error expires (RFC 1191, section 6.3)."""
@@ -127,6 +136,7 @@ class Associations:
         ]
         self.table = SaTable(specs, engines, self._uses.uses, self._path_mtu, clocks)
         self._specs = dict(self.table.bundles)
+        self._kernel_bundles: tuple[BundleSpec, ...] = ()
         self._store = SaStore(config.state_dir, self.bundles)
         self._configured = config.policy.security_associations
         self._stored = self._still_valid(self._store.load(log.warning))
@@ -149,10 +159,12 @@ class Associations:
         self.disk_problem: str | None = None
         """Error of the last write of a record to disk, or None if it succeeded. After an error, new
         SAs wait until the record can be written."""
+        self._without_number = 0
+        """SAs that are not in the plan, since there are too few bundle numbers."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
-        self.table.set_wanted(self._wanted())
+        self._update_table()
 
     # -- tasks
 
@@ -487,7 +499,7 @@ class Associations:
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
         self._keep_until_succeeded({key: sa for key, sa in known.items() if key not in named}, sas)
         self._kernel, self._unsettled = tuple(sas), new
-        self.table.bundles = self._specs | {one.id: one for one in bundles}
+        self._kernel_bundles = tuple(bundles)
         self._update_wanted()
 
     def _keep_until_succeeded(
@@ -563,16 +575,45 @@ class Associations:
         for sa in self._configured:
             found += instead.get(sa.name, [sa])
         present = {identity(sa) for sa in self._kernel}
+        kernels = {one.id for one in self._kernel_bundles}
         leaving = [
             sa
             for key, sa in self._leaving.items()
-            if key not in present and sa.settings.bundle in self.table.bundles
+            if key not in present and sa.settings.bundle in kernels
         ]
         return [*found, *commanded, *leaving, *self._kernel]
 
     def _update_wanted(self) -> None:
-        self.table.set_wanted(self._wanted())
+        self._update_table()
         self._changed()
+
+    def _update_table(self) -> None:
+        """Passes the wanted SAs to the plan, with the numbers of their instances."""
+        wanted = self._wanted()
+        found = {identity(sa): self._instance_of(sa) for sa in wanted}
+        self._instances.want(one for one in found.values() if one is not None)
+        bundles = self._specs | {one.id: one for one in self._kernel_bundles}
+        numbered = []
+        for sa in wanted:
+            instance = found[identity(sa)]
+            if instance is None:
+                numbered.append(sa)
+            elif (number := self._instances.number_of(instance)) is not None:
+                settings = sa.settings._replace(bundle=number)
+                numbered.append(replace(sa, settings=settings))
+                parent = self._specs[sa.settings.bundle]
+                bundles[number] = parent._replace(name=instance.name, id=number)
+        self._without_number = len(wanted) - len(numbered)
+        self.table.bundles = bundles
+        self.table.set_wanted(numbered)
+
+    def _instance_of(self, sa: SecurityAssociation) -> Instance | None:
+        """Returns the instance to which a wanted SA belongs, or None if it belongs to the bundle
+        itself."""
+        if sa.traffic is None:
+            return None
+        values = sa.traffic if sa.is_outbound else sa.traffic.turned()
+        return Instance(self._specs[sa.settings.bundle].name, values)
 
     def _forget(self, sas: Iterable[SecurityAssociation]) -> None:
         """Removes these retired or deleted SAs from the stored SAs. Raises SaStoreError."""
@@ -739,6 +780,8 @@ class Associations:
         installed = self._installed()
         if installed is None:
             return True
+        if not self._instances.is_in_force(report.sa.settings.bundle):
+            return False
         return all(
             installed[kind].get(key) == value
             for kind, entries in self._submitted.items()
@@ -755,6 +798,11 @@ class Associations:
 
     def problems(self) -> Iterator[str]:
         """Yields one sentence for each problem with engines and SAs."""
+        if self._without_number:
+            yield (
+                f"{self._without_number:,} SAs with `traffic` are not installed: there are too many"
+                " instances of bundles"
+            )
         for number, why in self.unreachable.items():
             yield (
                 f"engine {number} does not answer: {why}; packets that it should encrypt or decrypt"
@@ -806,4 +854,5 @@ def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
     """Returns whether `new` can replace `old` in a rekey: same traffic, another SPI and key."""
     one, other = new.settings, old.settings
     same = (one.direction, one.bundle) == (other.direction, other.bundle)
+    same = same and new.traffic == old.traffic
     return same and one.spi != other.spi and one.fingerprint != other.fingerprint

@@ -2,10 +2,11 @@
 """Writes the audit log of the events that RFC 4301 requires to be auditable.
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
-discard by a rule with `audit: true`, refused ICMP errors, dropped fragments). Logs each change of
-policy with its requester. A token bucket limits each event type. Suppressed events are counted; the
-next logged event of the type reports their number. No function of this module raises an exception,
-not even for a malformed packet or a full disk.
+discard by a rule with `audit: true`, refused ICMP errors, dropped fragments). Logs the values for
+which a rule with `from_packet` has no SA. Logs each change of policy with its requester. A token
+bucket limits each event type. Suppressed events are counted; the next logged event of the type
+reports their number. No function of this module raises an exception, not even for a malformed
+packet or a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import compress
@@ -47,6 +48,7 @@ ERROR_REFUSED = "icmp error refused"
 FRAGMENT_DROPPED = "fragment dropped"
 REPAIRED = "switch repaired"
 POLICY_CHANGED = "policy changed"
+ACQUIRED = "sa wanted"
 
 
 _AUDIT = itemgetter(Rule._fields.index("audit"))
@@ -80,6 +82,9 @@ class AuditLog:
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
         self.counters: Counter[str] = Counter()
         self.lists: Callable[[int], PolicyList | None] = lambda _: None
+        names = {number: name for name, number in config.policy.bundle_ids().items()}
+        self.bundle_name: Callable[[int], str | None] = names.get
+        """Returns the name of the bundle with a number."""
         self._file = AuditFile(config.audit.file)
         self._rate = config.audit.rate
         self._wall = wall
@@ -87,7 +92,6 @@ class AuditLog:
         self._interfaces = {one.l3_if: one.name for one in config.interfaces}
         self._interfaces |= {one.l3_if: f"engine {one.id}" for one in config.policy.engines}
         self._vrfs = {one.id: one.name for one in config.vrfs}
-        self._bundles = {number: name for name, number in config.policy.bundle_ids().items()}
         self._buckets: dict[str, _Bucket] = {}
         self._audited: dict[int, tuple[PolicyList, frozenset[int]]] = {}
 
@@ -138,6 +142,16 @@ class AuditLog:
             fields = {"reason": reason} | self._list_fields(self.lists(packet.list_id), 0)
             self._write(FRAGMENT_DROPPED, fields | self._packet_fields(packet))
 
+    def acquired(
+        self, packet: PuntedPacket, bundle: str, traffic: Mapping[str, str | int], now: float
+    ) -> None:
+        """Logs a packet that was dropped because no SA carries packets with its values. `traffic`
+        has the values, in the form of `security_associations`."""
+        if self._may_write(ACQUIRED, now):
+            fields = self._list_fields(self.lists(packet.list_id), packet.rule)
+            fields |= {"to": bundle, "traffic": dict(traffic)}
+            self._write(ACQUIRED, fields | self._packet_fields(packet))
+
     def policy_changed(
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange], now: float
     ) -> None:
@@ -167,7 +181,7 @@ class AuditLog:
         if number:
             fields["interface"] = self._interfaces.get(number, number)
         if packet.bundle:
-            fields["bundle"] = self._bundles.get(packet.bundle, packet.bundle)
+            fields["bundle"] = self.bundle_name(packet.bundle) or packet.bundle
         return fields | readable(packet.frame)
 
     @staticmethod

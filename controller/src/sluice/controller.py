@@ -37,6 +37,7 @@ from itertools import chain
 from typing import cast
 
 from sluice._native import RouteRun
+from sluice.acquires import Acquires
 from sluice.associations import Associations
 from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
@@ -212,9 +213,10 @@ class Controller:
             self.policy.table.list_of,
             self._clock,
             had_bundles=bool(self.policy.record.bundle_names),
+            configured_number=self.policy.numbers.configured_number,
         )
-        self.audit = AuditLog(config)
-        self.audit.lists = self.policy.list_by_id
+        self.audit = self._make_audit()
+        self.acquires = Acquires(self.policy, self.packets, self.audit)
         self.rejections = Rejections(config, self.fib.interfaces_to)
         self.first_packets = FirstPackets(
             self.policy,
@@ -225,7 +227,7 @@ class Controller:
             self._is_esp_source,
             self.audit,
             rejections=self.rejections,
-            without_later=config.policy.without_later_fragments(),
+            without_later=self.policy.without_later,
         )
         self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
@@ -246,7 +248,7 @@ class Controller:
             audit_drop=self._packet_dropped,
             delivering=self._delivering,
             rejections=self.rejections,
-            without_later=config.policy.without_later_fragments(),
+            without_later=self.policy.without_later,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
         """Called with the number of routing events that were applied."""
@@ -313,11 +315,23 @@ class Controller:
         made.measured = self.stalls.measured
         return made
 
+    def _make_audit(self) -> AuditLog:
+        made = AuditLog(self.config)
+        made.lists = self.policy.list_by_id
+        made.bundle_name = self.policy.numbers.name_of
+        return made
+
     def _make_associations(self) -> Associations:
         path_mtus = PathMtus(self.fib.interfaces_to, self.fib.interfaces.mtu_of)
         made = Associations(
-            self.config, self.sources.engines, self.reconciler, path_mtus, clock=self._clock
+            self.config,
+            self.sources.engines,
+            self.reconciler,
+            path_mtus,
+            clock=self._clock,
+            instances=self.policy.instances,
         )
+        self.policy.instances.on_in_force = made.progressed
         made.on_changed = self._associations_changed
         made.on_engine = self._engine_answers
         self.mirrors.attach(self.policy, made)
@@ -354,7 +368,7 @@ class Controller:
         changes = EntityChanges()
         for drop_reason in DROPS:
             changes.set(EntityKind.COPIED_DROP, drop_reason, AUDITED)
-        if self.mirrors:
+        if self.mirrors or any(bundle.engines for bundle in self.config.policy.bundles):
             changes.set(EntityKind.COPIED_DROP, NO_SA, WANTS_SA)
         for reason, rate in self.config.punt_rates.items():
             changes.set(EntityKind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
@@ -742,6 +756,7 @@ class Controller:
             self.audit.packet_dropped(reason, packet, now)
         else:
             self.mirrors.acquire(packet, now)
+            self.acquires.dropped(packet, now)
 
     def _packets_out(self, batch: list[tuple[bytes, Metadata]]) -> None:
         if batch:

@@ -59,6 +59,7 @@ class HostErrors:
 
     `list_of(spd, direction)` returns a list, or None if the list is not active yet. `had_bundles`:
     an earlier run of the controller may have delivered packets that bundles carried.
+    `configured_number` returns the number of the configured bundle that an instance belongs to.
     """
 
     def __init__(
@@ -68,9 +69,11 @@ class HostErrors:
         clock: Callable[[], float],
         *,
         had_bundles: bool = False,
+        configured_number: Callable[[int], int] = lambda number: number,
     ) -> None:
         self._list_of = list_of
         self._clock = clock
+        self._configured_number = configured_number
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
         self._vrf_of = {bundle.id: vrfs[bundle.vrf] for bundle in config.policy.bundles}
         # The bundles of an SPD that mirrors the kernel come and go. They are in the SPD's VRF.
@@ -144,7 +147,8 @@ class HostErrors:
             if verdict is None:
                 return frozenset()
             if verdict.action is Action.PROTECT:
-                vrf = self._vrf_of.get(verdict.bundle, self._vrf_of_spd.get(spd, 0))
+                bundle = self._configured_number(verdict.bundle)
+                vrf = self._vrf_of.get(bundle, self._vrf_of_spd.get(spd, 0))
                 carriers.add(Carrier(vrf, verdict.bundle))
         return frozenset(carriers or {_CLEAR})
 

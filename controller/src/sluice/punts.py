@@ -17,7 +17,7 @@ metadata of p4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from secrets import randbits
 from typing import NamedTuple, Protocol
 
@@ -130,7 +130,7 @@ class PuntHandler:
         audit_drop: Callable[[str, PuntedPacket, float], None],
         delivering: Callable[[PuntedPacket], None],
         rejections: Rejections,
-        without_later: frozenset[int] = frozenset(),
+        without_later: Container[int] = frozenset(),
     ) -> None:
         self._fib = fib
         self._packets = packets

@@ -11,6 +11,7 @@
         local: 10.0.12.1
         remote: 10.0.20.1
         hard: {seconds: 28800}
+        traffic: {source: 10.1.0.10, destination: 10.2.0.9}
 
 Each cryptographic key is in a file of its own. The path of a key file is relative to the directory
 of the file that names it. This module reads the keys only to compute their fingerprint. They are
@@ -29,6 +30,7 @@ from sluice.config_keys import (
     ConfigKey,
     ConfigSection,
     PartKey,
+    ScalarKey,
     defaulted,
     optional,
     required,
@@ -36,7 +38,9 @@ from sluice.config_keys import (
     sections_of,
 )
 from sluice.model import Address, format_address, parse_address
-from sluice.policy.model import Direction
+from sluice.policy.model import Direction, Opaque
+from sluice.policy.populated import FIELDS, Populated, populated_problem, to_value
+from sluice.policy.populated import to_document as traffic_document
 from sluice.sa_keys import KeyFiles, fingerprint
 from sluice.sa_model import (
     ALGORITHMS,
@@ -119,6 +123,40 @@ class EncapsulationKeys(ConfigSection, title="security_associations.encapsulatio
     remote_port = defaulted(_PORT, NAT_TRAVERSAL, "UDP port of the peer.")
 
 
+def _value_of(name: str, values: str) -> scalars.Scalar[Address | int | Opaque]:
+    """Returns a converter of a value of one selector."""
+    return scalars.Scalar(lambda written: to_value(name, written), values)
+
+
+class TrafficKeys(ConfigSection, title="security_associations.traffic"):
+    """Keys of the values that the packets of an SA have. They are the selectors that `from_packet`
+    names in the rules of the SA's bundle."""
+
+    source = optional(_value_of("source", "address"), "Source address of the packets.", "any")
+    destination = optional(
+        _value_of("destination", "address"), "Destination address of the packets.", "any"
+    )
+    protocol = optional(
+        _value_of("protocol", "name, 0 to 255, `opaque`"), "IP protocol of the packets.", "any"
+    )
+    source_ports = optional(
+        _value_of("source_ports", "0 to 65,535, `opaque`"), "Source port of the packets.", "any"
+    )
+    destination_ports = optional(
+        _value_of("destination_ports", "0 to 65,535, `opaque`"),
+        "Destination port of the packets.",
+        "any",
+    )
+    icmp = optional(
+        _value_of("icmp", "`TYPE/CODE`, `opaque`"), "ICMP type and code of the packets.", "any"
+    )
+    mobility_types = optional(
+        _value_of("mobility_types", "0 to 255, `opaque`"),
+        "Message type of the Mobility Header.",
+        "any",
+    )
+
+
 class SaKeys(ConfigSection, title="security_associations"):
     """Keys of a security association."""
 
@@ -158,6 +196,13 @@ class SaKeys(ConfigSection, title="security_associations"):
     )
     soft = section_of(LifetimeKeys, "Soft lifetime: after it, the SA should be rekeyed")
     hard = section_of(LifetimeKeys, "Hard lifetime: after it, the SA drops its packets")
+    traffic = section_of(
+        TrafficKeys,
+        "Values of the packets that the SA carries. For rules with"
+        " [`from_packet`](../how-to/rules.md#populate-from-packet). Without it, the SA carries the"
+        " packets of rules without `from_packet`.",
+        "none",
+    )
     engine = optional(
         scalars.Scalar(scalars.integer(1, 255).convert, "an engine's id"),
         "The only engine of the bundle that may have the SA.",
@@ -349,6 +394,7 @@ def _read(
                 key, f"is not for an SA that is {direction and direction.value}; remove it"
             )
     ecn, soft, hard = section.defaulted(SaKeys.ecn), *_read_lifetimes(section)
+    traffic = _read_traffic(section)
     if name is None or bundle is None or direction is None or spi is None or own is None:
         return None
     if algorithm is None or keys is None:
@@ -367,7 +413,29 @@ def _read(
         hard=hard,
         **own,
     )
-    return SecurityAssociation(name, settings, origin, keys[0], engine, fragmentation=fragmentation)
+    return SecurityAssociation(
+        name,
+        settings,
+        origin,
+        keys[0],
+        engine,
+        fragmentation=fragmentation,
+        traffic=traffic,
+    )
+
+
+def _read_traffic(section: YamlMapping) -> Populated | None:
+    if section.value(SaKeys.traffic) is None:
+        return None
+    written = section.section(SaKeys.traffic)
+    keys = {key.name: key for key in TrafficKeys.all_keys() if isinstance(key, ScalarKey)}
+    values = Populated(**{name: written.optional(keys[name], None) for name in FIELDS})
+    given = [name for name in FIELDS if written.value(keys[name]) is not None]
+    written.close()
+    problem = populated_problem(values)
+    if problem is not None and len(given) == len(values.selectors):  # each value could be read
+        section.problem(SaKeys.traffic, problem)
+    return values
 
 
 def _read_keys(
@@ -499,6 +567,8 @@ def to_document(sa: SecurityAssociation, bundle: str) -> dict[str, Any]:
             found[key] = {name: value for name, value in limits if value is not None}
     if sa.fragmentation is not Fragmentation.BEFORE:
         found["fragmentation"] = sa.fragmentation.value
+    if sa.traffic is not None:
+        found["traffic"] = traffic_document(sa.traffic)
     return found | (_outbound_document(settings) if sa.is_outbound else _inbound_document(settings))
 
 

@@ -2,10 +2,11 @@
 """Defines the types of security associations (SAs): algorithms, lifetimes, keys (RFC 4301, 4.4.2).
 
 An SA has one direction and belongs to a bundle. Rules name bundles. The selectors of an SA are
-those of the rules that name its bundle. The pipeline checks that the first rule that matches a
-packet of the SA is one of these rules (RFC 4301, 5.2 step 4). A fingerprint identifies the keys. A
-`KeySource` reads the keys only when an engine is to receive them. All types except key material are
-immutable. Depends on model and policy.model.
+those of the rules that name its bundle. An SA with `traffic` belongs to an instance of its bundle
+(`policy.populated`), and carries only packets with these values. The pipeline checks that the first
+rule that matches a packet of the SA is one of these rules (RFC 4301, 5.2 step 4). A fingerprint
+identifies the keys. A `KeySource` reads the keys only when an engine is to receive them. All types
+except key material are immutable. Depends on model, policy.model and policy.populated.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from sluice.model import Address
 from sluice.policy.model import Direction
+from sluice.policy.populated import Populated
 
 NAT_TRAVERSAL = 4500
 """The port of ESP in UDP (RFC 3948)."""
@@ -250,6 +252,8 @@ class SecurityAssociation:
     - `is_retiring`: the successor of the SA is in use. The SA stays for packets in flight.
     - `is_coming`: the peer may not have the SA yet. So the SA's predecessor, if any, stays in use.
     - `fragmentation`: applies to an outbound SA. Only the router uses this setting, not the engine.
+    - `traffic`: the values of the packets that the SA carries. None: the SA carries the packets of
+      rules without `from_packet`.
     """
 
     name: str
@@ -260,6 +264,7 @@ class SecurityAssociation:
     is_retiring: bool = False
     is_coming: bool = False
     fragmentation: Fragmentation = Fragmentation.BEFORE
+    traffic: Populated | None = None
 
     @property
     def is_outbound(self) -> bool:

@@ -165,6 +165,16 @@ def test_an_error_goes_to_the_vrf_of_the_bundle_whatever_interface_the_host_chos
     assert errors.carrier_for(about("10.0.3.8")) == Carrier(0, IN_CLEAR)
 
 
+def test_an_error_about_what_an_instance_carried_goes_to_the_vrf_of_its_bundle(
+    errors: HostErrors,
+) -> None:
+    errors._vrf_of[BRANCH] = 3
+    assert errors.carrier_for(about(PEER)) == Carrier(3, BRANCH)
+    errors._vrf_of = {99: 4}
+    errors._configured_number = lambda number: 99 if number == BRANCH else number
+    assert errors.carrier_for(about(PEER)) == Carrier(4, BRANCH)
+
+
 def test_after_a_start_nothing_is_said_about_packets_from_before_it(errors: HostErrors) -> None:
     """Checks that for a while after a start, errors about unknown packets are dropped.
 

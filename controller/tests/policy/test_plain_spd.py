@@ -35,6 +35,7 @@ outbound:
       protocol: "tcp"}
   - {name: fragments, action: discard, source_ports: opaque, source: any, protocol: any}
   - {name: unseen, action: discard, protocol: opaque, audit: true, reject: false}
+  - {name: pairs, action: protect, bundle: other, from_packet: [destination, source]}
 """
 
 
@@ -53,7 +54,7 @@ def plain(text: str) -> SpdText | None:
 def test_a_plain_file_is_read_as_the_general_parser_reads_it() -> None:
     found = plain(PLAIN)
     assert found is not None
-    assert len(found.rules[Direction.OUTBOUND]) == 5
+    assert len(found.rules[Direction.OUTBOUND]) == 6
     assert found == general(PLAIN)
 
 
@@ -93,6 +94,11 @@ def test_an_exported_file_is_plain(flow_style: bool | None) -> None:
         ("8000-8999", "8999-8000"),
         ("8000-8999", "1:30"),
         ("reject: false", "scope: own"),
+        ("reject: false", "from_packet: source"),
+        ("[destination, source]", "[destination, any]"),
+        ("[destination, source]", "[source, source]"),
+        ("[destination, source]", "[source_ports]"),
+        ("[destination, source]", ""),
         ("reject: false", "audit: false"),
         ("audit: true", "audit: yes"),
         ("action: bypass", "action: pass"),

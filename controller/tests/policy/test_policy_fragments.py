@@ -99,6 +99,38 @@ def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, se
     }
 
 
+PROTECT = "action: protect, bundle: branch"
+
+
+@pytest.mark.parametrize(
+    ("rules", "served_by"),
+    [
+        (f"{{name: a, {PROTECT}, from_packet: [source, destination]}}", "cache"),
+        (f"{{name: a, {PROTECT}, protocol: udp, from_packet: source_ports}}", "controller"),
+        # The protocol of a later IPv6 fragment is not trusted.
+        (f"{{name: a, {PROTECT}, source: '2001:db8::/32', from_packet: protocol}}", "controller"),
+        (f"{{name: a, {PROTECT}, source: 10.0.0.0/8, from_packet: protocol}}", "cache"),
+        # Both rules name one bundle, but never share an SA.
+        (
+            f"{{name: a, {PROTECT}, protocol: udp, destination_ports: 7}},"
+            f" {{name: b, {PROTECT}, from_packet: [source]}}",
+            "either",
+        ),
+    ],
+)
+def test_fragments_under_rules_that_populate(rules: str, served_by: str) -> None:
+    text = f"spd: corp\noutbound: [{rules}]\n"
+    spd = parse_spd(text, "corp.yaml", lambda _: None)
+    found = {
+        one.served_by.value
+        for one in expectations(spd.rules)
+        for name in one.rules
+        if name in ("a", "b")
+    }
+    assert served_by in found
+    assert len(found) == 1 or served_by == "either"
+
+
 @settings(max_examples=60)
 @given(
     st.lists(

@@ -50,6 +50,7 @@ outbound:
 """
 
 
+PROTECT = "name: a, action: protect, bundle: branch"
 OCTAL = "YAML takes 010 for the number 8; write 8 or 10"
 
 
@@ -108,6 +109,24 @@ def test_a_good_one(tmp_path: Path) -> None:
     )
 
 
+def test_selectors_that_are_populated_from_packets(tmp_path: Path) -> None:
+    text = """\
+spd: corp
+outbound:
+  - {name: pairs, action: protect, bundle: branch, from_packet: [destination, source]}
+  - {name: one, action: protect, bundle: branch, from_packet: protocol}
+  - {name: ports, action: protect, bundle: branch, protocol: [tcp, udp], from_packet: source_ports}
+  - {name: all, action: protect, bundle: branch,
+     from_packet: [mobility_types, icmp, destination_ports, source_ports, protocol, destination]}
+"""
+    assert [rule.from_packet for rule in load(tmp_path, text)[OUT]] == [
+        ("source", "destination"),
+        ("protocol",),
+        ("source_ports",),
+        ("destination", "protocol", "source_ports", "destination_ports", "icmp", "mobility_types"),
+    ]
+
+
 def test_prefixes_become_ranges() -> None:
     assert prefix_range(Prefix.parse("10.0.0.0/31")).high == parse_address("10.0.0.1")
     assert prefix_range(Prefix.parse("2001:db8::/32")).high == parse_address(
@@ -129,6 +148,17 @@ def test_prefixes_become_ranges() -> None:
         ("name: a, action: protect", "bundle", "is missing: the SA bundle that"),
         ("name: a, action: protect, bundle: x", "bundle", "no bundle 'x'; it has: branch"),
         ("name: a, action: bypass, bundle: branch", "bundle", "only a protect rule has a bundle"),
+        ("name: a, action: bypass, from_packet: source", "from_packet", "only a protect rule has"),
+        (f"{PROTECT}, from_packet: []", "from_packet", "an empty list populates nothing"),
+        (f"{PROTECT}, from_packet: ", "from_packet", "'' is no selector"),
+        (f"{PROTECT}, from_packet: any", "from_packet", "'any' is no selector; there is: source"),
+        (f"{PROTECT}, from_packet: [source, source]", "from_packet", "'source' is written twice"),
+        (f"{PROTECT}, from_packet: [icmp]", "from_packet", "`icmp` needs `protocol` beside it, or"),
+        (
+            f"{PROTECT}, protocol: [udp, gre], from_packet: [source_ports]",
+            "from_packet",
+            "or a `protocol:` of tcp, udp, sctp, and no other",
+        ),
         ("name: a, action: bypass, sport: 1", "sport", "unknown key; known here: action, audit"),
         ("name: a, action: bypass, source: 10.0.0.1/8", "source", "has bits set after"),
         ("name: a, action: bypass, source: 10.0.0.9-10.0.0.1", "source", "not a range LOW-HIGH"),

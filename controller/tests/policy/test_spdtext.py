@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from policies import rules
 from sluice.policy.model import ICMPV6, MOBILITY, TCP, UDP, Action, Direction, NumberRange, Rule
+from sluice.policy.populated import FIELDS
 from sluice.policy.spdfile import parse_spd
 from sluice.policy.spdtext import from_document, spd_document, to_document
 from sluice.state.spd import fingerprint
@@ -32,14 +33,17 @@ TYPES = st.lists(BYTE_PAIRS.map(lambda pair: NumberRange(*pair)), min_size=1).ma
     st.none() | st.lists(ICMP_RANGES, min_size=1).map(tuple),
     st.none() | TYPES,
     st.booleans(),
+    st.sets(st.sampled_from([*FIELDS])),
 )
 def test_a_rule_survives_the_disk(
     rule: Rule,
     icmp: tuple[NumberRange, ...] | None,
     types: tuple[NumberRange, ...] | None,
     audit: bool,
+    populated: set[str],
 ) -> None:
     rule = rule._replace(icmp=icmp, mobility_type=types, generated=False, audit=audit)
+    rule = rule._replace(from_packet=tuple(filter(populated.__contains__, FIELDS)))
     read = from_document(json.loads(json.dumps(to_document(rule))))
     assert read == rule
     assert fingerprint(read) == fingerprint(rule)

@@ -19,6 +19,7 @@ from sluice.controller import Controller
 from sluice.model import format_address
 from sluice.policy.decisions import Decision
 from sluice.policy.model import Action, Direction, FragmentClass, Verdict
+from sluice.policy.populated import is_without_sa
 from sluice.policy.review import describe
 from sluice.state.rule_search import matches
 from sluice.state.spd import FINAL_DISCARD, PolicyList
@@ -217,7 +218,10 @@ class ModelExplainer:
         if account.verdict is None:
             return Outcome("unknown", account.note)
         if account.verdict.action is Action.PROTECT:
-            return Outcome("protected", f"bundle {self.bundle_name(account.verdict.bundle)}")
+            name = self.bundle_name(account.verdict.bundle)
+            if name is not None and is_without_sa(name):
+                return Outcome("dropped", "NO_SA")
+            return Outcome("protected", f"bundle {name}")
         if account.verdict.action is Action.BYPASS:
             return Outcome("forwarded")
         return Outcome("dropped", "OUTBOUND_DISCARD")
@@ -226,7 +230,7 @@ class ModelExplainer:
 
     def bundle_name(self, number: int) -> str | None:
         """Returns the name of a bundle, or None for number 0, which means no bundle."""
-        return self._policy.numbers.names.get(number, str(number)) if number else None
+        return (self._policy.numbers.name_of(number) or str(number)) if number else None
 
     def shown(self, account: ListAccount) -> dict[str, Any]:
         """Returns the result of a list's search in the form of the API's answer."""
@@ -290,10 +294,12 @@ def _after_inbound(question: Question, inbound: ListAccount | None) -> Outcome |
 
 
 def _positions(state: PolicyList) -> list[int | None]:
-    """Returns each rule's position among the operator's rules, or None for a generated rule."""
+    """Returns each rule's position among the operator's rules, or None for a rule that the
+    controller has made."""
     positions: list[int | None] = []
     last = 0
     for rule in state.rules:
-        last += not rule.generated
-        positions.append(None if rule.generated else last)
+        is_operators = not rule.generated and not rule.is_instance
+        last += is_operators
+        positions.append(last if is_operators else None)
     return positions

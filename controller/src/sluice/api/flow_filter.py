@@ -24,6 +24,7 @@ from sluice.policy.model import (
     FlowKey,
     prefix_range,
 )
+from sluice.policy.populated import named_bundle
 from sluice.state.flow_cache import FlowVerdict, RankedFlow
 
 Test: TypeAlias = Callable[[FlowKey, FlowVerdict], bool]
@@ -178,12 +179,12 @@ def _action(key: str, value: object) -> Test:
 
 
 def _bundle(key: str, value: object, bundles: Mapping[str, int]) -> Test:
-    number = bundles.get(value) if isinstance(value, str) else None
-    if number is None:
-        names = quoted_names(sorted(bundles)) or "none"
+    numbers = {number for name, number in bundles.items() if value in (name, named_bundle(name))}
+    if not numbers:
+        names = quoted_names(sorted({*map(named_bundle, bundles)})) or "none"
         raise BadRequestError(
             f"{key}: there is no bundle {_shown(value)}; this router has: {names}"
         )
     return lambda flow, verdict: (
-        flow.bundle == number or (verdict.bundle == number and verdict.action is Action.PROTECT)
+        flow.bundle in numbers or (verdict.bundle in numbers and verdict.action is Action.PROTECT)
     )

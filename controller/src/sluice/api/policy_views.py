@@ -231,9 +231,10 @@ def _names(state: PolicyList) -> dict[int, str]:
 
 
 def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:
-    """Yields each rule's position in the operator's file, or None for a generated rule."""
+    """Yields each rule's position in the operator's file, or None for a rule that the controller
+    has made."""
     operators = count(1)
-    return (None if rule.generated else next(operators) for rule in rules)
+    return (None if rule.generated or rule.is_instance else next(operators) for rule in rules)
 
 
 def _rule(position: int | None, rule_id: int, rule: Rule) -> dict[str, Any]:
@@ -245,6 +246,7 @@ def _rule(position: int | None, rule_id: int, rule: Rule) -> dict[str, Any]:
         "bundle": rule.bundle,
         "text": describe(rule),
         "generated": rule.generated,
+        "instance": rule.is_instance,
     }
 
 

@@ -15,6 +15,7 @@ from sluice.api.server import BadRequestError
 from sluice.associations import AssociationError
 from sluice.controller import Controller
 from sluice.model import format_address
+from sluice.policy.populated import named_bundle
 from sluice.sa_config import SaKeys, parse_associations
 from sluice.sa_keys import KeyFiles
 from sluice.sa_model import ALGORITHMS, Lifetime, SecurityAssociation
@@ -50,7 +51,7 @@ class SaRequests:
     async def show(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns all SAs, or those of a bundle, with their state."""
         bundle = request.get("bundle")
-        names = self._controller.policy.numbers.by_name
+        names = sorted(set(map(named_bundle, self._controller.policy.numbers.by_name)))
         if bundle is not None and bundle not in names:
             known = ", ".join(names) or "none"
             raise BadRequestError(f"there is no bundle {bundle!r}; there is: {known}")
@@ -128,14 +129,18 @@ class SaRequests:
             "forgotten_in": None if reported is None else round(max(0.0, reported.until - now), 1),
         }
 
+    def _bundle_name(self, number: int) -> str:
+        """Returns the bundle that an SA names, given the number of its instance."""
+        numbers = self._controller.policy.numbers
+        return numbers.name_of(numbers.configured_number(number)) or str(number)
+
     def _described(self, sa: SecurityAssociation) -> dict[str, Any]:
         settings = sa.settings
         local, remote = settings.local, settings.remote
         return {
             "name": sa.name,
-            "bundle": self._controller.policy.numbers.names.get(
-                settings.bundle, str(settings.bundle)
-            ),
+            "bundle": self._bundle_name(settings.bundle),
+            "traffic": None if sa.traffic is None else str(sa.traffic),
             "direction": settings.direction.value,
             "spi": settings.spi,
             "mode": settings.mode.value,

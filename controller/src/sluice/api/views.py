@@ -418,6 +418,7 @@ class Views:
             "flow_invalidation": controller.policy.invalidation.counters,
             "audit": controller.audit.counters,
             "security_associations": controller.associations.counters,
+            "acquires": controller.acquires.counters,
             "path_mtu_errors": controller.path_mtu_errors.counters,
             "kernel_policies": controller.mirrors.counters,
         }

@@ -7,14 +7,14 @@ config, spdfile, warnings, coverage, fragments and generated_rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sluice.config import DEFAULT_PUNT_RATES, Config
 from sluice.frr import Routing
 from sluice.model import Address, Prefix
-from sluice.policy.coverage import warn_of_unreached
+from sluice.policy.coverage import quoted_names, warn_of_unreached
 from sluice.policy.fragments import expectations
 from sluice.policy.generated_rules import generated_rules
 from sluice.policy.model import Direction
@@ -98,7 +98,21 @@ class Checker:
             for direction in Direction
             for warning in warn_of_unreached(text.rules[direction], direction)
         ]
-        return warnings(rules, context, text.name) + unreached
+        by_hand = [f"{text.name}: {warning}" for warning in self._without_sas(text)]
+        return warnings(rules, context, text.name) + unreached + by_hand
+
+    def _without_sas(self, text: SpdText) -> Iterator[str]:
+        """Yields a warning for each rule with `from_packet` whose bundle can have no instances."""
+        bundles = () if self.config is None else self.config.policy.bundles
+        by_hand = {bundle.name for bundle in bundles if not bundle.engines}
+        for direction, rules in text.rules.items():
+            names = [one.name for one in rules if one.from_packet and one.bundle in by_hand]
+            if names:
+                yield (
+                    f"the {direction.value} {'rule' if len(names) == 1 else 'rules'}"
+                    f" {quoted_names(names)} with `from_packet` can have no SA: the SAs of the"
+                    " bundle are installed by hand"
+                )
 
     def _why_sessions_are_unchecked(self, spd: str) -> str | None:
         """Returns the reason why FRR's sessions were not checked, or None if they were checked."""

@@ -16,6 +16,9 @@ configuration has changed before a restart, no packet meets a mix of the old and
 - the lists are replaced, either all in one write or while the lists are closed;
 - only then are interfaces bound and opened (`Reconciler.open`).
 
+SAs decide which instances of bundles there are (`policy.populated`). When instances come or go,
+`_commit_instances` commits the lists with their rules, like any other change of rules.
+
 The numbers of lists, epochs and rules are read from the record on disk. If the record is
 unreadable, the program ends: with guessed numbers, a retired flow could become valid again. A
 restart resumes with the last committed rules and the last on/off state of each cache (`start`).
@@ -36,6 +39,7 @@ from sluice.config import Config
 from sluice.entities import (
     OPENING,
     BundleInVrf,
+    Decrypt,
     EntityChanges,
     EntityKey,
     EntityKind,
@@ -47,6 +51,7 @@ from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
+from sluice.policy.bundle_instances import BundleInstances, WithInstances
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of, entity_of
 from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.encoded_rules import EncodedRules, is_long
@@ -55,6 +60,7 @@ from sluice.policy.flow_tables import FlowTables, ListCache
 from sluice.policy.history import CommitHistory, HistoryError, author_of
 from sluice.policy.model import Direction, Rule
 from sluice.policy.operator_rules import OperatorRules
+from sluice.policy.populated import Instance, named_bundle, ordered
 from sluice.policy.record import PolicyRecord
 from sluice.policy.rule_edits import EditError
 from sluice.policy.rule_sets import RuleSets, installed_sets
@@ -83,7 +89,7 @@ log = logging.getLogger(__name__)
 ATOMIC_TARGETS = frozenset({"sluice-switch"})
 """Targets that apply a write of several lists atomically, between two packets."""
 ADDRESS_RETRY = 1.0
-"""Seconds until a failed commit of generated rules is retried."""
+"""Seconds until a failed commit of generated rules, or of the rules of instances, is retried."""
 
 RuleLists = Mapping[Direction, Sequence[Rule]]
 RuleTuples = Mapping[Direction, tuple[Rule, ...]]
@@ -132,16 +138,19 @@ class Policy:
             self.numbers.add(one.bundles)
         self._mirrored = {spd: one.bundles for spd, one in mirrored.items()}
         """The bundles of each mirrored SPD."""
+        self.instances = BundleInstances(self.numbers)
+        self.without_later = WithInstances(config.policy.without_later_fragments(), self.numbers)
+        """The bundles that carry no later fragments."""
         rules = rules_at_start(config, loaded)
         for spd, one in mirrored.items():
             rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
-        self.rules = OperatorRules(config, rules, own)
+        self.rules = OperatorRules(config, rules, own, self.numbers.add)
         """The rules in force; during a commit, the proposed rules."""
         self.table = SpdTable(
             self.numbers.by_name,
             codec.lists,
             codec.rules,
-            without_later=config.policy.without_later_fragments(),
+            without_later=self.without_later,
         )
         self.table.restore(loaded, self.spds)
         self._had_lists = bool(loaded.lists)
@@ -248,9 +257,15 @@ class Policy:
         try:
             async with self._lock:
                 self._session = session
+                self._list_instances()
                 await self._synchronize(session)
+                self.instances.in_force = self.instances.listed
                 await self._write_lacking_rule_sets(session)
-            serving = (self.flows.run(session), self._follow_addresses())
+            serving = (
+                self.flows.run(session),
+                self._follow_addresses(),
+                self._follow_instances(),
+            )
             tasks = [asyncio.create_task(each) for each in serving]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -277,13 +292,13 @@ class Policy:
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, ListVersion(epoch, 0))
-        wanted = self.rules.wanted(self.spds)
         try:
+            wanted = self.rules.wanted(self.spds)
             if self.started:
                 commit = self.table.plan_commit(wanted)
             else:
                 commit = self.table.plan_start(wanted, found)
-        except (TooManyRulesError, TooManyListsError) as error:
+        except (TooManyRulesError, TooManyListsError, TooManyBundlesError) as error:
             raise PolicyError(str(error)) from error
         named = self.rules.named_by(self.spds)
         await self._adopt_rule_sets()
@@ -394,6 +409,7 @@ class Policy:
         changes = policy_entities.bindings(self._config, self.table.id_of, self.associations())
         for spd, bundles in self._mirrored.items():
             self._bind_bundles(spd, bundles, changes)
+        self._bind_instances(self.instances.wanted, changes)
         return changes
 
     def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: EntityChanges) -> None:
@@ -406,6 +422,16 @@ class Policy:
         if list_id is not None:
             for name in bundles:
                 in_vrf = BundleInVrf(vrf, self.numbers.by_name[name])
+                changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
+
+    def _bind_instances(self, instances: Iterable[Instance], changes: EntityChanges) -> None:
+        """Binds instances to the inbound lists of their bundles' SPDs."""
+        spds = {bundle.name: bundle.spd for bundle in self._config.policy.bundles}
+        vrfs = policy_entities.vrfs_of_bundles(self._config)
+        for one in instances:
+            list_id = self.table.id_of(spds[one.bundle], Direction.INBOUND)
+            if list_id is not None:
+                in_vrf = BundleInVrf(vrfs[one.bundle], self.numbers.by_name[one.name])
                 changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
 
     def _installed(self) -> dict[int, ListEntity]:
@@ -577,6 +603,7 @@ class Policy:
         with self.rules.proposed(rules):
             named = self.rules.named_by(spds)
             commit = await self._plan(spds)
+            self.record.bundle_names = self.numbers.names  # saved with the commit
             commit = await self.rule_sets.prepare(session, commit)
             if any(is_long(one.rules) for one in commit.lists):
                 await asyncio.to_thread(self.record.prepare, commit)
@@ -679,7 +706,6 @@ class Policy:
 
     async def _mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         rules = {(spd, direction): tuple(listed) for direction, listed in mirrored.rules.items()}
-        before = self._mirrored[spd]
         try:
             self.numbers.add(mirrored.bundles)
         except TooManyBundlesError as error:
@@ -687,18 +713,85 @@ class Policy:
         if self._session is None or not self.started:
             self.rules.by_list.update(rules)
         else:
-            self.record.bundle_names = self.numbers.names  # saved with the commit
             await self._commit(rules, "mirrored from the kernel")
         self._mirrored[spd] = mirrored.bundles
-        others = [name for names in self._mirrored.values() for name in names]
         changes = EntityChanges()
-        vrf = policy_entities.vrf_of(self._config, spd)
-        for name, number in self.numbers.retain(others):
-            if name in before:
-                changes.set(EntityKind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
+        self._release_bundles(changes, policy_entities.vrf_of(self._config, spd))
         if self.standing.is_set():  # otherwise `_synchronize` binds them
             self._bind_bundles(spd, mirrored.bundles, changes)
         self._reconciler.submit(changes)
+
+    def _release_bundles(self, changes: EntityChanges, mirrored_vrf: int = 0) -> None:
+        """Releases the numbers of bundles that no SA, no list and no entry of an SA in the switch
+        names. `mirrored_vrf` is the VRF of mirrored bundles that are released."""
+        installed = self._reconciler.installed.by_kind
+        vrfs = policy_entities.vrfs_of_bundles(self._config)
+        in_switch = {
+            key.bundle for key in installed[EntityKind.OUTBOUND_SA] if isinstance(key, BundleInVrf)
+        }
+        in_switch |= {
+            value.bundle
+            for value in installed[EntityKind.INBOUND_SA].values()
+            if isinstance(value, Decrypt)
+        }
+        kept = self.instances.names()
+        kept |= {
+            name
+            for name, number in self.numbers.by_name.items()
+            if number in in_switch and named_bundle(name) in vrfs
+        }
+        for names in self._mirrored.values():
+            kept.update(names)
+        for name, number in self.numbers.retain(kept):
+            vrf = vrfs.get(named_bundle(name), mirrored_vrf)
+            changes.set(EntityKind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
+
+    # -- instances of bundles
+
+    def _list_instances(self) -> None:
+        """Inserts the rules of the wanted instances into the desired lists.
+
+        Order: only while no other change runs, so that the lists of a commit have the same
+        instances.
+        """
+        self.instances.listed = self.instances.wanted
+        self.rules.instances = ordered(self.instances.listed)
+
+    async def _follow_instances(self) -> None:
+        """Commits the rules of instances whenever SAs make other instances necessary."""
+        while True:
+            await self.instances.changed.wait()
+            self.instances.changed.clear()
+            try:
+                await self._exclusively(self._commit_instances)
+            except PolicyError as error:
+                log.warning("policy: the rules of instances are not up to date: %s", error)
+                loop = asyncio.get_running_loop()
+                loop.call_later(ADDRESS_RETRY, self.instances.changed.set)
+
+    async def _commit_instances(self) -> None:
+        """Commits the rules of the wanted instances. Then releases the numbers of others.
+
+        Order: the bindings of the instances' bundles need no rules. Until the rules are in force,
+        the lists refuse the packets of these bundles.
+        """
+        changed = self.instances.wanted ^ self.instances.in_force
+        if not changed:
+            return
+        self._list_instances()
+        changes = EntityChanges()
+        self._bind_instances(self.instances.listed, changes)
+        self._reconciler.submit(changes)
+        bundles = {one.bundle for one in changed}
+        spds = {one.spd for one in self._config.policy.bundles if one.name in bundles}
+        for spd in sorted(spds):
+            await self._commit(self.rules.of([spd]), "instances of from_packet")
+        self._name_bundles()
+        self.instances.in_force = self.instances.listed
+        changes = EntityChanges()
+        self._release_bundles(changes)
+        self._reconciler.submit(changes)
+        self.instances.on_in_force()
 
     # -- flow caches
 
@@ -777,7 +870,7 @@ class Policy:
             raise PolicyError(
                 f"the change is not made, since the disk cannot be written: {error}; {outlook}"
             ) from error
-        except (TooManyRulesError, TooManyListsError) as error:
+        except (TooManyRulesError, TooManyListsError, TooManyBundlesError) as error:
             raise PolicyError(str(error)) from error
 
     # -- views
@@ -798,9 +891,14 @@ class Policy:
         return FlowVerdict(state.version.epoch, *verdict)
 
     def bundles_of(self, spd: str) -> frozenset[int]:
-        """Returns the pipeline's numbers of an SPD's bundles."""
-        names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
-        return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
+        """Returns the pipeline's numbers of an SPD's bundles, with those of their instances."""
+        names = self._mirrored.get(spd)
+        configured = self._config.policy.bundle_names(spd)
+        return frozenset(
+            number
+            for name, number in self.numbers.by_name.items()
+            if (name in names if names else named_bundle(name) in configured)
+        )
 
     def checked_spd_name(self, spd: str) -> SpdConfig:
         """Returns the configuration of the SPD with this name. Raises PolicyError if unknown."""

@@ -127,6 +127,12 @@ def _bind_bundle(
             changes.set(EntityKind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
 
+def vrfs_of_bundles(config: Config) -> dict[str, int]:
+    """Returns the VRF of each configured bundle, by the bundle's name."""
+    vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
+    return {bundle.name: vrfs[bundle.vrf] for bundle in config.policy.bundles}
+
+
 def vrf_of(config: Config, spd: str) -> int:
     """Returns the VRF of the interfaces that an SPD guards.
 

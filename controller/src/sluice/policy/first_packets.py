@@ -24,7 +24,7 @@ audit_log, rejections, state.fragments and wire.selectors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from sluice.audit_log import AuditLog
@@ -85,7 +85,7 @@ class FirstPackets:
         audit: AuditLog,
         *,
         rejections: Rejections,
-        without_later: frozenset[int] = frozenset(),
+        without_later: Container[int] = frozenset(),
     ) -> None:
         self._policy = policy
         self._packets = packets

@@ -23,11 +23,13 @@ from typing import NamedTuple, TypeAlias
 
 from sluice.policy.coverage import merged_ranges
 from sluice.policy.model import OPAQUE, Action, Direction, Rule
+from sluice.policy.populated import LATER_FRAGMENTS_LACK
 from sluice.state.spd import FINAL_DISCARD
 
 TESTS = 1_000_000
 """Limit of tested rules per list and family, over all intervals. The tests take about a second."""
-FAMILIES = {4: "IPv4", 16: "IPv6"}
+IPV4_BYTES = 4
+FAMILIES = {IPV4_BYTES: "IPv4", 16: "IPv6"}
 
 _Range: TypeAlias = tuple[int, int]
 _ALL_PROTOCOLS = (1 << 256) - 1
@@ -100,7 +102,7 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
     for rule in rules:
         entry = _ListEntry(
             rule.name,
-            (rule.action, rule.bundle if rule.action is Action.PROTECT else None),
+            _verdict(rule),
             every if rule.source is None else merged_ranges(rule.source, size),
             every if rule.destination is None else merged_ranges(rule.destination, size),
             _protocols(rule) if size == 4 else 1,
@@ -117,9 +119,29 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
         )
         in_transit = rule.looks_at(is_own=False)
         if in_transit and entry.sources and entry.destinations and entry.protocols:
+            if _populates_hidden(rule, size):
+                # The values of the datagram decide which SA carries the fragment.
+                carrier = (rule.action, f"{rule.bundle}, by values")
+                yield entry._replace(verdict=carrier, is_certain=False)
             yield entry
     protocols = _ALL_PROTOCOLS if size == 4 else 1
     yield _ListEntry(FINAL_DISCARD, (Action.DISCARD, None), every, every, protocols, True)
+
+
+def _verdict(rule: Rule) -> tuple[Action, str | None]:
+    """Returns action and bundle of a rule. The packets of rules with `from_packet` never share the
+    SAs of other rules."""
+    if rule.action is not Action.PROTECT or rule.bundle is None:
+        return rule.action, None
+    populated = ",".join(rule.from_packet)
+    return rule.action, f"{rule.bundle}, by {populated}" if populated else rule.bundle
+
+
+def _populates_hidden(rule: Rule, size: int) -> bool:
+    """Returns whether a rule populates selectors that the later fragments of a family do not
+    have."""
+    hidden = LATER_FRAGMENTS_LACK if size == IPV4_BYTES else LATER_FRAGMENTS_LACK | {"protocol"}
+    return not hidden.isdisjoint(rule.from_packet)
 
 
 def _protocols(rule: Rule) -> int:
@@ -151,8 +173,8 @@ def _groups(entries: Sequence[_ListEntry], tests: int) -> Iterator[FragmentGroup
         if group:
             yield (
                 served_by,
-                tuple(entries[at].name for at in group),
-                tuple(entries[at].name for at in because),
+                tuple(dict.fromkeys(entries[at].name for at in group)),
+                tuple(dict.fromkeys(entries[at].name for at in because)),
             )
 
 

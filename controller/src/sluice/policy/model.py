@@ -212,7 +212,9 @@ class Rule(NamedTuple):
     A generated rule matches this router's own packets only (`Selectors.is_own`). A `protocol` of
     OPAQUE matches only packets without a visible protocol. `audit`: packets that the rule discards
     go to the audit log. `is_default`: a kernel's default, for packets that none of its policies
-    match. `reject`: the senders of packets that the rule discards get an ICMP error.
+    match. `reject`: the senders of packets that the rule discards get an ICMP error. `from_packet`:
+    the selectors that SAs take from packets (`policy.populated`). `is_instance`: a rule that the
+    controller has made for an instance of a rule with `from_packet`.
 
     New fields go to the end and have a default, so that the fingerprints of old rules on disk stay
     valid (`state.spd.fingerprint`).
@@ -233,6 +235,8 @@ class Rule(NamedTuple):
     is_default: bool = False
     reject: bool = False
     mobility_type: Numbers = None
+    from_packet: tuple[str, ...] = ()
+    is_instance: bool = False
 
     def looks_at(self, *, is_own: bool) -> bool:
         """Returns whether the rule applies to this router's own packets if `is_own`, else to

@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the complete rules of every list: the generated rules, then the operator's rules.
+"""Builds the complete rules of every list: the generated rules, then the operator's rules with
+those of instances.
 
 The generated rules name this router's addresses, so a list also changes when these addresses
-change. Depends on config and generated_rules.
+change. It also changes with the instances of bundles (`policy.populated`). Depends on config,
+generated_rules and populated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import itemgetter
 
 from sluice.config import Config
 from sluice.model import Address
 from sluice.policy.generated_rules import generated_rules
 from sluice.policy.model import Direction, Rule
+from sluice.policy.populated import Instances, with_instances, without_sa
 from sluice.state.spd import ListName
 
 LOOPBACK6 = bytes(15) + b"\x01"
+_FROM_PACKET: Callable[[Rule], tuple[str, ...]] = itemgetter(Rule._fields.index("from_packet"))
 
 
 class OperatorRules:
     """Holds the operator's rules of each list in `by_list`.
 
-    `own(vrf)` returns this router's addresses in a VRF.
+    `own(vrf)` returns this router's addresses in a VRF. `add_bundles` assigns numbers to bundles
+    with these names that have none yet.
     """
 
     def __init__(
@@ -30,8 +36,12 @@ class OperatorRules:
         config: Config,
         rules: Mapping[ListName, tuple[Rule, ...]],
         own: Callable[[int], Iterable[Address]],
+        add_bundles: Callable[[Iterable[str]], None] = lambda names: None,
     ) -> None:
         self.by_list = dict(rules)
+        self.instances: Instances = {}
+        """The instances whose rules the lists have."""
+        self._add_bundles = add_bundles
         self._vrfs = {
             spd.name: {one.vrf.id for one in config.interfaces if one.spd == spd.name}
             for spd in config.policy.spds
@@ -72,7 +82,10 @@ class OperatorRules:
         return {name: listed for name, listed in rules.items() if name[0] in chosen}
 
     def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
-        """Returns the complete lists of these SPDs, generated rules included."""
+        """Returns the complete lists of these SPDs, generated rules included.
+
+        Raises TooManyBundlesError.
+        """
         return {
             (spd, direction): self.with_generated(spd, direction, rules)
             for (spd, direction), rules in self.of(spds).items()
@@ -81,5 +94,11 @@ class OperatorRules:
     def with_generated(
         self, spd: str, direction: Direction, rules: Iterable[Rule]
     ) -> tuple[Rule, ...]:
-        """Returns the complete list: the generated rules, then these rules of the operator."""
-        return (*generated_rules(direction, self.own_addresses(spd)), *rules)
+        """Returns the complete list: the generated rules, then these rules of the operator with
+        those of instances. Raises TooManyBundlesError."""
+        listed = (*generated_rules(direction, self.own_addresses(spd)), *rules)
+        if not any(map(_FROM_PACKET, listed)):
+            return listed
+        populating = (rule for rule in listed if rule.from_packet)
+        self._add_bundles(dict.fromkeys(without_sa(rule.bundle or "") for rule in populating))
+        return tuple(with_instances(listed, direction, self.instances))

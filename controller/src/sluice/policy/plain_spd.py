@@ -38,6 +38,7 @@ from sluice.policy.spdfile import (
     parse_spd,
     to_action,
     to_address_range,
+    to_from_packet,
     to_icmp,
     to_mobility_types,
     to_ports,
@@ -71,7 +72,8 @@ _NUMBERS = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?(?:/{_NUMBER}(?:-{_NUMBER})?)?"
 _KEYS = frozenset(
     {
         *("name", "action", "bundle", "source", "destination", "protocol", "source_ports"),
-        *("destination_ports", "icmp", "mobility_types", "audit", "reject"),
+        *("destination_ports", "icmp", "mobility_types", "from_packet"),
+        *("audit", "reject"),
     }
 )
 """The keys that `_rule` reads. A rule with any other key is left to the general parser, so that a
@@ -216,8 +218,9 @@ class _RuleReader:
             audit=audit,
             reject=reject,
             mobility_type=_mobility_types(written.get("mobility_types", "any")),
+            from_packet=_from_packet(written["from_packet"]) if "from_packet" in written else (),
         )
-        if any(misplaced_selectors(rule)):
+        if (rule.from_packet and action is not Action.PROTECT) or any(misplaced_selectors(rule)):
             raise _UnusualError
         return rule
 
@@ -282,6 +285,11 @@ def _icmp(value: str) -> tuple[NumberRange, ...] | Opaque | None:
 @lru_cache(maxsize=4096)
 def _mobility_types(value: str) -> tuple[NumberRange, ...] | Opaque | None:
     return _converted(value, _numbers(to_mobility_types))
+
+
+@lru_cache(maxsize=1024)
+def _from_packet(value: str) -> tuple[str, ...]:
+    return to_from_packet(_elements(value))
 
 
 def _converted(value: str, convert: Callable[[object], T]) -> tuple[T, ...] | Opaque | None:

@@ -44,6 +44,8 @@ def describe(rule: Rule) -> str:
             words += [name, "opaque" if numbers is OPAQUE else ",".join(map(text, numbers))]
     if rule.scope is not Scope.ANY:
         words.append("this router's" if rule.scope is Scope.OWN else "transit")
+    if rule.from_packet:
+        words += ["from-packet", ",".join(rule.from_packet)]
     if rule.audit:
         words.append("audit")
     if rule.reject:

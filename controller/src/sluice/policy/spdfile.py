@@ -26,7 +26,7 @@ Depends on model, config_keys and yamlreader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -48,6 +48,7 @@ from sluice.policy.model import (
     Rule,
     prefix_range,
 )
+from sluice.policy.populated import FIELDS, NUMBERED, unpopulated_protocol
 from sluice.yamlreader import YamlMapping, YamlReader, YamlValue
 
 T = TypeVar("T")
@@ -100,6 +101,12 @@ class RuleKeys(ConfigSection, title="Keys of a rule"):
         "0 to 255, `LOW-HIGH`, list of them, `opaque`",
         "Message type of the Mobility Header (RFC 6275).",
         _ANY,
+    )
+    from_packet = ConfigKey(
+        f"one of {', '.join(f'`{name}`' for name in FIELDS)}, list of them",
+        "Selectors that the SAs take from packets ([Populate from packet](#populate-from-packet))."
+        " Only for `protect`.",
+        "none",
     )
     audit = defaulted(
         scalars.boolean, False, "Logs discarded packets, up to `audit.rate`. Only for `discard`."
@@ -220,6 +227,7 @@ def _read_rule(text: YamlMapping, direction: Direction, bundles: Bundles) -> Rul
         text.problem(
             RuleKeys.reject, f"only a discard rule has it, this one says {action.name.lower()}"
         )
+    from_packet = _read_from_packet(text, action)
     rule = Rule(
         name=name or "",
         action=action or Action.DISCARD,
@@ -233,11 +241,43 @@ def _read_rule(text: YamlMapping, direction: Direction, bundles: Bundles) -> Rul
         audit=audit,
         reject=reject or False,
         mobility_type=_numbers(text, RuleKeys.mobility_types, to_mobility_types),
+        from_packet=from_packet,
     )
     for key, problem in misplaced_selectors(rule):
         text.problem(key, problem)
     text.close()
     return rule if name is not None and action is not None else None
+
+
+def _read_from_packet(text: YamlMapping, action: Action | None) -> tuple[str, ...]:
+    value = text.value(RuleKeys.from_packet)
+    if value is None:
+        return ()
+    if action not in (Action.PROTECT, None):
+        text.problem(
+            RuleKeys.from_packet,
+            f"only a protect rule has this key; this rule says {action.name.lower()}",
+        )
+    elements = value.sequence() if value.is_sequence() else [value]
+    if not elements:
+        value.problem("an empty list populates nothing; leave the key out")
+    try:
+        return to_from_packet([one.text() or "" for one in elements])
+    except ValueError as error:
+        value.problem(str(error))
+        return ()
+
+
+def to_from_packet(names: Iterable[object]) -> tuple[str, ...]:
+    """Converts the names of selectors, and sorts them in the order of `FIELDS`. Raises
+    ValueError."""
+    found = [str(name) for name in names]
+    for name in found:
+        if name not in FIELDS:
+            raise ValueError(f"{name!r} is no selector; there is: {', '.join(FIELDS)}")
+        if found.count(name) > 1:
+            raise ValueError(f"{name!r} is written twice")
+    return tuple(filter(found.__contains__, FIELDS))
 
 
 def misplaced_selectors(rule: Rule) -> Iterator[tuple[ConfigKey, str]]:
@@ -258,6 +298,13 @@ def misplaced_selectors(rule: Rule) -> Iterator[tuple[ConfigKey, str]]:
         ):
             names = ", ".join(name for name, number in PROTOCOLS.items() if number in wanted)
             yield key, f"numbers need a `protocol:` of {names}, and no other protocol"
+    for selector in unpopulated_protocol(rule):
+        names = ", ".join(name for name, one in PROTOCOLS.items() if one in NUMBERED[selector])
+        yield (
+            RuleKeys.from_packet,
+            f"`{selector}` needs `protocol` beside it, or a `protocol:` of {names}, and no other"
+            " protocol",
+        )
 
 
 # -- values: each is a scalar or a list of scalars. `any` and a missing key are read as None.

@@ -23,6 +23,7 @@ from sluice.policy.model import (
 from sluice.policy.spdfile import (
     to_action,
     to_address_range,
+    to_from_packet,
     to_icmp,
     to_mobility_types,
     to_ports,
@@ -67,6 +68,8 @@ def to_document(rule: Rule) -> dict[str, Any]:
             written[key] = OPAQUE.value
         elif numbers is not None:
             written[key] = [text(one) for one in numbers]
+    if rule.from_packet:
+        written["from_packet"] = list(rule.from_packet)
     flags = {"audit": rule.audit, "reject": rule.reject, "default": rule.is_default}
     written |= {name: True for name, is_set in flags.items() if is_set}
     if rule.scope is not Scope.ANY:
@@ -94,6 +97,7 @@ def from_document(written: Mapping[str, Any]) -> Rule:
         reject=written.get("reject") is True,
         is_default=written.get("default") is True,
         mobility_type=_or_opaque(written, "mobility_types", to_mobility_types),
+        from_packet=to_from_packet(written.get("from_packet", ())),
     )
 
 

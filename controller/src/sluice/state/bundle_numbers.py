@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns the pipeline's numbers to bundles: to configured ones, and to those that mirror a kernel.
+"""Assigns the pipeline's numbers to bundles: to configured ones, to their instances, and to those
+that mirror a kernel.
 
-A released number is reused as late as possible. Pure.
+A released number is reused as late as possible. Pure; depends on policy.populated.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
+from sluice.policy.populated import is_without_sa, named_bundle
+
 FIRST, LAST = 0x8000, 0xFFFF
-"""Range of numbers for mirrored bundles, which are not configured."""
+"""Range of numbers for bundles that are not configured."""
 
 
 class TooManyBundlesError(Exception):
@@ -30,6 +33,20 @@ class BundleNumbers:
         self._configured = frozenset(configured)
         self._remembered = {name: number for number, name in known.items() if number >= FIRST}
         self._last: int = max((number for number in known if number >= FIRST), default=FIRST - 1)
+        self._names = {number: name for name, number in configured.items()}
+
+    def name_of(self, number: int) -> str | None:
+        """Returns the name of a bundle, or None if no bundle has this number."""
+        return self._names.get(number)
+
+    def configured_number(self, number: int) -> int:
+        """Returns the number of the configured bundle that an instance belongs to. Returns the
+        number of any other bundle unchanged."""
+        name = self._names.get(number)
+        if name is None:
+            return number
+        parent = named_bundle(name)
+        return self.by_name.get(parent, number) if parent in self._configured else number
 
     @property
     def names(self) -> dict[int, str]:
@@ -39,7 +56,7 @@ class BundleNumbers:
     @property
     def mirrored(self) -> list[str]:
         """Names of the mirrored bundles, which are not configured."""
-        return [name for name in self.by_name if name not in self._configured]
+        return [name for name in self.by_name if named_bundle(name) not in self._configured]
 
     def add(self, names: Iterable[str]) -> None:
         """Assigns numbers to all bundles that have none yet.
@@ -58,17 +75,24 @@ class BundleNumbers:
             taken.add(number)
             added[name] = number
         self.by_name.update(added)
+        self._names.update((number, name) for name, number in added.items())
         self._last = last
         for name in added:
             self._remembered.pop(name, None)
 
     def retain(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        """Releases all bundles except `names` and the configured ones. Returns the released
-        bundles."""
+        """Releases all bundles except `names`, the configured ones, and those of configured bundles
+        that never have an SA. Returns the released bundles."""
         retained = self._configured | frozenset(names)
-        released = [(name, number) for name, number in self.by_name.items() if name not in retained]
-        for name, _ in released:
+        released = [
+            (name, number)
+            for name, number in self.by_name.items()
+            if name not in retained
+            and not (is_without_sa(name) and named_bundle(name) in self._configured)
+        ]
+        for name, number in released:
             del self.by_name[name]
+            del self._names[number]
         return released
 
 
@@ -76,4 +100,6 @@ def _next_free(last: int, taken: set[int]) -> int:
     for number in chain(range(last + 1, LAST + 1), range(FIRST, last + 1)):
         if number not in taken:
             return number
-    raise TooManyBundlesError(f"the kernels' policies need more than {LAST - FIRST + 1} bundles")
+    raise TooManyBundlesError(
+        f"the kernels' policies and `from_packet` need more than {LAST - FIRST + 1} bundles"
+    )

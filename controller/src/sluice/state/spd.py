@@ -33,6 +33,7 @@ from typing import NamedTuple, TypeAlias
 
 from sluice.model import Address
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
+from sluice.policy.populated import as_written
 from sluice.state.blocks import MEAN_LENGTH, Block, changed_blocks
 from sluice.state.common_ends import changed_part, convert_changed
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
@@ -68,7 +69,8 @@ class RuleNumbers(NamedTuple):
     """Holds the numbers of a list's rules in a form that is fast to store.
 
     `listed` are the numbers of the operator's rules, in their order. `others` has the numbers of
-    the generated rules and of the final discard by fingerprint.
+    the generated rules, of the rules of instances (`policy.populated`) and of the final discard by
+    fingerprint.
     """
 
     listed: tuple[int, ...]
@@ -78,7 +80,8 @@ class RuleNumbers(NamedTuple):
 class ListRecord(NamedTuple):
     """Holds a list as stored on disk. `rule_ids` is keyed by rule fingerprint.
 
-    `rules` are the operator's rules, without the generated rules. None: the configured rules apply.
+    `rules` are the operator's rules, without the rules that the controller has made. None: the
+    configured rules apply.
     `numbers` has the same numbers as `rule_ids` in another form, or is None.
     """
 
@@ -113,7 +116,8 @@ class PolicyList:
     `rule_ids` holds the numbers of `rules`, in the same order. `final_id` is the number of the
     final discard. `numbers` has all these numbers by fingerprint. `blocks` divides the rules into
     blocks, whose digests `digest` covers. `rule_set` numbers the list's entries in the switch's
-    rule tables; 0: none.
+    rule tables; 0: none. `populates`: some rules have `from_packet`, so that there may be rules of
+    instances.
     """
 
     list_id: int
@@ -130,6 +134,7 @@ class PolicyList:
     blocks: tuple[Block, ...] = field(compare=False, repr=False)
     numbers: Mapping[str, int] = field(compare=False, repr=False)
     rule_set: int = 0
+    populates: bool = False
 
     @property
     def name(self) -> ListName:
@@ -182,6 +187,21 @@ class PolicyList:
         generated = sum(1 for _ in takewhile(_is_generated, self.rules))
         others = dict(zip(self.fingerprints[:generated], self.rule_ids, strict=False))
         others[FINAL_DISCARD] = self.final_id
+        rules, listed = self.rules[generated:], self.rule_ids[generated:]
+        if self.populates:
+            others |= {
+                one: number
+                for rule, one, number in zip(
+                    self.rules, self.fingerprints, self.rule_ids, strict=True
+                )
+                if rule.is_instance
+            }
+            written = [
+                (as_written(rule), number)
+                for rule, number in zip(rules, listed, strict=True)
+                if not rule.is_instance
+            ]
+            rules, listed = (tuple(part) for part in zip(*written, strict=True))
         return ListRecord(
             self.list_id,
             self.spd,
@@ -189,8 +209,8 @@ class PolicyList:
             self.version,
             self.digest,
             self.numbers,
-            self.rules[generated:],
-            RuleNumbers(self.rule_ids[generated:], others),
+            rules,
+            RuleNumbers(listed, others),
         )
 
     def numbered(
@@ -221,6 +241,7 @@ class PolicyList:
 
 
 _BUNDLE: Callable[[Rule], str | None] = itemgetter(Rule._fields.index("bundle"))
+_FROM_PACKET: Callable[[Rule], tuple[str, ...]] = itemgetter(Rule._fields.index("from_packet"))
 
 
 def _is_generated(rule: Rule) -> bool:
@@ -248,10 +269,13 @@ def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
     A rule that uses none of the fields from `audit` on has the same fingerprint as before these
-    fields were introduced.
+    fields were introduced. A rule with `from_packet` has the same fingerprint in a list with
+    instances as in the operator's rules.
     """
-    text = repr(rule)
+    text = repr(as_written(rule))
     defaults = (
+        ", is_instance=False)",
+        ", from_packet=())",
         ", mobility_type=None)",
         ", reject=False)",
         ", is_default=False)",
@@ -552,6 +576,7 @@ class SpdTable:
             index=RuleIndex(rules, None if before is None else before.index),
             blocks=blocks,
             numbers={},
+            populates=any(map(_FROM_PACKET, rules)),
         )
 
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracks the instances of bundles (`policy.populated`): which ones have SAs, and which ones lists
+have rules for.
+
+SAs decide which instances there are (`want`). `policy.enforcement` then commits lists with their
+rules. An instance keeps its bundle number as long as an SA, a list or the switch names it. So a
+number never stands for two instances. Depends on policy.populated and state.bundle_numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable
+from itertools import chain
+
+from sluice.policy.populated import Instance
+from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
+
+NONE: frozenset[Instance] = frozenset()
+
+
+class BundleInstances:
+    """Holds the instances of all bundles, whose numbers are in `numbers`.
+
+    - `wanted`: the instances that have SAs.
+    - `listed`: the instances for which the desired lists have rules.
+    - `in_force`: the instances for which the lists in force have rules.
+    """
+
+    def __init__(self, numbers: BundleNumbers) -> None:
+        self._numbers = numbers
+        self.wanted = self.listed = self.in_force = NONE
+        self.changed = asyncio.Event()
+        """Set when `wanted` changes."""
+        self.on_in_force: Callable[[], None] = lambda: None
+        """Called when `in_force` has changed."""
+
+    def want(self, instances: Iterable[Instance]) -> None:
+        """Sets the instances that have SAs, and gives each of them a number.
+
+        If there are too few numbers, some instances have none (`number_of`), and are not wanted.
+        """
+        found = set(instances)
+        if found == self.wanted:
+            return
+        try:
+            self._numbers.add(sorted(one.name for one in found))
+        except TooManyBundlesError:
+            found = set(filter(self._add, sorted(found, key=lambda one: one.name)))
+        self.wanted = frozenset(found)
+        self.changed.set()
+
+    def _add(self, instance: Instance) -> bool:
+        try:
+            self._numbers.add([instance.name])
+        except TooManyBundlesError:
+            return False
+        return True
+
+    def number_of(self, instance: Instance) -> int | None:
+        """Returns the bundle number of a wanted instance, or None."""
+        return self._numbers.by_name.get(instance.name)
+
+    def named(self, number: int) -> Instance | None:
+        """Returns the instance with this bundle number, or None."""
+        name = self._numbers.name_of(number)
+        known = chain(self.wanted, self.listed, self.in_force)
+        return next((one for one in known if one.name == name), None)
+
+    def is_in_force(self, number: int) -> bool:
+        """Returns whether the lists in force have the rules of the instance with this number.
+        Returns True for all other bundles."""
+        instance = self.named(number)
+        return instance is None or instance in self.in_force
+
+    def names(self) -> set[str]:
+        """Returns the names of all instances that an SA or a list may name."""
+        return {one.name for one in self.wanted | self.listed | self.in_force}
+
+
+class WithInstances(Container[int]):
+    """Contains the numbers of some configured bundles, and those of all their instances."""
+
+    def __init__(self, configured: Container[int], numbers: BundleNumbers) -> None:
+        self._configured = configured
+        self._numbers = numbers
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and (
+            self._numbers.configured_number(number) in self._configured
+        )
