@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice_testkit.namespaces import Lab
+from sluice_testkit.packet import UDP
+from sluice_testkit.pytest_plugin import open_lab
 from sluice_testkit.target import target_name
 from sluice_testkit.wait import wait_until
 
@@ -24,11 +25,12 @@ COMMITS = 12
 ASKS_SWITCH = target_name() == "sluice-switch"
 
 
-@pytest.fixture(scope="module")
-def started(module_lab: Lab) -> OneRouter:
-    network = OneRouter(module_lab, interposed=False, mode="rules")
-    network.start()
-    return network
+@pytest.fixture(scope="module", params=["rules", "auto"])
+def started(request: pytest.FixtureRequest) -> Iterator[OneRouter]:
+    for lab in open_lab():
+        network = OneRouter(lab, interposed=False, mode=request.param)
+        network.start()
+        yield network
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_new_flows_are_not_searched_for(
     assert network.rule("east", "stop").since(halted) == (len(stopped), 0)
     assert network.rule("east", "everything").since(through) == (len(passing), 0)
     assert network.rule("west", "everything", "inbound").since(entered) == (PACKETS, 0)
-    assert network.flows("east") == []
+    assert network.flows("east", protocol=UDP) == []
 
 
 @VERSIONS
@@ -132,10 +134,13 @@ def test_after_a_commit_no_packet_meets_the_old_rules(
 
 
 def test_a_list_longer_than_its_share_of_the_tables(network: OneRouter, flows: list[Flow]) -> None:
-    """The tables hold the first rules. A packet that needs a later rule is searched for."""
+    """The tables hold the first rules. A packet that needs a later rule is searched for. In mode
+    `auto` the tables hold nothing, and each flow is searched for.
+    """
     flows += [Flow(network) for _ in range(2)]
     first, last = flows
-    room = network.list_of("east")["rule_tables"]["room"]["ipv4"]
+    before = network.list_of("east")
+    is_auto, room = before["mode"] == "auto", before["rule_tables"]["room"]["ipv4"]
     many: list[Rule] = [
         udp(f"r{number}", "discard", 1) | {"source": [f"10.{number >> 8}.{number & 255}.7"]}
         for number in range(room)
@@ -144,13 +149,25 @@ def test_a_list_longer_than_its_share_of_the_tables(network: OneRouter, flows: l
     network.commit("east", outbound=rules)
     held = network.list_of("east")["rule_tables"]
     assert not held["is_complete"]
-    assert 0 < held["rules"] < len(rules)
+    assert held["rules"] == 0 if is_auto else 0 < held["rules"] < len(rules)
+    assert held["chosen"] == ("cache" if is_auto else "rules")
     searched = network.searched()
     with ArrivalRecorder(network) as arrivals:
         arrivals.wait_for(first.send())
-        assert network.searched() == searched
+        assert network.searched() == searched + is_auto
         arrivals.wait_for(last.send())
-    assert network.searched() == searched + 1
+    assert network.searched() == searched + is_auto + 1
+
+
+def test_the_choice_is_shown(network: OneRouter) -> None:
+    """Both `show spd` and `show flows` say that the switch holds the rules."""
+    mode = network.list_of("east")["mode"]
+    spd = network.sluice("show", "spd", "east")
+    choice = "auto: cache+rules, all" if mode == "auto" else "pinned: rules, all"
+    assert spd.count(choice) == 2
+    flows = network.sluice("show", "flows", "east")
+    why = "all rules are in the rule tables" if mode == "auto" else "no flow cache (mode: rules)"
+    assert f"east inbound, east outbound: {why}" in flows
 
 
 def test_the_rules_hold_without_a_controller_and_after_its_restart(
