@@ -38,6 +38,7 @@ SA = {
     "origin": "configuration",
     "local": "10.0.1.1",
     "remote": "10.0.1.9",
+    "traffic": None,
     "fragmentation": "before",
     "soft": {},
     "hard": {"seconds": 86400},
@@ -362,6 +363,14 @@ ANSWERS |= {
             "drops": {},
             "path_mtu": None,
         },
+        SA
+        | {
+            "name": "ten-to-nine",
+            "traffic": "10.1.0.10 > 10.2.0.9",
+            "age": "fresh",
+            "drops": {},
+            "path_mtu": None,
+        },
     ],
     "sa del": [SA],
     "spd check": [
@@ -533,6 +542,10 @@ EXPECTED |= {
         "2 rules for this router's ND and IKE: --generated",
         "1,234,567",
         "(final)",
+    ],
+    "sas": [
+        "its key has encrypted on engine 1, which does not answer",
+        "carries 10.1.0.10 > 10.2.0.9, to 10.0.1.9",
     ],
     "flows": [
         "[2001:db8::1]:40000",

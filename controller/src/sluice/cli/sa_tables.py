@@ -35,14 +35,13 @@ def _sas(console: Console, data: list[dict[str, Any]]) -> None:
 
 def _notes(item: dict[str, Any]) -> str:
     notes = [] if item["why"] is None else [item["why"]]
-    traffic = item.get("traffic")
     if item["age"] == "soft":
         notes.append("soft limit reached: rekey")
     notes += [f"{name}: {count:,}" for name, count in sorted(item["drops"].items())]
     if item["remote"] is not None and not notes:
         notes.append(f"to {item['remote']}")
-    if traffic is not None:
-        notes.insert(0, f"carries {traffic}")
+    if item["traffic"] is not None:
+        notes.insert(0, f"carries {item['traffic']}")
     if (bound := _bound_of(item["path_mtu"])) is not None:
         notes.append(bound)
     return ", ".join(notes)

@@ -357,8 +357,8 @@ def populated_problem(values: Populated) -> str | None:
 
 
 def unpopulated_protocol(rule: Rule) -> Iterator[str]:
-    """Yields the selectors in `from_packet` that need a protocol: one that has these selectors, or
-    one that is populated too."""
+    """Yields the selectors in `from_packet` whose rule neither names only protocols with this
+    selector nor populates the protocol."""
     if "protocol" not in rule.from_packet:
         for name in rule.from_packet:
             protocols = NUMBERED.get(name)
