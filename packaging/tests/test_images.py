@@ -143,7 +143,7 @@ def test_a_controller_that_dies_is_started_again_and_frr_keeps_its_interfaces(
     controller = router.compose.running["controller"]
     before = router.namespace.run("ip", "-json", "link", "show", "dev", "eth2").stdout
     os.kill(int(controller.status("sluice")["Pid"]), signal.SIGKILL)
-    assert router.passes("10.1.0.2")  # a flow cached before
+    assert router.passes("10.1.0.2")  # the switch holds the rules
     again = "controller: ended with status 137; starting it again"
     controller.process.wait_for_log(again)
     wait_until(lambda: controller.process.log().count("sluice: ready") == 2, 30, "a new one")

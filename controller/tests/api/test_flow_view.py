@@ -9,13 +9,15 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fake_client import FLOW_BYTES
 from packets import ethernet, ipv4
-from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, tcp
+from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, filled, tcp
+from rule_set_world import with_mode
 from sluice.api import flow_survey
 from sluice.api.flow_survey import SCANNED
 from sluice.api.server import BadRequestError
@@ -387,3 +389,54 @@ def test_without_a_switch_nothing_is_measured(
         assert {flow["bytes"] for flow in await flows(world, protocol="tcp")} == {None}
 
     run_policy_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("auto", "all rules are in the rule tables"),
+        ("rules", "no flow cache (mode: rules)"),
+        ("cache", "the flow cache is off"),
+    ],
+)
+def test_lists_whose_flows_are_not_cached_are_named_with_the_reason(
+    run_policy_scenario: RunScenario, tmp_path: Path, mode: str, why: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        sets = world.policy.rule_sets
+        states = [world.state("corp", direction) for direction in (INBOUND, OUTBOUND)]
+        if mode == "cache":
+            answer = await world.request("show", what="flows", spd="corp")
+            assert answer.more == {"uncached": []}
+            await world.ask("flow-cache off", spd="corp")
+        else:
+            await world.until(
+                lambda: all(sets.of_list(world.state(*one.name)) is not None for one in states)
+            )
+        answer = await world.request("show", what="flows", spd="corp")
+        assert await answer.whole() == []
+        named = [(one["spd"], one["direction"]) for one in answer.more["uncached"]]
+        assert named == [("corp", "inbound"), ("corp", "outbound")]
+        assert all(one["why"].startswith(why) for one in answer.more["uncached"])
+        (only,) = (
+            await world.request("show", what="flows", list="outbound", spd="corp")
+        ).more["uncached"]
+        assert only["direction"] == "outbound"
+
+    run_policy_scenario(scenario, text=filled(with_mode(mode), tmp_path))
+
+
+def test_a_commit_shows_the_mode_that_it_chose(
+    run_policy_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        (changed,) = (await world.commit(COMMIT))["changed"]
+        held = changed["rule_tables"]
+        assert (held["mode"], held["chosen"], held["is_complete"]) == ("auto", "cache+rules", True)
+        assert held["why"] == f"all {held['of']} rules in the tables"
+        lists = await world.ask("show", what="flow-cache", spd="corp")
+        assert lists[1]["rule_tables"] == held
+
+    run_policy_scenario(scenario, text=filled(with_mode("auto"), tmp_path))

@@ -6,11 +6,12 @@ from __future__ import annotations
 import contextlib
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fake_switch import OK, RESOURCE_EXHAUSTED, FakeSwitch
-from policy_world import CODEC, CONFIG, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
+from policy_world import CODEC, CONFIG, INBOUND, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
 from rule_set_world import (
     RULE_SETS,
     SetWatch,
@@ -24,7 +25,10 @@ from rule_set_world import (
 from sluice.api.server import BadRequestError
 from sluice.entities import EntityKey, EntityKind, ListState
 from sluice.p4runtime.messages import UpdateType
+from sluice.policy.config import LookupMode
 from sluice.policy.entities import LIST_KINDS
+from sluice.policy.record import PolicyRecord
+from sluice.policy.spdstore import SpdStoreError
 from sluice.policy.table_use import TableUse
 from sluice.state.rule_tables import Room
 
@@ -221,3 +225,47 @@ def test_random_commits_restarts_and_refusals(
         mode = dice.choice(["auto", "cache+rules", "rules", "cache"])
         text = with_mode(mode).replace("{target}", target)
         run_scenario(scenario, watched.switch, text=filled(text, tmp_path))
+
+
+@pytest.mark.parametrize("failing", ["switch", "disk"])
+def test_a_session_goes_on_without_a_set_that_cannot_be_named(
+    run_scenario: RunScenario,
+    watched: SetWatch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: str,
+) -> None:
+    """When a session begins, the first write that names a set fails."""
+    failed: list[str] = []
+    save = PolicyRecord.save
+
+    def fails(what: str) -> bool:
+        if what != failing or failed or not sets_in(watched.switch):
+            return False
+        failed.append(what)
+        return True
+
+    def refuse(_: UpdateType, kind: EntityKind, key: EntityKey) -> int:
+        return RESOURCE_EXHAUSTED if kind in LIST_KINDS.values() and fails("switch") else OK
+
+    def save_or_fail(record: PolicyRecord, *given: Any) -> None:
+        if fails("disk"):
+            raise SpdStoreError("no space left")
+        save(record, *given)
+
+    monkeypatch.setattr(PolicyRecord, "save", save_or_fail)
+    watched.switch.refuse = refuse
+
+    async def scenario(world: PolicyWorld) -> None:
+        await world.began()
+        await world.until(lambda: named(world)[1])  # the other list has its set
+        assert failed == [failing]
+        assert named(world)[0] == 0
+        choice = world.policy.rule_sets.choice(world.state("corp", INBOUND))
+        assert choice == (LookupMode.CACHE, "since the switch does not hold the entries")
+        await world.commit(rules_text(["p80"], inbound="discard"))
+        assert all(named(world))
+        await settled(world)
+        assert len(world.clients) == 1
+
+    run_scenario(scenario, watched.switch, text=filled(with_mode("auto"), tmp_path))
