@@ -28,7 +28,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from operator import ne
 from typing import NamedTuple, TypeVar
 
 from sluice.audit_log import REQUESTED_BY, ListChange, Requester
@@ -43,10 +45,12 @@ from sluice.entities import (
     ListBinding,
 )
 from sluice.entities import ListState as ListEntity
+from sluice.garbage_collection import paused
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
+from sluice.policy.change_steps import ChangeStep, ChangeSteps
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of, entity_of
 from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.encoded_rules import EncodedRules, is_long
@@ -74,6 +78,7 @@ from sluice.state.spd import (
     TooManyListsError,
 )
 from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
+from sluice.task_slices import call
 from sluice.wire.selectors import quotes_a_packet
 
 T = TypeVar("T")
@@ -102,6 +107,9 @@ class Policy:
     mirrored SPDs, whose rules are the kernel's IPsec policies. Raises SpdStoreError and
     PolicyError.
     """
+
+    in_force_at = 0.0
+    """Time at which the switch acknowledged the last commit, by the event loop's clock."""
 
     def __init__(
         self,
@@ -149,6 +157,8 @@ class Policy:
         self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
         self.history = CommitHistory(config.state_dir, encoded)
         self._atomic = config.switch.target in ATOMIC_TARGETS
+        self.steps = ChangeSteps()
+        """The progress of the change that is under way."""
         self.rule_sets = RuleSets(
             reconciler,
             self.spds,
@@ -160,6 +170,7 @@ class Policy:
             rule_sets=self.rule_sets,
             codec=codec,
             atomic=self._atomic,
+            steps=self.steps,
         )
         self.list_by_id = self._writer.list_by_id
         self.searched = self._writer.searched
@@ -276,18 +287,25 @@ class Policy:
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, ListVersion(epoch, 0))
-        wanted = self.rules.wanted(self.spds)
-        try:
+        generated = self.rules.generated(self.spds)
+
+        def plan() -> Commit:
+            wanted = self.rules.wanted(self.spds, generated)
             if self.started:
-                commit = self.table.plan_commit(wanted)
-            else:
-                commit = self.table.plan_start(wanted, found)
+                return self.table.plan_commit(wanted)
+            return self.table.plan_start(wanted, found)
+
+        in_thread = any(map(is_long, self.rules.by_list.values()))
+        try:
+            with paused() if in_thread else nullcontext():
+                commit = await call(plan, in_thread=in_thread)
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
         named = self.rules.named_by(self.spds)
         await self._adopt_rule_sets()
         commit = self._with_lost(commit, self.spds, lists)
         flows = await self._without_wrapped(session, flows, commit)
+        await self._writer.prepare(session, commit)
         await self._writer.apply(session, commit, self._changed_bindings(commit), together=True)
         self._named |= named
         retiring = self._retiring(epochs)
@@ -303,7 +321,7 @@ class Policy:
         if not self.started:
             self.started = True
             log.info("policy: %s", ", ".join(self.spds))
-            all_lists = [ListChange(None, state) for state in self.table.lists.values()]
+            all_lists = [ListChange.of(None, state) for state in self.table.lists.values()]
             self.on_changed("start", self.spds, all_lists)
             await asyncio.to_thread(self.history.begin, self._rules_by_spd(self._committed_spds()))
         self.on_started()
@@ -458,7 +476,9 @@ class Policy:
             for spd, lists in changes.items()
             for direction in Direction
         }
-        return await self._exclusively(partial(self._commit_recorded, rules, change, message))
+        is_any_long = any(map(is_long, rules.values()))
+        with paused() if is_any_long else nullcontext():
+            return await self._exclusively(partial(self._commit_recorded, rules, change, message))
 
     async def edit(
         self,
@@ -476,12 +496,13 @@ class Policy:
         self._check_committable(spd)
 
         async def edited() -> list[PolicyList]:
-            try:
-                before = self.rules.by_list[name]
-                rules = await _call(partial(edit, before), in_thread=is_long(before))
-            except EditError as error:
-                raise PolicyError(f"{spd} {direction.value}: {error}") from error
-            return await self._commit_recorded({name: rules}, change, message)
+            before = self.rules.by_list[name]
+            with paused() if is_long(before) else nullcontext():
+                try:
+                    rules = await call(partial(edit, before), in_thread=is_long(before))
+                except EditError as error:
+                    raise PolicyError(f"{spd} {direction.value}: {error}") from error
+                return await self._commit_recorded({name: rules}, change, message)
 
         return await self._exclusively(edited)
 
@@ -512,11 +533,12 @@ class Policy:
         before = self._rules_by_spd(spds)
         changed = await self._commit(rules, change)
         after = self._rules_by_spd(spds)
-        if before != after:
+        if await call(partial(ne, before, after), in_thread=any(map(is_long, rules.values()))):
             # Order: after the switch's acknowledgement. Writing a long list takes long, and so may
             # the lookup of the user's name.
             record = partial(self._record_commit, change, message, before, after)
-            await asyncio.to_thread(record, REQUESTED_BY.get())
+            with self.steps.during(ChangeStep.HISTORY):
+                await asyncio.to_thread(record, REQUESTED_BY.get())
         return changed
 
     def _record_commit(
@@ -557,13 +579,21 @@ class Policy:
         spds = {spd for spd, _ in rules}
         with self.rules.proposed(rules):
             named = self.rules.named_by(spds)
-            commit = await self._plan(spds)
-            commit = await self.rule_sets.prepare(session, commit)
-            if any(is_long(one.rules) for one in commit.lists):
-                await asyncio.to_thread(self.record.prepare, commit)
+            with self.steps.during(ChangeStep.PLANNING):
+                commit = await self._plan(spds)
+            with self.steps.during(ChangeStep.RULE_TABLES):
+                commit = await self.rule_sets.prepare(session, commit)
+            try:
+                await self._writer.prepare(session, commit)
+            except SpdStoreError:
+                await self.rule_sets.withdraw(commit, self.table.lists)
+                raise
             async with self.flows.held(one.list_id for one in commit.lists):
-                commit = await self._delete_changed_flows(commit)
-                await self._apply_or_repair(session, commit, change)
+                with self.steps.during(ChangeStep.FLOWS):
+                    commit = await self._delete_changed_flows(commit)
+                with self.steps.during(ChangeStep.SWITCH):
+                    await self._apply_or_repair(session, commit, change)
+        self.in_force_at = asyncio.get_running_loop().time()
         self._named |= named
         self.counters["commits"] += bool(commit.lists)
         return list(commit.lists)
@@ -573,11 +603,16 @@ class Policy:
 
         Raises PolicyError if several SPDs change and the target has no atomic writes.
         """
-        wanted = self.rules.wanted(spds)
+        in_thread = any(map(is_long, self.rules.of(spds).values()))
         kept = frozenset(filter(self.invalidation.may_keep_epoch, self.table.lists))
-        plan = partial(self.table.plan_commit, wanted, keeps_epoch=kept.__contains__)
+        generated = self.rules.generated(spds)
+
+        def plan() -> Commit:
+            wanted = self.rules.wanted(spds, generated)
+            return self.table.plan_commit(wanted, keeps_epoch=kept.__contains__)
+
         try:
-            commit = await _call(plan, in_thread=any(map(is_long, wanted.values())))
+            commit = await call(plan, in_thread=in_thread)
         except KeyError as error:
             raise PolicyError(f"{', '.join(sorted(spds))}: there is no bundle {error}") from error
         if len(commit.spds) > 1 and not self._atomic:
@@ -605,7 +640,12 @@ class Policy:
     async def _apply_or_repair(self, session: Session, commit: Commit, change: str) -> None:
         """Applies a commit. If that fails, repairs the switch and raises the error."""
         before = self.table.lists
-        lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
+        lists = [
+            await call(
+                partial(ListChange.of, before.get(one.list_id), one), in_thread=is_long(one.rules)
+            )
+            for one in commit.lists
+        ]
         try:
             await self._writer.apply(session, commit)
         except (P4RuntimeError, SpdStoreError) as error:
@@ -820,14 +860,6 @@ class Policy:
         would undo this commit.
         """
         await self._commit(self.rules.of([spd]), "addresses of this router")
-
-
-async def _call(function: Callable[[], T], *, in_thread: bool) -> T:
-    """Returns the result of a function, called in a thread if that takes long.
-
-    Meanwhile, the event loop serves packets.
-    """
-    return await asyncio.to_thread(function) if in_thread else function()
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:

@@ -7,7 +7,7 @@ change. Depends on config and generated_rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from sluice.config import Config
@@ -71,12 +71,23 @@ class OperatorRules:
         rules = self.by_list | dict(self._proposed)
         return {name: listed for name, listed in rules.items() if name[0] in chosen}
 
-    def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
-        """Returns the complete lists of these SPDs, generated rules included."""
+    def generated(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
+        """Returns the generated rules of these SPDs' lists."""
         return {
-            (spd, direction): self.with_generated(spd, direction, rules)
-            for (spd, direction), rules in self.of(spds).items()
+            (spd, direction): generated_rules(direction, own)
+            for spd, own in self.named_by(spds).items()
+            for direction in Direction
         }
+
+    def wanted(
+        self, spds: Collection[str], generated: Mapping[ListName, tuple[Rule, ...]] | None = None
+    ) -> dict[ListName, tuple[Rule, ...]]:
+        """Returns the complete lists of these SPDs: the generated rules, then the operator's rules.
+
+        With `generated`, the result of the method `generated`, another thread may call this method.
+        """
+        first = self.generated(spds) if generated is None else generated
+        return {name: first[name] + rules for name, rules in self.of(spds).items()}
 
     def with_generated(
         self, spd: str, direction: Direction, rules: Iterable[Rule]
