@@ -9,7 +9,7 @@ concerns only a few objects, those of API connections made while a route table a
 
 A list of a million rules is a tuple. One collection of a new tuple of this length takes a tenth of
 a second, because the collector reads every item. So there are no collections while long lists are
-made (`paused`), and afterwards they are frozen. Rules never become cyclic garbage either.
+made (`paused_if`), and afterwards they are frozen. Rules never become cyclic garbage either.
 
 The collector's own thresholds do not suffice, so `made` counts routes. The thresholds count objects
 allocated minus objects freed. This difference stays near zero while routes are replaced, even if
@@ -39,12 +39,16 @@ _pauses = 0
 
 
 @contextmanager
-def paused() -> Iterator[None]:
-    """Prevents collections while the `with` block runs, and then freezes all objects.
+def paused_if(is_long: bool) -> Iterator[None]:
+    """Prevents collections while the `with` block runs, and then freezes all objects, if the block
+    makes a long list.
 
     May be nested, and used by several threads or tasks at the same time.
     """
     global _pauses  # noqa: PLW0603 - the collector is global too
+    if not is_long:
+        yield
+        return
     _pauses += 1
     gc.disable()
     try:

@@ -9,7 +9,7 @@ commits each change. Depends on rule_texts and controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from sluice.api.policy_views import in_rule_tables
 from sluice.api.rule_texts import RuleTexts, commit_number
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
+from sluice.garbage_collection import paused_if
 from sluice.policy import rule_edits
 from sluice.policy.change_steps import ChangeStep
 from sluice.policy.check import Checker
@@ -141,8 +142,9 @@ class CommitRequests:
             "seconds": round(self._policy.in_force_at - start, 6),
         }
 
-    def _warnings(self, checker: Checker, texts: Iterable[SpdText]) -> list[str]:
-        with self._policy.steps.during(ChangeStep.WARNINGS):
+    def _warnings(self, checker: Checker, texts: Collection[SpdText]) -> list[str]:
+        is_any_long = any(is_long(rules) for text in texts for rules in text.rules.values())
+        with self._policy.steps.during(ChangeStep.WARNINGS), paused_if(is_any_long):
             return [one for text in texts for one in checker.warnings(text)]
 
     def _list(self, request: dict[str, Any]) -> ListName:

@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from operator import ne
 from typing import NamedTuple, TypeVar
@@ -45,7 +44,7 @@ from sluice.entities import (
     ListBinding,
 )
 from sluice.entities import ListState as ListEntity
-from sluice.garbage_collection import paused
+from sluice.garbage_collection import paused_if
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
@@ -297,7 +296,7 @@ class Policy:
 
         in_thread = any(map(is_long, self.rules.by_list.values()))
         try:
-            with paused() if in_thread else nullcontext():
+            with paused_if(in_thread):
                 commit = await call(plan, in_thread=in_thread)
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
@@ -477,7 +476,7 @@ class Policy:
             for direction in Direction
         }
         is_any_long = any(map(is_long, rules.values()))
-        with paused() if is_any_long else nullcontext():
+        with paused_if(is_any_long):
             return await self._exclusively(partial(self._commit_recorded, rules, change, message))
 
     async def edit(
@@ -497,7 +496,7 @@ class Policy:
 
         async def edited() -> list[PolicyList]:
             before = self.rules.by_list[name]
-            with paused() if is_long(before) else nullcontext():
+            with paused_if(is_long(before)):
                 try:
                     rules = await call(partial(edit, before), in_thread=is_long(before))
                 except EditError as error:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from sluice.garbage_collection import paused
+from sluice.garbage_collection import paused_if
 from sluice.policy.model import (
     OPAQUE,
     Action,
@@ -114,7 +113,7 @@ def read_plain(
 ) -> SpdText | None:
     """Reads an SPD from a text. Returns None if the general parser must read the text."""
     try:
-        with paused() if len(text) > LONG_TEXT else nullcontext():
+        with paused_if(len(text) > LONG_TEXT):
             return _read(text, bundles, progress)
     except (_UnusualError, ValueError):
         return None

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.durable import FILE_MODE, replace_text
-from sluice.garbage_collection import paused
+from sluice.garbage_collection import paused_if
 from sluice.policy.encoded_rules import EncodedRules, digests_of, is_long
 from sluice.policy.model import Direction
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
@@ -46,6 +46,9 @@ from sluice.state.spd import (
 FILE_NAME = "spd.json"
 VERSION = 2
 DIRECTORY_MODE = 0o700
+LONG_FILE = 100_000
+"""Length of a file in bytes from which on there are no garbage collections while it is decoded: the
+file of 20,000 rules in blocks."""
 
 
 DAMAGED = (
@@ -101,8 +104,7 @@ class SpdStore:
         Raises SpdStoreError; `on_disk` is then None.
         """
         self.on_disk = None
-        with paused():
-            self.on_disk = self._load()
+        self.on_disk = self._load()
         return self.on_disk
 
     def _load(self) -> SpdRecord:
@@ -121,7 +123,8 @@ class SpdStore:
             if document["sha256"] != _checksum(body):
                 raise ValueError("the checksum is wrong")
             self._use_blocks(body)
-            return self._decode(body)
+            with paused_if(len(text) > LONG_FILE):
+                return self._decode(body)
         except OSError as error:
             raise SpdStoreError(f"{error.filename}: {error.strerror}") from None
         except DAMAGED as error:

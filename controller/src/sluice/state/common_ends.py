@@ -29,6 +29,10 @@ class ChangedPart(NamedTuple):
         """Whether the lists are equal."""
         return self.start == self.end == self.end_before
 
+    def is_within(self, most: int) -> bool:
+        """Whether the part has at most this number of items, in both lists."""
+        return max(self.end, self.end_before) - self.start <= most
+
     def union(self, other: ChangedPart) -> ChangedPart:
         """Returns the part that contains this part and `other`, of lists of the same lengths."""
         if self.is_empty or other.is_empty:

@@ -20,6 +20,10 @@ MAXIMUM_RULE_ID = 0xFFFFF
 """Largest rule number that is assigned. The pipeline's counters may have fewer entries."""
 
 
+SMALL_EDIT = 4096
+"""Rules that an edit may replace or add without a new mapping of all numbers."""
+
+
 class TooManyRulesError(Exception):
     """Reports that there are more rules than counters in the pipeline. No number was changed."""
 
@@ -86,14 +90,17 @@ class RuleIds:
         for name, fingerprints in wanted.items():
             known = self._ids.get(name, {})
             listed = tuple(fingerprints)
-            before = self._listed.get(name)
+            before = self._listed.get(name, ())
             numbers: dict[str, int] = {}
-            # The numbers may be restored, and the list may have equal rules.
-            if before is None or len(before) + len(last) != len(known):
+            part = None
+            # Otherwise the numbers were restored, or the list has equal rules.
+            if len(before) + len(last) == len(known):
+                part = changed_part(listed, before)
+            # `commit` takes long if it has to edit many numbers.
+            if part is None or not part.is_within(SMALL_EDIT):
                 old, new, ids[name] = list(known), (*listed, *last), numbers
             else:  # the items at both ends keep their numbers
-                start, end, end_before = changed_part(listed, before)
-                old, new = [*before[start:end_before]], listed[start:end]
+                old, new = [*before[part.start : part.end_before]], listed[part.start : part.end]
                 ids[name] = EditedNumbers(known, frozenset(old), numbers)
             for one in new:
                 number = known.get(one)
