@@ -219,7 +219,7 @@ miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Mir
 	  --lib --tests -- --skip group::
 
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
-BENCHES := $(STRUCTURES) spd-cache esp p4-cpu writes forwarding new-flows flow-eviction flow-invalidation route-load failover
+BENCHES := $(STRUCTURES) spd-cache esp p4-cpu writes forwarding new-flows flow-eviction flow-invalidation rule-scale route-load failover
 
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCHES)) ## Run the benchmarks against other implementations; results go to bench/results. make bench-NAME runs one of them
@@ -251,8 +251,8 @@ bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: b
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 # These benchmarks import the controller.
-.PHONY: bench-flow-eviction bench-flow-invalidation
-bench-flow-eviction bench-flow-invalidation: bench-%: setup-run
+.PHONY: bench-flow-eviction bench-flow-invalidation bench-rule-scale
+bench-flow-eviction bench-flow-invalidation bench-rule-scale: bench-%: setup-run
 	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-stalls

@@ -94,6 +94,19 @@ BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
         RateBar(1, None, "related"),
         RateBar(1, None, "verdicts"),
     ),
+    "rule-scale": (
+        *(
+            ComparisonBar("limit", 1, None, kind)
+            for kind in (
+                "seconds",
+                "bytes",
+                "stall",
+                "add from the command",
+                "add from the request",
+            )
+        ),
+        RateBar(1, None, "hits"),
+    ),
     "new-flows": (
         RateBar(60e3, 100e3, "one list"),
         RateBar(35e3, None, "two lists"),

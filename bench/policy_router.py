@@ -120,8 +120,12 @@ def started(
     flow_cache: Mapping[str, Any],
     *,
     mode: str = "cache",
+    rule_file: Path | None = None,
 ) -> Iterator[PolicyRouter]:
-    """Starts switch and controller, with two hosts on veth pairs and their neighbour entries."""
+    """Starts switch and controller, with two hosts on veth pairs and their neighbour entries.
+
+    With `rule_file`, the configuration takes the rules from this file instead of `outbound`.
+    """
     namespace = lab.namespace("bench")
     ports = {port: f"port{port}" for port in PORTS}
     for port, device in ports.items():
@@ -130,9 +134,13 @@ def started(
     address = f"unix:{lab.directory / 'switch.sock'}"
     target = Target(namespace, ports, lab.supervisor, name="sluice-switch", address=address)
     config = configuration(address, outbound, flow_cache, mode)
+    if rule_file is not None:
+        (spd,) = config["spds"]
+        del spd["inbound"], spd["outbound"]
+        spd["file"] = str(rule_file)
     controller = Controller("bench", namespace, config, lab.directory, lab.supervisor)
     target.start()
-    controller.start(deadline=120)
+    controller.start(deadline=300)
     for port in ports:
         entry = (f"10.{port}.0.2", "lladdr", HOST_MAC % port, "nud", "permanent")
         namespace.run("ip", "neighbor", "replace", *entry, "dev", f"eth{port}")

@@ -53,7 +53,7 @@ class Log:
     def commit(self, *rules: Rule) -> ListChange:
         before = self.table.list_of("corp", IN)
         self.table.apply(self.table.plan_commit({("corp", IN): rules}))
-        return ListChange(before, self.state)
+        return ListChange.of(before, self.state)
 
     @property
     def state(self) -> PolicyList:
@@ -185,7 +185,7 @@ def test_a_change_of_policy_with_who_asked_and_what_it_did(audit: Log) -> None:
     change = audit.commit(RULES[1], Rule("new", Action.BYPASS), Rule("newer", Action.BYPASS))
     audit.log.policy_changed("commit", ["corp"], [change], 0.0)
     REQUESTED_BY.reset(token)
-    audit.log.policy_changed("start", ["corp"], [ListChange(None, audit.state)], 0.0)
+    audit.log.policy_changed("start", ["corp"], [ListChange.of(None, audit.state)], 0.0)
     asked, started = audit.lines()
     assert (asked["event"], asked["change"], asked["spds"]) == (
         "policy changed",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.garbage_collection import OLD, ROUTES, GarbageCollection
+from sluice.garbage_collection import OLD, ROUTES, GarbageCollection, paused_if
 from sluice.model import Prefix
 
 
@@ -31,6 +31,23 @@ def seen() -> int:
 
 def prefix(n: int) -> Prefix:
     return Prefix(n.to_bytes(4, "big"), 32)
+
+
+def test_no_collection_traverses_a_long_list_while_it_is_made(garbage: GarbageCollection) -> None:
+    with paused_if(True):
+        with paused_if(True):
+            listed = [[number] for number in range(OLD)]
+        assert not gc.isenabled()
+        before = gc.get_stats()
+        garbage.made(ROUTES)
+        assert gc.get_stats() == before
+    assert gc.isenabled()
+    assert seen() < OLD
+    assert len(listed) == OLD
+    frozen = gc.get_freeze_count()
+    with paused_if(False):
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
 
 
 def test_a_growing_table_is_frozen_as_it_comes(garbage: GarbageCollection) -> None:

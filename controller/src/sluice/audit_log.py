@@ -28,8 +28,7 @@ from sluice.audit_file import AuditFile
 from sluice.config import Config
 from sluice.model import PuntedPacket
 from sluice.policy.model import Direction, Rule
-from sluice.state.common_ends import changed_part
-from sluice.state.spd import FINAL_DISCARD, PolicyList
+from sluice.state.spd import FINAL_DISCARD, PolicyList, changed_since
 from sluice.wire.readable import readable
 
 WRONG_SA = "wrong sa"
@@ -66,10 +65,22 @@ REQUESTED_BY: ContextVar[Requester | None] = ContextVar("asked_by", default=None
 
 
 class ListChange(NamedTuple):
-    """Holds a list before and after a change. `before` is None if the old list is unknown."""
+    """Holds a list before and after a change, and the numbers of rules that the change adds and
+    removes. `before` is None if the old list is unknown."""
 
     before: PolicyList | None
     after: PolicyList
+    added: int = 0
+    removed: int = 0
+
+    @classmethod
+    def of(cls, before: PolicyList | None, after: PolicyList) -> ListChange:
+        """Compares two lists. Takes long for long lists that have little in common."""
+        if before is None:
+            return cls(None, after)
+        start, end, end_before = changed_since(before, after)
+        old, new = set(before.fingerprints[start:end_before]), set(after.fingerprints[start:end])
+        return cls(before, after, len(new - old), len(old - new))
 
 
 class AuditLog:
@@ -250,7 +261,7 @@ class _Bucket:
 
 
 def _list_change(change: ListChange) -> dict[str, Any]:
-    before, after = change
+    before, after, added, removed = change
     fields: dict[str, Any] = {
         "spd": after.spd,
         "list": after.direction.value,
@@ -260,11 +271,5 @@ def _list_change(change: ListChange) -> dict[str, Any]:
         "generation": after.version.generation,
     }
     if before is not None:
-        start, end, end_before = changed_part(after.fingerprints, before.fingerprints)
-        old, new = set(before.fingerprints[start:end_before]), set(after.fingerprints[start:end])
-        fields |= {
-            "digest_before": before.digest,
-            "added": len(new - old),
-            "removed": len(old - new),
-        }
+        fields |= {"digest_before": before.digest, "added": added, "removed": removed}
     return fields

@@ -7,7 +7,7 @@ Depends on asyncio, and on p4runtime for the error that ends a session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
@@ -36,6 +36,14 @@ async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
         del items[-size:]
         yield part
         await asyncio.sleep(0)
+
+
+async def call(function: Callable[[], T], *, in_thread: bool) -> T:
+    """Returns the result of a function, called in a thread if that takes long.
+
+    Meanwhile, the event loop serves packets.
+    """
+    return await asyncio.to_thread(function) if in_thread else function()
 
 
 async def some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:

@@ -12,17 +12,18 @@ import json
 import os
 import socket
 import stat
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluice.api import client
+from sluice.api import client, request_json
 from sluice.api.client import RequestError, ask
 from sluice.api.limits import ServerLimits
 from sluice.api.rows import Rows
-from sluice.api.server import ApiServer, BadRequestError, Handler
+from sluice.api.server import LARGE, ApiServer, BadRequestError, Handler
 from sluice.audit_log import REQUESTED_BY
 
 
@@ -65,6 +66,45 @@ def test_question_and_answer(tmp_path: Path) -> None:
 
     with_server(path, scenario)
     assert not path.exists()
+
+
+def test_a_large_request_is_decoded_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r1.sock"
+    threads: list[int] = []
+    real = request_json.loads
+
+    def traced(text: str) -> Any:
+        threads.append(threading.get_ident())
+        return real(text)
+
+    async def length(request: dict[str, Any]) -> Any:
+        return len(request["files"][0]["text"])
+
+    async def scenario() -> None:
+        text = 'a line with "quotes", an é and a \U0001f600\n' * 40_000
+        for number in (1, 40_000):
+            some = text[: len(text) // 40_000 * number]
+            request = {"files": [{"name": "a", "text": some}]}
+            assert await asyncio.to_thread(ask, path, request) == len(some)
+        assert len(threads) == 1
+        assert threads[0] != threading.get_ident()
+        with pytest.raises(RequestError, match="not JSON: Invalid control character"):
+            await asyncio.to_thread(_send, path, b'{"x": "' + b"a" * LARGE + b'\x01"}\n')
+        with pytest.raises(RequestError, match="not JSON: 'utf-8' codec can't decode byte 0xff"):
+            await asyncio.to_thread(_send, path, b'{"x": "' + b"a" * LARGE + b'\xff"}\n')
+
+    monkeypatch.setattr(request_json, "loads", traced)
+    with_server(path, scenario, handler=length)
+
+
+def _send(path: Path, line: bytes) -> None:
+    """Sends a line. Raises RequestError, since no test expects another answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(line)
+        raise RequestError(json.loads(connection.makefile().readline())["error"])
 
 
 @pytest.mark.parametrize("line", [b"[]", b"nonsense", b"\xff\xfe", b"1", b'"show"', b"{", b""])

@@ -436,6 +436,7 @@ ANSWERS |= {
             }
         ],
         "warnings": ["no BGP"],
+        "unchecked": ["guest"],
         "seconds": 0.0042,
     },
     "explain": {

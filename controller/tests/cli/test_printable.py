@@ -95,7 +95,7 @@ def test_errors_and_problems_keep_lines_only(monkeypatch: pytest.MonkeyPatch) ->
     done = runner.invoke(main.cli, ["spd", "log", "--socket", "x"])
     assert done.stderr == "sluice: one: \\x1b[2J\ntwo: [/red]\n"
     answers = {"show": {"problems": ["a\x1b[2J\nb"]}, "reload": {"changed": ["a\x1b", "b"]}}
-    monkeypatch.setattr(shared, "answer", lambda _, body: {"data": answers[body["command"]]})
+    monkeypatch.setattr(shared, "answer", lambda _, body, __: {"data": answers[body["command"]]})
     done = runner.invoke(main.cli, ["show", "status", "--check", "--socket", "x"])
     assert done.stdout == "a\\x1b[2J\nb\n"
     done = runner.invoke(main.cli, ["reload", "--socket", "x"])

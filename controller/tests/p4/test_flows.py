@@ -15,6 +15,8 @@ from fake_switch import PIPELINE
 from sluice.p4.counters import Count
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
+from sluice.p4runtime.messages import UpdateType
+from sluice.p4runtime.messages import update as encoded_update
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowOperation, FlowVerdict, FlowWrite
 
@@ -78,6 +80,15 @@ def test_rules_are_counted_by_cache_and_by_cpu() -> None:
     reset = [only(data).entity for data in CODEC.reset_rules(Direction.OUTBOUND, [3])]
     assert [entity.counter_entry.index.index for entity in reset] == [3, 3]
     assert all(entity.counter_entry.HasField("data") for entity in reset)
+
+
+@given(st.sampled_from(Direction), st.lists(st.integers(1, 0xFFFFF)))
+def test_counters_are_reset_as_protobuf_encodes_it(direction: Direction, rules: list[int]) -> None:
+    requests = CODEC.rule_requests(direction, rules)
+    for request in requests:
+        request.counter_entry.data.CopyFrom(p4r.CounterData())
+    expected = [encoded_update(UpdateType.MODIFY, one.SerializeToString()) for one in requests]
+    assert CODEC.reset_rules(direction, rules) == expected
 
 
 def test_a_verdict_that_is_none_is_of_no_epoch() -> None:

@@ -28,6 +28,7 @@ from sluice.policy.model import Direction
 from sluice.policy.record import NO_CHANGE
 from sluice.policy.spdstore import SpdStore
 from sluice.state.flow_cache import FlowVerdict
+from sluice.state.invalidation import RuleTest
 from sluice.state.spd import MAXIMUM_COUNT, Commit, ListVersion, PolicyList
 
 PORTS = range(8000, 8020)
@@ -147,6 +148,28 @@ def test_many_changes_retire_them_all(
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch + 1
 
     run_scenario(too_much_to_look_at)
+
+
+@pytest.mark.parametrize("limit", ["SEARCH", "COMPARED_AT_MOST"])
+def test_many_changed_rules_are_searched_for_each_flow(
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Checks that exactly the changed flows are deleted, without a test of each changed rule."""
+
+    async def scenario(world: PolicyWorld) -> None:
+        before = await with_flows(world)
+        monkeypatch.setattr(flow_invalidation, limit, 2)
+        tested: list[object] = []
+        monkeypatch.setattr(RuleTest, "of", tested.append)
+        text = rules(discarded={8003, 8007}, unrelated="10.7.0.0/16")
+        (shown,) = await world.ask("spd diff", files=[{"name": "a", "text": text}])
+        assert shown["flows"]["outbound"]["changed"] == 2
+        await world.commit(text)
+        assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
+        assert live_ports(world) == set(PORTS) - {8003, 8007}
+        assert tested == []
+
+    run_scenario(scenario)
 
 
 def test_a_packet_that_is_searched_meanwhile_is_not_cached(run_scenario: RunScenario) -> None:

@@ -15,7 +15,11 @@ from sluice.state.rule_ids import RuleIds, TooManyRulesError
 def test_a_plan_changes_nothing_until_it_is_committed() -> None:
     ids = RuleIds()
     plan = ids.plan({"a": ["1", "2"]})
-    assert (plan.ids, plan.fresh, plan.released) == ({"a": {"1": 1, "2": 2}}, (1, 2), ())
+    assert (plan.ids, plan.fresh, plan.released) == (
+        {"a": {"1": 1, "2": 2}},
+        {"a": (1, 2)},
+        (),
+    )
     assert ids.plan({"b": ["3"]}).ids == {"b": {"3": 1}}
     ids.commit(plan)
     assert ids.plan({"b": ["3"]}).ids == {"b": {"3": 3}}
@@ -26,7 +30,7 @@ def test_a_rule_keeps_its_number_in_its_own_list_only() -> None:
     ids.commit(ids.plan({"a": ["1", "2"]}))
     plan = ids.plan({"a": ["2", "1", "3"], "b": ["1"]})
     assert plan.ids == {"a": {"2": 2, "1": 1, "3": 3}, "b": {"1": 4}}
-    assert plan.fresh == (3, 4)
+    assert plan.fresh == {"a": (3,), "b": (4,)}
 
 
 def test_too_many_rules_are_refused_and_released_ids_are_reused_last() -> None:
@@ -63,7 +67,7 @@ def test_no_two_rules_ever_share_an_id(steps: list[tuple[str, set[str]]]) -> Non
     for name, wanted in steps:
         plan = ids.plan({name: sorted(wanted)})
         before = held.get(name, {})
-        held[name] = plan.ids[name]
+        held[name] = dict(plan.ids[name])
         assert {rule: held[name][rule] for rule in before if rule in wanted} == {
             rule: number for rule, number in before.items() if rule in wanted
         }

@@ -112,7 +112,8 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
     changed = DNS._replace(protocol=(UDP, TCP))
     planned = commit(spd, REST, changed, WEB)
     assert outbound_ids(spd) == {"rest": 6, "dns": 7, "web": 1}
-    assert (planned.rule_ids.fresh, planned.rule_ids.released) == ((6, 7), (2,))
+    assert planned.rule_ids.fresh == {("corp", Direction.OUTBOUND): (6, 7)}
+    assert planned.rule_ids.released == (2,)
 
 
 def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> None:

@@ -36,11 +36,12 @@ def ask(path: Path, request: dict[str, Any]) -> Any:
     return answer(path, request).get("data")
 
 
-def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+def answer(path: Path, request: dict[str, Any], timeout: float = TIMEOUT) -> dict[str, Any]:
     """Sends a request to the daemon and returns the whole answer.
 
-    The answer has `next` if another page follows. Raises DaemonAbsentError or RequestError, with a
-    message that can be shown to the user.
+    `timeout`, in seconds, grows with the length of the request. The answer has `next` if another
+    page follows. Raises DaemonAbsentError or RequestError, with a message that can be shown to the
+    user.
     """
     line = json.dumps(request).encode() + b"\n"
     if len(line) - 1 > REQUEST_BYTES:
@@ -48,7 +49,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
             f"a request of {len(line) - 1} bytes is over the controller's limit of"
             f" {REQUEST_BYTES}; send fewer rules at a time"
         )
-    timeout = TIMEOUT + len(line) / BYTES_A_SECOND
+    timeout += len(line) / BYTES_A_SECOND
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)

@@ -9,7 +9,7 @@ commits each change. Depends on rule_texts and controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,7 +18,11 @@ from sluice.api.policy_views import in_rule_tables
 from sluice.api.rule_texts import RuleTexts, commit_number
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
+from sluice.garbage_collection import paused_if
 from sluice.policy import rule_edits
+from sluice.policy.change_steps import ChangeStep
+from sluice.policy.check import Checker
+from sluice.policy.encoded_rules import is_long
 from sluice.policy.history import CommitEntry
 from sluice.policy.model import Direction, Rule
 from sluice.policy.rule_edits import InsertAt, InsertionPoint
@@ -59,7 +63,8 @@ class CommitRequests:
     async def _commit_texts(self, request: dict[str, Any], change: str) -> dict[str, Any]:
         texts, message = await self._texts.read(request), _message(request)
         rules = {name: text.rules for name, text in texts.items()}
-        return await self._answer(texts, partial(self._policy.commit, rules, change, message))
+        commit = partial(self._policy.commit, rules, change, message)
+        return await self._answer([*texts], commit, texts)
 
     async def _add(self, request: dict[str, Any]) -> dict[str, Any]:
         spd, direction = self._list(request)
@@ -90,27 +95,35 @@ class CommitRequests:
     ) -> dict[str, Any]:
         """Applies `edit` to the rules of one list and commits them. Returns the API's answer."""
         spd, _ = name
-        texts = {spd: SpdText(spd, {})}
+        by_list = self._policy.rules.by_list
+        texts: dict[str, SpdText] = {}
 
         async def commit() -> list[PolicyList]:
             changed = await self._policy.edit(name, edit, change, _message(request))
-            by_list = self._policy.rules.by_list
-            texts[spd].rules.update((one, by_list[spd, one]) for one in Direction)
+            rules = {one: by_list[spd, one] for one in Direction}
+            if not any(map(is_long, rules.values())):
+                texts[spd] = SpdText(spd, rules)
             return changed
 
-        return await self._answer(texts, commit)
+        return await self._answer([spd], commit, texts)
 
     async def _answer(
-        self, texts: Mapping[str, SpdText], commit: Callable[[], Awaitable[list[PolicyList]]]
+        self,
+        spds: Sequence[str],
+        commit: Callable[[], Awaitable[list[PolicyList]]],
+        texts: Mapping[str, SpdText],
     ) -> dict[str, Any]:
-        """Calls `commit`. Returns the API's answer: changed lists, duration, warnings."""
+        """Calls `commit`, which changes these SPDs. Returns the API's answer: changed lists,
+        duration, warnings.
+
+        The warnings are about `texts`, which are read after the commit. It lacks long lists of
+        which a single rule has changed, since an analysis would take much longer than the change.
+        """
         checker = self._texts.checker()
-        clock = asyncio.get_running_loop().time
-        start = clock()
+        start = asyncio.get_running_loop().time()
         changed = await commit()
-        seconds = round(clock() - start, 6)
         return {
-            "spds": list(texts),
+            "spds": list(spds),
             "changed": [
                 {
                     "spd": state.spd,
@@ -122,11 +135,15 @@ class CommitRequests:
                 }
                 for state in changed
             ],
-            "warnings": await asyncio.to_thread(
-                lambda: [one for text in texts.values() for one in checker.warnings(text)]
-            ),
-            "seconds": seconds,
+            "warnings": await asyncio.to_thread(self._warnings, checker, texts.values()),
+            "unchecked": [spd for spd in spds if spd not in texts],
+            "seconds": round(self._policy.in_force_at - start, 6),
         }
+
+    def _warnings(self, checker: Checker, texts: Collection[SpdText]) -> list[str]:
+        is_any_long = any(is_long(rules) for text in texts for rules in text.rules.values())
+        with self._policy.steps.during(ChangeStep.WARNINGS), paused_if(is_any_long):
+            return [one for text in texts for one in checker.warnings(text)]
 
     def _list(self, request: dict[str, Any]) -> ListName:
         """Returns the SPD and direction that a request names.
@@ -140,10 +157,10 @@ class CommitRequests:
             raise BadRequestError(f"direction: must be {names}") from None
         return self._policy.checked_spd_name(str(request.get("spd"))).name, direction
 
-    async def _progress(self, _: dict[str, Any]) -> dict[str, int] | None:
-        """Returns how many rules of a request have been parsed, or None if none is being parsed."""
-        parsing = self._texts.parsing
-        return None if parsing is None else parsing._asdict()
+    async def _progress(self, _: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns how far the latest change of rules is, or None if no rules are being changed."""
+        now = self._policy.steps.now
+        return None if now is None else now._asdict()
 
     async def _log(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the commits in the history, the newest first."""

@@ -7,13 +7,14 @@ Depends on controller, policy.check and policy.history.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.frr import Routing, read_frr
+from sluice.policy.change_steps import ChangeStep
 from sluice.policy.check import Checker
 from sluice.policy.plain_spd import load
 from sluice.policy.spdfile import SpdText
@@ -23,27 +24,16 @@ _SOURCES = ("files", "configured", "commit")
 """Keys of a request that give rules."""
 
 
-class Parsing(NamedTuple):
-    """Tells how much of a request has been parsed.
-
-    `file` counts from 1. `rules` is the number of rules in the file, as far as it is known.
-    """
-
-    file: int
-    parsed: int
-    rules: int
+COUNTED_AT_ONCE = 1 << 20
+"""Characters of a text in which rules are counted before other threads may run."""
 
 
 class RuleTexts:
-    """Reads the rules of requests, and makes checkers that validate them.
-
-    `parsing` describes the request that is being parsed, or the last one of several.
-    """
+    """Reads the rules of requests, and makes checkers that validate them."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._policy = controller.policy
-        self.parsing: Parsing | None = None
 
     async def read(self, request: dict[str, Any]) -> dict[str, SpdText]:
         """Returns the rules of each SPD that a request contains or names.
@@ -57,7 +47,7 @@ class RuleTexts:
             return await self._configured(request)
         if request.get("commit") is not None:
             return await self._committed(request)
-        files = request.get("files")
+        files = request.pop("files", None)  # long texts take memory
         if not isinstance(files, list) or not files:
             raise BadRequestError(
                 "the request needs `files`: a list of {name, text}, one for each SPD; or"
@@ -65,24 +55,16 @@ class RuleTexts:
             )
         _frr_files(request)
         # Run in a thread: parsing a long list would block the event loop and delay packets.
-        return await asyncio.to_thread(self._parse, [*map(_file, files)], self.checker())
+        texts = [*map(_file, files)]
+        del files
+        return await asyncio.to_thread(self._parse, texts, self.checker())
 
     def _parse(self, files: list[tuple[str, str]], checker: Checker) -> dict[str, SpdText]:
-        """Parses files and sets `parsing` meanwhile."""
-
-        def reported() -> Iterator[tuple[str, str]]:
-            for number, (name, text) in enumerate(files, 1):
-                self.parsing = Parsing(number, 0, text.count("name:"))
-                yield name, text
-
-        try:
-            return replace(checker, progress=self._report).read(reported())
-        finally:
-            self.parsing = None
-
-    def _report(self, parsed: int) -> None:
-        if self.parsing is not None:
-            self.parsing = self.parsing._replace(parsed=parsed)
+        """Parses files and reports the progress."""
+        steps = self._policy.steps
+        rules = sum(_count_rules(text) for _, text in files)
+        with steps.during(ChangeStep.READING, rules):
+            return replace(checker, progress=steps.report).read(files)
 
     async def routing(self, request: dict[str, Any]) -> Routing | None:
         """Returns the sessions in FRR's configuration, or None if the request does not contain it.
@@ -160,6 +142,15 @@ class RuleTexts:
         if problems:
             raise BadRequestError(str(ConfigError(problems)))
         return {spd: SpdText(spd, lists) for spd, lists in rules.items()}
+
+
+def _count_rules(text: str) -> int:
+    """Returns the number of rules in a text, or a guess. Lets other threads run meanwhile."""
+    key = "name:"
+    return sum(
+        text.count(key, start, start + COUNTED_AT_ONCE + len(key) - 1)
+        for start in range(0, len(text), COUNTED_AT_ONCE)
+    )
 
 
 def commit_number(request: dict[str, Any]) -> int:

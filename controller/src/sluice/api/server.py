@@ -23,6 +23,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from sluice.api import request_json
 from sluice.api.limits import ServerLimits
 from sluice.api.rows import Rows, WaitForTurn, pieces
 from sluice.audit_log import REQUESTED_BY, Requester
@@ -35,6 +36,8 @@ _CREDENTIALS = struct.Struct("3i")
 SHOWN_BYTES = 200
 """Bytes of a failed request that the log shows."""
 CHUNK = 1 << 16
+LARGE = 1 << 20
+"""Bytes of a request from which on it is decoded in another thread."""
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 MeasuredWork: TypeAlias = Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]]
@@ -172,16 +175,19 @@ class ApiServer:
         async with asyncio.timeout(self._limits.patience):
             await writer.drain()
 
-    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, line: bytearray, writer: asyncio.StreamWriter) -> None:
+        shown = bytes(line[:SHOWN_BYTES])
         try:
-            request = _parse(line)
-            line = line[:SHOWN_BYTES]  # a large request takes memory
+            if len(line) > LARGE:
+                request = await asyncio.to_thread(_parse_large, line)
+            else:
+                request = _parse(line)
             data = await self._handler(request)
         except Exception as error:
-            await self._send(writer, _failure(error, line))
+            await self._send(writer, _failure(error, shown))
         else:
             if isinstance(data, Rows):
-                await self._send_rows(writer, data, line)
+                await self._send_rows(writer, data, shown)
             else:
                 await self._send(writer, {"ok": True, "data": data})
 
@@ -198,15 +204,29 @@ async def _with_failure(
             yield _failure(error, line)
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytearray, decode: Callable[[bytearray], Any] = json.loads) -> dict[str, Any]:
     """Returns a request. Raises BadRequestError, or RecursionError if it is nested too deeply."""
     try:
-        request = json.loads(line)
+        request = decode(line)
     except ValueError as error:
         raise BadRequestError(f"not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequestError("a request must be a JSON object")
     return request
+
+
+def _parse_large(line: bytearray) -> dict[str, Any]:
+    """Returns a large request, like `_parse`. Empties `line`, which takes memory.
+
+    Other threads run meanwhile.
+    """
+
+    def decode(line: bytearray) -> Any:
+        text = line.decode("utf-8", "surrogatepass")
+        line.clear()
+        return request_json.loads(text)
+
+    return _parse(line, decode)
 
 
 def _failure(error: Exception, line: bytes) -> dict[str, Any]:
@@ -230,8 +250,8 @@ class _Lines:
         self._large = large
         self._buffer = bytearray()
 
-    async def next(self, permits: AsyncExitStack) -> bytes:
-        """Returns the next request, or b"" if the client has closed the connection.
+    async def next(self, permits: AsyncExitStack) -> bytearray:
+        """Returns the next request, or nothing if the client has closed the connection.
 
         A large request first waits for a permit of the semaphore `large`. The permit is released
         when `permits` closes. Raises _TooLongError, TimeoutError.
@@ -254,7 +274,10 @@ class _Lines:
                 self._buffer += chunk
         if end < 0 or end > limits.request_bytes:
             raise _TooLongError(f"the request is longer than {limits.request_bytes} bytes")
-        line = bytes(self._buffer[: end + 1])
+        if end + 1 >= len(self._buffer):  # avoids a copy of a large request
+            line, self._buffer = self._buffer, bytearray()
+            return line
+        line = self._buffer[: end + 1]
         del self._buffer[: end + 1]
         return line
 

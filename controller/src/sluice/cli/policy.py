@@ -6,23 +6,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
 import click
-import yaml
 
 from sluice.cli.complete import SPDS
 from sluice.cli.shared import EPILOG, CommandFailedError, NoDaemonError, common, request
 
-LARGE_BYTES = 4 << 20
-"""Size of files from which on `spd commit` shows its progress."""
 PROGRESS_SECONDS = 1.0
 """Time between two requests for the progress."""
+CHANGE_TIMEOUT = 600.0
+"""Longest time for the controller to change rules, in seconds. A change of a million rules may take
+a minute; meanwhile, the command shows the progress."""
 
 _FILES = click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path))
 _CONFIGURED = click.option(
@@ -86,12 +86,20 @@ def _print(what: str, data: Any, as_json: bool) -> None:
     help="FRR's configuration: a file, a directory, or - for standard input. The check then warns"
     " of rules that break the BGP and OSPF sessions in it.",
 )
+@click.option(
+    "--commit",
+    "number",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="Instead of FILE: check the rules right after this commit of `sluice spd log`.",
+)
 @common
 def check(
     *,
     files: tuple[Path, ...],
     configured: tuple[str, ...],
     config: Path | None,
+    number: int | None,
     frr: Path | None,
     socket: Path | None,
     as_json: bool,
@@ -102,14 +110,19 @@ def check(
     it knows the bundles and this router's addresses. If no controller runs, or with --config, this
     command checks the files itself.
     """
-    rules, routing = _rules(files, configured), _read_frr(frr)
+    routing = _read_frr(frr)
+    if number is not None and (files or configured or config):
+        raise click.UsageError("--commit cannot be given with FILE, --configured or --config")
+    rules: dict[str, Any] = {"commit": number}
+    if number is None:
+        rules = _rules(files, configured)
     if config is None:
         body = {"command": "spd check"} | rules | ({} if routing is None else {"frr": routing})
         try:
             _print("spd check", request(socket, body), as_json)
             return
         except NoDaemonError as absent:
-            if socket is not None or configured:
+            if socket is not None or configured or number is not None:
                 raise
             absent.show()
             click.echo(
@@ -201,38 +214,42 @@ def _change(
     """Requests a change of rules and prints the answer, which has one form for all changes."""
     reason = {} if message is None else {"message": message}
     body = {"command": f"spd {change}"} | fields | reason
-    size = sum(len(file["text"]) for file in fields.get("files", ()))
-    send = request if size < LARGE_BYTES else _request_with_progress
-    _print("spd commit", send(socket, body), as_json)
+    _print("spd commit", _request_with_progress(socket, body), as_json)
 
 
 def _request_with_progress(socket: Path | None, body: dict[str, Any]) -> Any:
-    """Sends a request. Until the answer comes, prints how many rules the controller has parsed.
+    """Sends a request to change rules. Until the answer comes, prints how far the change is.
 
     Raises CommandFailedError.
     """
-    answer: Future[Any] = Future()
+    outcomes: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def send() -> None:
         try:
-            answer.set_result(request(socket, body))
+            outcomes.put((request(socket, body, CHANGE_TIMEOUT), None))
         except BaseException as error:
-            answer.set_exception(error)
+            outcomes.put((None, error))
 
     Thread(target=send, daemon=True).start()  # a daemon, so that Ctrl-C ends the command
     shown = ""
-    while not wait([answer], timeout=PROGRESS_SECONDS).done:
+    while True:
+        with suppress(Empty):
+            answer, error = outcomes.get(timeout=PROGRESS_SECONDS)
+            if error is not None:
+                raise error
+            return answer
         with suppress(CommandFailedError):
             found = request(socket, {"command": "spd progress"})
             text = "" if found is None else _progress_text(found)
             if text not in ("", shown):
                 click.echo(text, err=True)
                 shown = text
-    return answer.result()
 
 
-def _progress_text(parsing: dict[str, int]) -> str:
-    return f"parsing: {parsing['parsed']:,} of {parsing['rules']:,} rules"
+def _progress_text(progress: dict[str, Any]) -> str:
+    if not progress["of"]:
+        return str(progress["step"])
+    return f"{progress['step']}: {progress['done']:,} of {progress['of']:,} rules"
 
 
 _NAME = click.argument("name", metavar="SPD", shell_complete=SPDS)
@@ -366,6 +383,8 @@ def export(name: str, socket: Path | None, as_json: bool) -> None:
 
     The output is a file for `sluice spd commit`.
     """
+    import yaml  # noqa: PLC0415 - slow to import; no other command needs it
+
     document = request(socket, {"command": "spd export", "spd": name})
     if as_json:
         click.echo(json.dumps(document, indent=2))

@@ -236,6 +236,8 @@ def _spd_commit(console: Console, data: dict[str, Any]) -> None:
     else:
         console.print(f"in force after {data['seconds'] * 1000:.1f} ms")
     _warnings(console, data["warnings"])
+    for spd in data["unchecked"]:
+        console.print(f"{spd}: long list, not checked for warnings (`sluice spd check --commit`)")
 
 
 def _spd_log(console: Console, data: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sluice.api.client import DaemonAbsentError, RequestError, answer
+from sluice.api.client import TIMEOUT, DaemonAbsentError, RequestError, answer
 from sluice.cli.printable import printable
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -66,12 +66,12 @@ def _find_socket(socket: Path | None) -> Path:
     raise WrongUsageError(f"several controllers run here ({names}); choose with --socket")
 
 
-def request(socket: Path | None, body: dict[str, Any]) -> Any:
+def request(socket: Path | None, body: dict[str, Any], timeout: float = TIMEOUT) -> Any:
     """Sends a request to the controller and returns the data of the answer.
 
-    Raises CommandFailedError.
+    `timeout` is in seconds, and is longer for long requests. Raises CommandFailedError.
     """
-    return full_answer(socket, body).get("data")
+    return full_answer(socket, body, timeout).get("data")
 
 
 def show_view(
@@ -122,13 +122,15 @@ def pages(
         body = body | following
 
 
-def full_answer(socket: Path | None, body: dict[str, Any]) -> dict[str, Any]:
+def full_answer(
+    socket: Path | None, body: dict[str, Any], timeout: float = TIMEOUT
+) -> dict[str, Any]:
     """Sends a request to the controller and returns the answer with all fields.
 
     Raises CommandFailedError.
     """
     try:
-        return answer(_find_socket(socket), body)
+        return answer(_find_socket(socket), body, timeout)
     except DaemonAbsentError as error:
         raise NoDaemonError(str(error)) from error
     except RequestError as error:

@@ -16,12 +16,14 @@ from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
 from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
 from sluice.p4.schema import NO_ACTION, ActionSchema, Schema, TableSchema
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import UpdateType, update
+from sluice.p4runtime.messages import UpdateType, update, varint
 from sluice.policy.model import Action as Verdict
 from sluice.policy.model import Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
 from sluice.state.rule_tables import Room
 
+LONGEST_VARINT = 5
+"""Length of the largest encoded number of 32 bits, in bytes."""
 _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
 
 
@@ -58,6 +60,9 @@ class FlowCodec:
             (direction, what): schema.counter(f"{direction.value}.rule_{what}_counter")[0]
             for direction in Direction
             for what in ("hit", "claim")
+        }
+        self._resets = {
+            name: CounterReset(counter) for name, counter in self._rule_counters.items()
         }
         counted = (
             schema.counter(f"{direction.value}.rule_{what}_counter")[1]
@@ -212,11 +217,38 @@ class FlowCodec:
         }
 
     def reset_rules(self, direction: Direction, rules: Iterable[int]) -> list[bytes]:
-        """Returns the updates that reset rules' counters to 0."""
-        requests = self.rule_requests(direction, rules)
-        for request in requests:
-            request.counter_entry.data.CopyFrom(p4r.CounterData())
-        return [update(UpdateType.MODIFY, request.SerializeToString()) for request in requests]
+        """Returns the updates that reset rules' counters to 0.
+
+        Encoded without protobuf, which would take some 10 s for a million rules.
+        """
+        hit, claim = (self._resets[direction, what] for what in ("hit", "claim"))
+        updates: list[bytes] = []
+        for rule in rules:
+            number = varint(rule)
+            updates += hit.update(number), claim.update(number)
+        return updates
+
+
+class CounterReset:
+    """Encodes updates that set one cell of an indexed counter to 0.
+
+    The encoded updates of cells whose numbers are equally long differ in these numbers only.
+    """
+
+    def __init__(self, counter: int) -> None:
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+        for size in range(1, LONGEST_VARINT + 1):
+            number = 1 << 7 * (size - 1)
+            cell = _rule(counter, number)
+            cell.counter_entry.data.CopyFrom(p4r.CounterData())
+            whole = update(UpdateType.MODIFY, cell.SerializeToString())
+            head, _, tail = whole.rpartition(varint(number))
+            self._around[size] = head, tail
+
+    def update(self, number: bytes) -> bytes:
+        """Returns the update of the cell with this number, which is encoded as a varint."""
+        head, tail = self._around[len(number)]
+        return head + number + tail
 
 
 def _values(slot: FlowSlot) -> tuple[int, ...]:

@@ -9,13 +9,17 @@ flow_tables, flow_invalidation and state.spd.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from sluice.entities import EntityKey, EntityKind, EntityValue
 from sluice.entities import ListState as ListEntity
 from sluice.p4.flows import FlowCodec
 from sluice.p4runtime.session import Session
+from sluice.policy.change_steps import ChangeStep, ChangeSteps
+from sluice.policy.encoded_rules import is_long
 from sluice.policy.entities import LIST_KINDS
 from sluice.policy.flow_invalidation import FlowInvalidation
 from sluice.policy.flow_tables import FlowTables
@@ -24,10 +28,14 @@ from sluice.policy.rule_sets import RuleSets
 from sluice.reconciler import Reconciler
 from sluice.state.invalidation import wrapped_lists
 from sluice.state.spd import Commit, PolicyList, SpdTable
+from sluice.task_slices import call, in_slices
 
 CLOSED_LIST = ListEntity(0, 0)
 """Entity of a closed list: epoch 0. The switch drops all packets that need a verdict of such a
 list."""
+
+RESET_AT_ONCE = 1024
+"""Rules whose counters are reset in one write."""
 
 EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 
@@ -60,6 +68,7 @@ class CommitWriter:
         rule_sets: RuleSets,
         codec: FlowCodec,
         atomic: bool,
+        steps: ChangeSteps,
     ) -> None:
         self._table = table
         self._record = record
@@ -69,6 +78,7 @@ class CommitWriter:
         self._rule_sets = rule_sets
         self._codec = codec
         self._atomic = atomic
+        self._steps = steps
         self._unacknowledged: dict[int, PolicyList] = {}
         """New lists of a write that the switch has not acknowledged yet."""
         self.searched: Counter[tuple[int, int]] = Counter()
@@ -84,6 +94,19 @@ class CommitWriter:
         """
         return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
 
+    async def prepare(self, session: Session, commit: Commit) -> None:
+        """Takes the steps of a commit that take long and change nothing that is in force.
+
+        Writes the blocks of long lists to disk, and resets the counters of new rules. Raises
+        SpdStoreError or P4RuntimeError.
+        """
+        if any(is_long(one.rules) for one in commit.lists):
+            with self._steps.during(ChangeStep.SAVING):
+                await asyncio.to_thread(self._record.prepare, commit)
+        fresh = sum(map(len, commit.rule_ids.fresh.values()))
+        with self._steps.during(ChangeStep.COUNTERS, fresh):
+            await self._reset_counters(session, commit)
+
     async def apply(
         self,
         session: Session,
@@ -96,7 +119,8 @@ class CommitWriter:
 
         `bindings` are written together with the lists. With `together`, no packet meets old and new
         lists at the same time; a target without atomic writes drops the lists' packets during the
-        change for this. Raises SpdStoreError or P4RuntimeError.
+        change for this. Precondition: `prepare` has returned. Raises SpdStoreError or
+        P4RuntimeError.
         """
         entries = [*entities_of(commit.lists), *bindings]
         if not entries:
@@ -105,8 +129,10 @@ class CommitWriter:
         wrapped = wrapped_lists(commit, {one.list_id: one.version.epoch for one in lists.values()})
         async with self._flows.held(wrapped):
             await self._invalidation.empty(wrapped)
-            self._record.save(commit)
-            await self._reset_counters(session, commit)
+            await call(
+                partial(self._record.save, commit),
+                in_thread=any(is_long(one.rules) for one in commit.lists),
+            )
             new = [one for one in commit.lists if one.list_id not in lists]
             self._unacknowledged = {one.list_id: one for one in new}
             try:
@@ -119,19 +145,20 @@ class CommitWriter:
         """Resets the counters of rule ids that the commit gives to other rules.
 
         Order: before the lists are written, since packets may meet the new rules before the
-        acknowledgement arrives.
+        acknowledgement arrives. No rule in force has these ids.
         """
-        fresh = set(commit.rule_ids.fresh)
+        done = 0
+        refused = False
         for state in commit.lists:
-            for rule_id in fresh:
-                self.searched.pop((state.list_id, rule_id), None)
-        updates = [
-            one
-            for state in commit.lists
-            for one in self._codec.reset_rules(state.direction, fresh.intersection(state.rule_ids))
-        ]
-        if updates and any(status.code for status in await session.write(updates)):
-            self.counters["rule counters not reset: the target refused"] += 1
+            fresh = commit.rule_ids.fresh.get(state.name, ())
+            async for rule_ids in in_slices(fresh, RESET_AT_ONCE):
+                for rule_id in rule_ids:
+                    self.searched.pop((state.list_id, rule_id), None)
+                updates = self._codec.reset_rules(state.direction, rule_ids)
+                refused |= any(status.code for status in await session.write(updates))
+                done += len(rule_ids)
+                self._steps.report(done)
+        self.counters["rule counters not reset: the target refused"] += refused
 
     async def _write(
         self, session: Session, entries: Sequence[EntityEntry], *, together: bool

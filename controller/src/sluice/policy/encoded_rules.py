@@ -29,6 +29,7 @@ from sluice.state.blocks import MEAN_LENGTH, Block, changed_blocks
 from sluice.state.common_ends import changed_part, convert_changed
 from sluice.state.spd import ListName
 
+_TO_JSON = json.JSONEncoder(sort_keys=True).encode
 LONGEST_SHORT = 4 * MEAN_LENGTH
 """Largest number of rules of a list that is not divided into blocks."""
 DIRECTORY_MODE = 0o700
@@ -156,4 +157,4 @@ def digests_of(document: Any) -> list[str]:
 
 
 def _encode(rule: Rule) -> str:
-    return json.dumps(to_document(rule), sort_keys=True)
+    return _TO_JSON(to_document(rule))

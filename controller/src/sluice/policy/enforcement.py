@@ -32,6 +32,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+from operator import ne
 from typing import NamedTuple, TypeVar
 
 from sluice.audit_log import REQUESTED_BY, ListChange, Requester
@@ -47,11 +48,13 @@ from sluice.entities import (
     ListBinding,
 )
 from sluice.entities import ListState as ListEntity
+from sluice.garbage_collection import paused_if
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
 from sluice.policy.bundle_instances import BundleInstances, WithInstances
+from sluice.policy.change_steps import ChangeStep, ChangeSteps
 from sluice.policy.commit import CommitWriter, EntityEntry, entities_of, entity_of
 from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.encoded_rules import EncodedRules, is_long
@@ -81,6 +84,7 @@ from sluice.state.spd import (
     TooManyListsError,
 )
 from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
+from sluice.task_slices import call
 from sluice.wire.selectors import quotes_a_packet
 
 T = TypeVar("T")
@@ -110,6 +114,9 @@ class Policy:
     PolicyError.
     """
 
+    in_force_at = 0.0
+    """Time at which the switch acknowledged the last commit, by the event loop's clock."""
+
     def __init__(
         self,
         config: Config,
@@ -133,17 +140,17 @@ class Policy:
         loaded = store.forget_committed(keep=self.spds)
         self.check_capacity(config)
         mirrored = mirrored or {}
-        self.numbers = BundleNumbers(config.policy.bundle_ids(), loaded.bundles)
-        for one in mirrored.values():
-            self.numbers.add(one.bundles)
+        self.numbers = _bundle_numbers(config, loaded.bundles, mirrored.values())
         self._mirrored = {spd: one.bundles for spd, one in mirrored.items()}
         """The bundles of each mirrored SPD."""
         self.instances = BundleInstances(self.numbers)
         self.without_later = WithInstances(config.policy.without_later_fragments(), self.numbers)
         """The bundles that carry no later fragments."""
-        rules = rules_at_start(config, loaded)
-        for spd, one in mirrored.items():
-            rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
+        rules = rules_at_start(config, loaded) | {
+            (spd, direction): tuple(listed)
+            for spd, one in mirrored.items()
+            for direction, listed in one.rules.items()
+        }
         self.rules = OperatorRules(config, rules, own, self.numbers.add)
         """The rules in force; during a commit, the proposed rules."""
         self.table = SpdTable(
@@ -159,6 +166,8 @@ class Policy:
         self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
         self.history = CommitHistory(config.state_dir, encoded)
         self._atomic = config.switch.target in ATOMIC_TARGETS
+        self.steps = ChangeSteps()
+        """The progress of the change that is under way."""
         self.rule_sets = RuleSets(
             reconciler,
             TableUse(self.spds, codec.rule_entries, config.switch.target),
@@ -170,6 +179,7 @@ class Policy:
             rule_sets=self.rule_sets,
             codec=codec,
             atomic=self._atomic,
+            steps=self.steps,
         )
         self.list_by_id = self._writer.list_by_id
         self.searched = self._writer.searched
@@ -292,18 +302,26 @@ class Policy:
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, ListVersion(epoch, 0))
-        try:
-            wanted = self.rules.wanted(self.spds)
+        generated = self.rules.generated(self.spds)
+        in_thread = any(map(is_long, self.rules.by_list.values()))
+
+        def plan() -> Commit:
+            wanted = self.rules.wanted(self.spds, generated)
             if self.started:
-                commit = self.table.plan_commit(wanted)
-            else:
-                commit = self.table.plan_start(wanted, found)
+                return self.table.plan_commit(wanted)
+            return self.table.plan_start(wanted, found)
+
+        try:
+            await self._number_bundles_without_sa(self.spds, in_thread=in_thread)
+            with paused_if(in_thread):
+                commit = await call(plan, in_thread=in_thread)
         except (TooManyRulesError, TooManyListsError, TooManyBundlesError) as error:
             raise PolicyError(str(error)) from error
         named = self.rules.named_by(self.spds)
         await self._adopt_rule_sets()
         commit = self._with_lost(commit, self.spds, lists)
         flows = await self._without_wrapped(session, flows, commit)
+        await self._writer.prepare(session, commit)
         await self._writer.apply(session, commit, self._changed_bindings(commit), together=True)
         self._named |= named
         retiring = self._retiring(epochs)
@@ -319,7 +337,7 @@ class Policy:
         if not self.started:
             self.started = True
             log.info("policy: %s", ", ".join(self.spds))
-            all_lists = [ListChange(None, state) for state in self.table.lists.values()]
+            all_lists = [ListChange.of(None, state) for state in self.table.lists.values()]
             self.on_changed("start", self.spds, all_lists)
             await asyncio.to_thread(self.history.begin, self._rules_by_spd(self._committed_spds()))
         self.on_started()
@@ -503,7 +521,9 @@ class Policy:
             for spd, lists in changes.items()
             for direction in Direction
         }
-        return await self._exclusively(partial(self._commit_recorded, rules, change, message))
+        is_any_long = any(map(is_long, rules.values()))
+        with paused_if(is_any_long):
+            return await self._exclusively(partial(self._commit_recorded, rules, change, message))
 
     async def edit(
         self,
@@ -521,12 +541,13 @@ class Policy:
         self._check_committable(spd)
 
         async def edited() -> list[PolicyList]:
-            try:
-                before = self.rules.by_list[name]
-                rules = await _call(partial(edit, before), in_thread=is_long(before))
-            except EditError as error:
-                raise PolicyError(f"{spd} {direction.value}: {error}") from error
-            return await self._commit_recorded({name: rules}, change, message)
+            before = self.rules.by_list[name]
+            with paused_if(is_long(before)):
+                try:
+                    rules = await call(partial(edit, before), in_thread=is_long(before))
+                except EditError as error:
+                    raise PolicyError(f"{spd} {direction.value}: {error}") from error
+                return await self._commit_recorded({name: rules}, change, message)
 
         return await self._exclusively(edited)
 
@@ -557,11 +578,12 @@ class Policy:
         before = self._rules_by_spd(spds)
         changed = await self._commit(rules, change)
         after = self._rules_by_spd(spds)
-        if before != after:
+        if await call(partial(ne, before, after), in_thread=any(map(is_long, rules.values()))):
             # Order: after the switch's acknowledgement. Writing a long list takes long, and so may
             # the lookup of the user's name.
             record = partial(self._record_commit, change, message, before, after)
-            await asyncio.to_thread(record, REQUESTED_BY.get())
+            with self.steps.during(ChangeStep.HISTORY):
+                await asyncio.to_thread(record, REQUESTED_BY.get())
         return changed
 
     def _record_commit(
@@ -602,14 +624,22 @@ class Policy:
         spds = {spd for spd, _ in rules}
         with self.rules.proposed(rules):
             named = self.rules.named_by(spds)
-            commit = await self._plan(spds)
+            with self.steps.during(ChangeStep.PLANNING):
+                commit = await self._plan(spds)
             self.record.bundle_names = self.numbers.names  # saved with the commit
-            commit = await self.rule_sets.prepare(session, commit)
-            if any(is_long(one.rules) for one in commit.lists):
-                await asyncio.to_thread(self.record.prepare, commit)
+            with self.steps.during(ChangeStep.RULE_TABLES):
+                commit = await self.rule_sets.prepare(session, commit)
+            try:
+                await self._writer.prepare(session, commit)
+            except SpdStoreError:
+                await self.rule_sets.withdraw(commit, self.table.lists)
+                raise
             async with self.flows.held(one.list_id for one in commit.lists):
-                commit = await self._delete_changed_flows(commit)
-                await self._apply_or_repair(session, commit, change)
+                with self.steps.during(ChangeStep.FLOWS):
+                    commit = await self._delete_changed_flows(commit)
+                with self.steps.during(ChangeStep.SWITCH):
+                    await self._apply_or_repair(session, commit, change)
+        self.in_force_at = asyncio.get_running_loop().time()
         self._named |= named
         self.counters["commits"] += bool(commit.lists)
         return list(commit.lists)
@@ -619,11 +649,17 @@ class Policy:
 
         Raises PolicyError if several SPDs change and the target has no atomic writes.
         """
-        wanted = self.rules.wanted(spds)
+        in_thread = any(map(is_long, self.rules.of(spds).values()))
         kept = frozenset(filter(self.invalidation.may_keep_epoch, self.table.lists))
-        plan = partial(self.table.plan_commit, wanted, keeps_epoch=kept.__contains__)
+        generated = self.rules.generated(spds)
+
+        def plan() -> Commit:
+            wanted = self.rules.wanted(spds, generated)
+            return self.table.plan_commit(wanted, keeps_epoch=kept.__contains__)
+
+        await self._number_bundles_without_sa(spds, in_thread=in_thread)
         try:
-            commit = await _call(plan, in_thread=any(map(is_long, wanted.values())))
+            commit = await call(plan, in_thread=in_thread)
         except KeyError as error:
             raise PolicyError(f"{', '.join(sorted(spds))}: there is no bundle {error}") from error
         if len(commit.spds) > 1 and not self._atomic:
@@ -632,6 +668,11 @@ class Policy:
                 " commit them one by one"
             )
         return commit
+
+    async def _number_bundles_without_sa(self, spds: Iterable[str], *, in_thread: bool) -> None:
+        """Gives numbers to the bundles that never have an SA. Raises TooManyBundlesError."""
+        names = await call(partial(self.rules.bundles_without_sa, spds), in_thread=in_thread)
+        self.numbers.add(names)
 
     async def _delete_changed_flows(self, commit: Commit) -> Commit:
         """Deletes the flows whose verdict a commit changes, in lists that keep their epoch.
@@ -651,7 +692,12 @@ class Policy:
     async def _apply_or_repair(self, session: Session, commit: Commit, change: str) -> None:
         """Applies a commit. If that fails, repairs the switch and raises the error."""
         before = self.table.lists
-        lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
+        lists = [
+            await call(
+                partial(ListChange.of, before.get(one.list_id), one), in_thread=is_long(one.rules)
+            )
+            for one in commit.lists
+        ]
         try:
             await self._writer.apply(session, commit)
         except (P4RuntimeError, SpdStoreError) as error:
@@ -939,12 +985,14 @@ class Policy:
         await self._commit(self.rules.of([spd]), "addresses of this router")
 
 
-async def _call(function: Callable[[], T], *, in_thread: bool) -> T:
-    """Returns the result of a function, called in a thread if that takes long.
-
-    Meanwhile, the event loop serves packets.
-    """
-    return await asyncio.to_thread(function) if in_thread else function()
+def _bundle_numbers(
+    config: Config, known: Mapping[int, str], mirrored: Iterable[MirroredSpd]
+) -> BundleNumbers:
+    """Returns the numbers of all bundles at the start. `known` are those of an earlier process."""
+    numbers = BundleNumbers(config.policy.bundle_ids(), known)
+    for one in mirrored:
+        numbers.add(one.bundles)
+    return numbers
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:

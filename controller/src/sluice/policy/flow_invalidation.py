@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from sluice.p4.flows import FlowSlot
@@ -27,7 +27,7 @@ from sluice.p4runtime.session import ABORTED, P4RuntimeError
 from sluice.policy.flow_tables import FlowTables
 from sluice.policy.model import FlowKey
 from sluice.state.flow_cache import FlowVerdict
-from sluice.state.invalidation import RuleTest, changed_rules, new_verdict
+from sluice.state.invalidation import RuleTest, changed_rules, new_verdict, span_of_changes
 from sluice.state.spd import PolicyList
 from sluice.task_slices import in_slices
 
@@ -35,6 +35,12 @@ TESTS_AT_MOST = 4_000_000
 """Limit of tests (flows times changed rules) for one list: about two seconds of CPU time."""
 TESTS_PER_TURN = 4096
 """Tests between two yields to the event loop."""
+COMPARED_AT_MOST = 65_536
+"""Limit of rules that are compared one by one to find those that a commit changes. A commit with
+more rules between the first and the last change counts as one that changes many rules."""
+SEARCH = 32
+"""Cost of a search of the rules for one flow, in tests. If more rules than this change, the rules
+are searched for each flow, because that takes less time than the tests."""
 WITHDRAWN_AT_MOST = 16_384
 """Limit of flows that are deleted for one list."""
 WITHDRAWN_SHARE = 0.25
@@ -78,21 +84,20 @@ class FlowInvalidation:
         known = self._flows.caches.get(before.list_id)
         if known is None:
             return []
-        changed = await asyncio.to_thread(changed_rules, before, after)  # slow for long lists
-        tests = [RuleTest.of(rule) for rule in changed]
-        if not tests:
+        tests = await asyncio.to_thread(_tests_of_changes, before, after)  # slow for long lists
+        if tests is not None and not tests:
             return []
-        if known.cache.count_live() * len(tests) > TESTS_AT_MOST:
+        cost = SEARCH if tests is None else len(tests)
+        if known.cache.count_live() * cost > TESTS_AT_MOST:
             return None
         found: dict[FlowKey, FlowChange] = {}
         flows = known.cache.live_flows()
-        async for some in in_slices(flows, max(1, TESTS_PER_TURN // len(tests))):
+        async for some in in_slices(flows, TESTS_PER_TURN // cost):
             cached = dict(some)
-            for test in tests:
-                for key in test.could_match(cached):
-                    verdict = new_verdict(after, key, cached[key])
-                    if verdict != cached[key]:
-                        found[key] = FlowChange(key, cached[key], verdict)
+            for key in _candidates(tests, cached):
+                verdict = new_verdict(after, key, cached[key])
+                if verdict != cached[key]:
+                    found[key] = FlowChange(key, cached[key], verdict)
         return list(found.values())
 
     async def withdraw(self, before: PolicyList, after: PolicyList) -> bool:
@@ -132,6 +137,21 @@ class FlowInvalidation:
     @staticmethod
     def _are_few(changes: list[FlowChange], flows: int) -> bool:
         return len(changes) <= min(WITHDRAWN_AT_MOST, WITHDRAWN_SHARE * flows)
+
+
+def _tests_of_changes(before: PolicyList, after: PolicyList) -> list[RuleTest] | None:
+    """Returns the tests of the rules that differ. Returns None if these rules may be many."""
+    if span_of_changes(before, after) > COMPARED_AT_MOST:
+        return None
+    changed = changed_rules(before, after)
+    return None if len(changed) > SEARCH else [RuleTest.of(rule) for rule in changed]
+
+
+def _candidates(tests: list[RuleTest] | None, flows: Collection[FlowKey]) -> Iterable[FlowKey]:
+    """Returns the flows that the tested rules could match. Without tests, returns all flows."""
+    if tests is None:
+        return flows
+    return (key for test in tests for key in test.could_match(flows))
 
 
 def highest_epochs(flows: Iterable[tuple[FlowSlot, FlowVerdict]]) -> dict[int, int]:

@@ -9,8 +9,9 @@ generated_rules and populated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import compress
 from operator import itemgetter
 
 from sluice.config import Config
@@ -81,14 +82,36 @@ class OperatorRules:
         rules = self.by_list | dict(self._proposed)
         return {name: listed for name, listed in rules.items() if name[0] in chosen}
 
-    def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
-        """Returns the complete lists of these SPDs, generated rules included.
-
-        Raises TooManyBundlesError.
-        """
+    def generated(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
+        """Returns the generated rules of these SPDs' lists."""
         return {
-            (spd, direction): self.with_generated(spd, direction, rules)
-            for (spd, direction), rules in self.of(spds).items()
+            (spd, direction): generated_rules(direction, own)
+            for spd, own in self.named_by(spds).items()
+            for direction in Direction
+        }
+
+    def bundles_without_sa(self, spds: Iterable[str]) -> list[str]:
+        """Returns the names of the bundles that never have an SA, for the rules with `from_packet`
+        of these SPDs. Any thread may call this method."""
+        names = (
+            without_sa(rule.bundle or "")
+            for rules in self.of(spds).values()
+            for rule in compress(rules, map(_FROM_PACKET, rules))
+        )
+        return list(dict.fromkeys(names))
+
+    def wanted(
+        self, spds: Collection[str], generated: Mapping[ListName, tuple[Rule, ...]] | None = None
+    ) -> dict[ListName, tuple[Rule, ...]]:
+        """Returns the complete lists of these SPDs: the generated rules, then the operator's rules
+        with those of instances.
+
+        With `generated`, the result of the method `generated`, another thread may call this method.
+        Order: `bundles_without_sa` have numbers already.
+        """
+        first = self.generated(spds) if generated is None else generated
+        return {
+            name: self._complete(name, first[name], rules) for name, rules in self.of(spds).items()
         }
 
     def with_generated(
@@ -96,9 +119,16 @@ class OperatorRules:
     ) -> tuple[Rule, ...]:
         """Returns the complete list: the generated rules, then these rules of the operator with
         those of instances. Raises TooManyBundlesError."""
-        listed = (*generated_rules(direction, self.own_addresses(spd)), *rules)
-        if not any(map(_FROM_PACKET, listed)):
-            return listed
-        populating = (rule for rule in listed if rule.from_packet)
+        listed = tuple(rules)
+        populating = compress(listed, map(_FROM_PACKET, listed))
         self._add_bundles(dict.fromkeys(without_sa(rule.bundle or "") for rule in populating))
-        return tuple(with_instances(listed, direction, self.instances))
+        first = generated_rules(direction, self.own_addresses(spd))
+        return self._complete((spd, direction), first, listed)
+
+    def _complete(
+        self, name: ListName, generated: tuple[Rule, ...], rules: tuple[Rule, ...]
+    ) -> tuple[Rule, ...]:
+        """Returns a complete list."""
+        if not any(map(_FROM_PACKET, rules)):
+            return generated + rules
+        return (*generated, *with_instances(rules, name[1], self.instances))

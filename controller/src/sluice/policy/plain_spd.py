@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from sluice.garbage_collection import paused_if
 from sluice.policy.model import (
     OPAQUE,
     Action,
@@ -49,6 +50,10 @@ from sluice.yamlreader import read_text
 T = TypeVar("T")
 MAXIMUM_BYTES = 256 << 20
 """Limit of a plain text, in bytes. The general parser has a lower limit (`yamlnodes`)."""
+LONG_TEXT = 1 << 20
+"""Length of a text from which on there are no garbage collections meanwhile."""
+SEARCHED_AT_ONCE = 1 << 18
+"""Characters that are searched before other threads may run."""
 REPORTED_EVERY = 10_000
 """Rules between two reports of progress."""
 
@@ -62,6 +67,7 @@ _PAIRS = re.compile(rf"([a-z_]+): +({_VALUE})", _FLAGS)
 _CONTROL = re.compile(r"[^\n\x20-\x7e]")
 _COMMENTS = re.compile(r"^ *#.*\n", re.MULTILINE)
 _SECTION = re.compile(r"(spd|inbound|outbound):(?: +([\w.-]+|\[\]))? *\n", _FLAGS)
+_SECTION_START = re.compile(r"^[a-z]", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
 _RESERVED = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 """Words that YAML 1.1 does not read as text, in lower case."""
@@ -109,16 +115,17 @@ def read_plain(
 ) -> SpdText | None:
     """Reads an SPD from a text. Returns None if the general parser must read the text."""
     try:
-        return _read(text, bundles, progress)
+        with paused_if(len(text) > LONG_TEXT):
+            return _read(text, bundles, progress)
     except (_UnusualError, ValueError):
         return None
 
 
 def _read(text: str, bundles: Callable[[str], Bundles], progress: Callable[[int], None]) -> SpdText:
-    if len(text) > MAXIMUM_BYTES or _CONTROL.search(text):
+    if len(text) > MAXIMUM_BYTES or any(_CONTROL.search(text, *span) for span in _spans(text)):
         raise _UnusualError
     if "#" in text:
-        text = _COMMENTS.sub("", text)
+        text = _without_comments(text)
     if not text.endswith("\n"):
         text += "\n"
     lists: dict[str, tuple[int, int]] = {}
@@ -149,10 +156,33 @@ def _read(text: str, bundles: Callable[[str], Bundles], progress: Callable[[int]
     return SpdText(name, rules)
 
 
+def _without_comments(text: str) -> str:
+    """Returns a text without the lines that are comments."""
+    parts, start = [], 0
+    while start < len(text):
+        end = text.find("\n", start + SEARCHED_AT_ONCE) + 1 or len(text)
+        parts.append(_COMMENTS.sub("", text[start:end]))
+        start = end
+    return "".join(parts)
+
+
 def _end_of_section(text: str, at: int) -> int:
     """Returns the position of the next line that begins with a letter, or the end."""
-    found = re.compile(r"^[a-z]", re.MULTILINE).search(text, at)
-    return len(text) if found is None else found.start()
+    for span in _spans(text, at):
+        found = _SECTION_START.search(text, *span)
+        if found is not None:
+            return found.start()
+    return len(text)
+
+
+def _spans(text: str, at: int = 0) -> Iterator[tuple[int, int]]:
+    """Yields the ends of adjacent parts of a text, from `at` on.
+
+    A search of one part takes a few milliseconds. A search of a whole long text would stop all
+    other threads.
+    """
+    for start in range(at, len(text), SEARCHED_AT_ONCE):
+        yield start, start + SEARCHED_AT_ONCE
 
 
 class _RuleReader:

@@ -62,7 +62,7 @@ class PolicyRecord:
 
         May run in another thread, while no other method runs. Raises SpdStoreError.
         """
-        self._store.prepare(SpdRecord(tuple(one.record() for one in commit.lists)))
+        self._store.prepare(self._table.record_with(commit))
 
     def save_again(self) -> None:
         """Saves the state in force after a failed change.

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits an ordered list: adds, deletes and moves single rules. Pure; depends on model."""
+"""Edits an ordered list: adds, deletes and moves single rules.
+
+Pure; depends on model and state.common_ends.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from enum import Enum
 from operator import indexOf, itemgetter
 
 from sluice.policy.model import Rule
+from sluice.state.common_ends import spliced
 
 _NAME: Callable[[Rule], str] = itemgetter(Rule._fields.index("name"))
 
@@ -56,13 +60,13 @@ def add(rules: Sequence[Rule], rule: Rule, to: InsertionPoint) -> tuple[Rule, ..
     if rule.name in map(_NAME, rules):
         raise EditError(f"the list has a rule {rule.name!r} already; give the new one another name")
     at = to.index(rules)
-    return (*rules[:at], rule, *rules[at:])
+    return spliced(tuple(rules), at, at, [rule])
 
 
 def delete(rules: Sequence[Rule], name: str) -> tuple[Rule, ...]:
     """Returns the list without the rule `name`. Raises EditError if there is no such rule."""
     at = find(rules, name)
-    return (*rules[:at], *rules[at + 1 :])
+    return spliced(tuple(rules), at, at + 1, [])
 
 
 def move(rules: Sequence[Rule], name: str, to: InsertionPoint) -> tuple[Rule, ...]:
@@ -72,4 +76,4 @@ def move(rules: Sequence[Rule], name: str, to: InsertionPoint) -> tuple[Rule, ..
     rule = rules[find(rules, name)]
     rest = delete(rules, name)
     at = to.index(rest)
-    return (*rest[:at], rule, *rest[at:])
+    return spliced(rest, at, at, [rule])

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.durable import FILE_MODE, replace_text
+from sluice.garbage_collection import paused_if
 from sluice.policy.encoded_rules import EncodedRules, digests_of, is_long
 from sluice.policy.model import Direction
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
@@ -45,6 +46,9 @@ from sluice.state.spd import (
 FILE_NAME = "spd.json"
 VERSION = 2
 DIRECTORY_MODE = 0o700
+LONG_FILE = 100_000
+"""Length of a file in bytes from which on there are no garbage collections while it is decoded: the
+file of 20,000 rules in blocks."""
 
 
 DAMAGED = (
@@ -119,7 +123,8 @@ class SpdStore:
             if document["sha256"] != _checksum(body):
                 raise ValueError("the checksum is wrong")
             self._use_blocks(body)
-            return self._decode(body)
+            with paused_if(len(text) > LONG_FILE):
+                return self._decode(body)
         except OSError as error:
             raise SpdStoreError(f"{error.filename}: {error.strerror}") from None
         except DAMAGED as error:
@@ -155,8 +160,8 @@ class SpdStore:
         numbers = None
         if rules is not None and "numbers" in one:
             numbers = RuleNumbers(_decode_numbers(one["numbers"]), rule_ids)
-            by_fingerprint = zip(map(fingerprint, rules), numbers.listed, strict=True)
-            rule_ids = {**dict(by_fingerprint), **numbers.others}
+            rule_ids = dict(zip(map(fingerprint, rules), numbers.listed, strict=True))
+            rule_ids |= numbers.others
         return ListRecord(
             _number(one["list_id"], MAXIMUM_LIST_ID),
             *name,
@@ -240,7 +245,7 @@ class SpdStore:
             numbers["numbers"] = _encode_numbers(one.numbers.listed)
             numbers["rule_ids"] = one.numbers.others
         else:
-            numbers["rule_ids"] = one.rule_ids
+            numbers["rule_ids"] = dict(one.rule_ids)
         name = one.spd, one.direction
         rules = "null" if one.rules is None else self._encoded.of(name, one.rules)
         spd = json.dumps(one.spd)
@@ -284,21 +289,20 @@ def _rule_ids(document: Any) -> dict[str, int]:
     return {str(rule): _number(i, MAXIMUM_RULE_ID) for rule, i in document.items()}
 
 
-def _encode_numbers(numbers: tuple[int, ...]) -> str:
+def _encode_numbers(numbers: array[int]) -> str:
     """Returns numbers of 32 bits, little endian, in base 64."""
-    return binascii.b2a_base64(
-        _little_endian(array("I", numbers)).tobytes(), newline=False
-    ).decode()
+    return binascii.b2a_base64(_little_endian(numbers), newline=False).decode()
 
 
-def _decode_numbers(text: str) -> tuple[int, ...]:
+def _decode_numbers(text: str) -> array[int]:
     numbers = array("I")
     numbers.frombytes(binascii.a2b_base64(text, strict_mode=True))
-    return tuple(_little_endian(numbers))
+    return _little_endian(numbers)
 
 
 def _little_endian(numbers: array[int]) -> array[int]:
     if sys.byteorder == "big":
+        numbers = numbers[:]
         numbers.byteswap()
     return numbers
 

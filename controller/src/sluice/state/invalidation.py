@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from sluice.policy.model import AddressRange, FlowKey, Rule
-from sluice.state.common_ends import changed_part
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.rule_search import is_restricting, matches
-from sluice.state.spd import Commit, PolicyList
+from sluice.state.spd import Commit, PolicyList, changed_since
 
 _Identity: TypeAlias = tuple[str, int]
 """Fingerprint of a rule, and the number of its bundle."""
@@ -33,10 +32,7 @@ def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     All other rules are in both lists in the same order. A longest increasing subsequence of their
     positions is used, so that few rules count as moved.
     """
-    part = changed_part(after.fingerprints, before.fingerprints).union(
-        changed_part(after.bundle_ids, before.bundle_ids)
-    )
-    start, end, end_before = part
+    start, end, end_before = changed_since(before, after)
     old_rules, new_rules = before.rules[start:end_before], after.rules[start:end]
     old, new = _identities(before, start, end_before), _identities(after, start, end)
     position = {identity: at for at, identity in enumerate(new)}
@@ -45,6 +41,12 @@ def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     stayed_before, stayed_after = {at for at, _ in stayed}, {to for _, to in stayed}
     removed = [rule for at, rule in enumerate(old_rules) if at not in stayed_before]
     return removed + [rule for at, rule in enumerate(new_rules) if at not in stayed_after]
+
+
+def span_of_changes(before: PolicyList, after: PolicyList) -> int:
+    """Returns the number of rules between the equal ends of two lists. Fast for long lists."""
+    start, end, end_before = changed_since(before, after)
+    return max(end, end_before) - start
 
 
 def _identities(state: PolicyList, start: int, end: int) -> list[_Identity]:

@@ -27,7 +27,7 @@ from sluice.policy.model import (
     Scope,
     Selectors,
 )
-from sluice.state.common_ends import changed_part
+from sluice.state.common_ends import ChangedPart, changed_part
 
 
 class FragmentMatch(NamedTuple):
@@ -134,7 +134,8 @@ class RuleIndex:
     """Indexes one list of rules. Immutable.
 
     The index of a list that differs little from the list `before` shares most of its memory with
-    the index of that list, and takes little time.
+    the index of that list, and takes little time. `part` is the part of `rules` that differs from
+    that list, if the caller knows it.
     """
 
     __slots__ = ("_rules", "_tree")
@@ -142,18 +143,23 @@ class RuleIndex:
     _rules: tuple[Rule, ...]
     _tree: RuleTree
 
-    def __init__(self, rules: Sequence[Rule], before: RuleIndex | None = None) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        before: RuleIndex | None = None,
+        part: ChangedPart | None = None,
+    ) -> None:
         self._rules = tuple(rules)
         known, tree = ((), _EMPTY) if before is None else (before._rules, before._tree)
-        changed = changed_part(self._rules, known)
+        changed = part or changed_part(self._rules, known)
         if changed.is_empty:
             self._tree = tree
             return
         start, end, end_before = changed
         removed, added = tree.batch(), tree.batch()
-        for batch, part in ((removed, known[start:end_before]), (added, self._rules[start:end])):
-            for at in range(0, len(part), _SLICE):
-                batch.extend(part[at : at + _SLICE])
+        for batch, listed in ((removed, known[start:end_before]), (added, self._rules[start:end])):
+            for at in range(0, len(listed), _SLICE):
+                batch.extend(listed[at : at + _SLICE])
         self._tree = tree.replaced(start, removed, added)
 
     def first_match(self, packet: Selectors) -> int | None:

@@ -25,6 +25,7 @@ the same results. Pure: no I/O, no clock. Depends on policy.model, rule_search a
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -35,7 +36,7 @@ from sluice.model import Address
 from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
 from sluice.policy.populated import as_written
 from sluice.state.blocks import MEAN_LENGTH, Block, changed_blocks
-from sluice.state.common_ends import changed_part, convert_changed
+from sluice.state.common_ends import ChangedPart, changed_part, convert_changed
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
 
@@ -73,7 +74,7 @@ class RuleNumbers(NamedTuple):
     fingerprint.
     """
 
-    listed: tuple[int, ...]
+    listed: array[int]
     others: dict[str, int]
 
 
@@ -114,10 +115,14 @@ class PolicyList:
     """Holds a list in force.
 
     `rule_ids` holds the numbers of `rules`, in the same order. `final_id` is the number of the
-    final discard. `numbers` has all these numbers by fingerprint. `blocks` divides the rules into
+    final discard. `numbers` has all these numbers by fingerprint. `bundle_ids` holds the bundle
+    numbers of `rules`, and `bundles` all bundle numbers by name. `blocks` divides the rules into
     blocks, whose digests `digest` covers. `rule_set` numbers the list's entries in the switch's
     rule tables; 0: none. `populates`: some rules have `from_packet`, so that there may be rules of
     instances.
+
+    `content` is one object for all versions of a list with the same rules and bundle numbers.
+    `changed` has the content of the list from which this one was made, and the part that differs.
     """
 
     list_id: int
@@ -133,8 +138,11 @@ class PolicyList:
     index: RuleIndex = field(compare=False, repr=False)
     blocks: tuple[Block, ...] = field(compare=False, repr=False)
     numbers: Mapping[str, int] = field(compare=False, repr=False)
+    bundles: Mapping[str | None, int] = field(compare=False, repr=False)
     rule_set: int = 0
     populates: bool = False
+    changed: tuple[object, ChangedPart] | None = field(default=None, compare=False, repr=False)
+    content: object = field(default_factory=object, compare=False, repr=False)
 
     @property
     def name(self) -> ListName:
@@ -210,7 +218,7 @@ class PolicyList:
             self.digest,
             self.numbers,
             rules,
-            RuleNumbers(listed, others),
+            RuleNumbers(array("I", listed), others),
         )
 
     def numbered(
@@ -228,7 +236,11 @@ class PolicyList:
             rule_ids = tuple(map(ids.__getitem__, self.fingerprints))
         else:
             rule_ids = convert_changed(
-                ids.__getitem__, self.fingerprints, before.fingerprints, before.rule_ids
+                ids.__getitem__,
+                self.fingerprints,
+                before.fingerprints,
+                before.rule_ids,
+                changed_since(before, self),
             )
         return replace(
             self,
@@ -265,6 +277,18 @@ class Commit:
         return tuple(sorted({state.spd for state in self.lists}))
 
 
+def changed_since(before: PolicyList, after: PolicyList) -> ChangedPart:
+    """Returns the part of the list `after` in which rules or bundle numbers differ from `before`.
+
+    Takes no time if `after` was made from `before`.
+    """
+    if after.changed is not None and after.changed[0] is before.content:
+        return after.changed[1]
+    return changed_part(after.fingerprints, before.fingerprints).union(
+        changed_part(after.bundle_ids, before.bundle_ids)
+    )
+
+
 def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
@@ -293,12 +317,13 @@ def rule_blocks(
     fingerprints: tuple[str, ...],
     bundle_ids: tuple[int, ...],
     without_later: Container[int] = frozenset(),
-    before: PolicyList | None = None,
+    before: Sequence[Block] = (),
+    part: ChangedPart | None = None,
 ) -> tuple[Block, ...]:
     """Divides rules into blocks. Equal blocks have the same rules and bundle numbers.
 
-    `without_later` has the bundles that carry no later fragments. Reuses the blocks of the list
-    `before`.
+    `without_later` has the bundles that carry no later fragments. Reuses the blocks `before` of an
+    earlier list. `part` is the part in which rules or bundle numbers differ from that list.
     """
 
     def digest(start: int, end: int) -> str:
@@ -308,12 +333,13 @@ def rule_blocks(
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
-    known = (
-        ((), (), ()) if before is None else (before.fingerprints, before.bundle_ids, before.blocks)
-    )
-    part = changed_part(fingerprints, known[0]).union(changed_part(bundle_ids, known[1]))
+    size = len(fingerprints)
     return changed_blocks(
-        part, len(fingerprints), known[2], lambda at: fingerprints[at] < _LAST_OF_BLOCK, digest
+        part or ChangedPart(0, size, sum(block.length for block in before)),
+        size,
+        before,
+        lambda at: fingerprints[at] < _LAST_OF_BLOCK,
+        digest,
     )
 
 
@@ -351,6 +377,8 @@ class SpdTable:
         self._maximum_list_id = maximum_list_id
         self._ids = RuleIds(maximum_rule_id)
         self._records: dict[ListName, ListRecord] = {}
+        self._kept_records: dict[int, tuple[PolicyList, ListRecord]] = {}
+        """The last record of each list, by list id."""
 
     # -- start
 
@@ -398,6 +426,7 @@ class SpdTable:
                 self.lists[record.list_id] = state.numbered(
                     record.list_id, record.version, record.rule_ids
                 )
+                self._ids.keep(name, state.fingerprints)
         return self.plan_commit(wanted)
 
     # -- lists in force
@@ -419,7 +448,14 @@ class SpdTable:
             for i, version in self._issued.items()
             if i not in lists or lists[i].version != version
         }
-        return SpdRecord(tuple(lists[i].record() for i in sorted(lists)), issued)
+        return SpdRecord(tuple(self._record(lists[i]) for i in sorted(lists)), issued)
+
+    def _record(self, state: PolicyList) -> ListRecord:
+        """Returns the record of a list. Keeps it, since the record of a long list is large."""
+        known = self._kept_records.get(state.list_id)
+        if known is None or known[0] is not state:
+            known = self._kept_records[state.list_id] = state, state.record()
+        return known[1]
 
     # -- commits
 
@@ -445,7 +481,7 @@ class SpdTable:
             if before is None or before.digest != state.digest:
                 changed.append(state)
         plan = self._ids.plan(
-            {state.name: (*state.fingerprints, FINAL_DISCARD) for state in changed}
+            {state.name: state.fingerprints for state in changed}, [FINAL_DISCARD]
         )
         taken = set(self._by_name.values())
         lists = []
@@ -482,7 +518,7 @@ class SpdTable:
 
         No number is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
-        plan = self._ids.plan({before.name: (*unnumbered.fingerprints, FINAL_DISCARD)})
+        plan = self._ids.plan({before.name: unnumbered.fingerprints}, [FINAL_DISCARD])
         return unnumbered.numbered(before.list_id, before.version, plan.ids[before.name], before)
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
@@ -553,15 +589,22 @@ class SpdTable:
         Raises KeyError for an unknown bundle. (The caller has checked the bundles of rule files.)
         """
         before = self.list_of(*name)
-        if before is None:
-            fingerprints = tuple(map(fingerprint, rules))
-        else:
-            known = before.fingerprints
-            fingerprints = convert_changed(fingerprint, rules, before.rules, known)
         numbers: dict[str | None, int] = {None: 0}
         numbers.update(self._bundles)
-        bundle_ids = tuple(map(numbers.__getitem__, map(_BUNDLE, rules)))
-        blocks = rule_blocks(fingerprints, bundle_ids, self._without_later, before)
+        known = _EMPTY if before is None else before
+        of_rules = changed_part(rules, known.rules)
+        fingerprints = convert_changed(
+            fingerprint, rules, known.rules, known.fingerprints, of_rules
+        )
+        if known.bundles == numbers:
+            part = of_rules
+            bundle_ids = convert_changed(
+                lambda rule: numbers[rule.bundle], rules, known.rules, known.bundle_ids, part
+            )
+        else:
+            bundle_ids = tuple(map(numbers.__getitem__, map(_BUNDLE, rules)))
+            part = of_rules.union(changed_part(bundle_ids, known.bundle_ids))
+        blocks = rule_blocks(fingerprints, bundle_ids, self._without_later, known.blocks, part)
         return PolicyList(
             list_id=0,
             spd=name[0],
@@ -573,11 +616,32 @@ class SpdTable:
             digest=rules_digest(blocks),
             fingerprints=fingerprints,
             bundle_ids=bundle_ids,
-            index=RuleIndex(rules, None if before is None else before.index),
+            index=RuleIndex(rules, known.index, of_rules),
             blocks=blocks,
             numbers={},
             populates=any(map(_FROM_PACKET, rules)),
+            bundles=numbers,
+            changed=(known.content, part),
         )
+
+
+_EMPTY = PolicyList(
+    list_id=0,
+    spd="",
+    direction=Direction.INBOUND,
+    version=NO_VERSION,
+    rules=(),
+    rule_ids=(),
+    final_id=0,
+    digest="",
+    fingerprints=(),
+    bundle_ids=(),
+    index=RuleIndex(()),
+    blocks=(),
+    numbers={},
+    bundles={},
+)
+"""A list without rules."""
 
 
 def advance(count: int) -> int:
