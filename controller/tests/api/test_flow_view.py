@@ -419,9 +419,8 @@ def test_lists_whose_flows_are_not_cached_are_named_with_the_reason(
         named = [(one["spd"], one["direction"]) for one in answer.more["uncached"]]
         assert named == [("corp", "inbound"), ("corp", "outbound")]
         assert all(one["why"].startswith(why) for one in answer.more["uncached"])
-        (only,) = (await world.request("show", what="flows", list="outbound", spd="corp")).more[
-            "uncached"
-        ]
+        answer = await world.request("show", what="flows", list="outbound", spd="corp")
+        (only,) = answer.more["uncached"]
         assert only["direction"] == "outbound"
 
     run_policy_scenario(scenario, text=filled(with_mode(mode), tmp_path))
