@@ -11,8 +11,9 @@ A real switch and controller run for each number of rules (10,000 and 1,000,000)
     restart      a start of the controller with the committed rules
     first start  a start of a controller whose configuration names the file
 
-The time of `add` ends when the switch has acknowledged the change. The audit log has this time. It
-is measured from the start of the command, or from the time at which the request is sent.
+The times of `load` and `add` end when the switch has acknowledged the change. The audit log has
+this time. They are measured from the start of the command, or from the time at which the request
+is sent. Afterwards, `load` still analyses the rules for warnings.
 
 `stall` is the longest time for which the controller answered no other request during a step. This
 includes the time in which other programs used the processor. So beside the wall-clock times, the
@@ -115,6 +116,8 @@ class Results:
     steps: dict[str, Cost] = field(default_factory=dict)
     additions: list[Addition] = field(default_factory=list)
     progress: list[str] = field(default_factory=list)
+    loaded: float = 0.0
+    """Seconds until the file of rules was in force."""
 
 
 class StallMeter:
@@ -176,7 +179,10 @@ class Bench:
 
     def load(self, path: Path) -> None:
         """Commits a file."""
+        start = time.time()
         cost, shown = self._measured(partial(self._command, "spd", "commit", str(path)))
+        self._results.loaded = self._last_change() - start
+        print(f"in force after {self._results.loaded:.1f} s")
         self._results.progress = list(dict.fromkeys(line.split(":")[0] for line in shown))
         self._record("load", cost)
 
@@ -307,8 +313,9 @@ def cases_of(results: Results) -> Iterator[BenchCase]:
         return BenchCase(f"{name}, {rules}", ratios, {"limit": [1.0]}, details)
 
     for step, cost in results.steps.items():
-        more = {"seconds": cost.seconds} | _details(cost)
-        yield case(f"{step}: seconds", "seconds", [cost.seconds], LIMITS[step], more)
+        until = results.loaded if step == "load" else cost.seconds
+        more = {"seconds": until, "whole command, s": cost.seconds} | _details(cost)
+        yield case(f"{step}: seconds", "seconds", [until], LIMITS[step], more)
         yield case(f"{step}: bytes", "bytes", [float(cost.memory)], LIMITS["bytes"], more)
         if step == "load":
             yield case(f"{step}: stall", "stall", [cost.stall], LIMITS["stall"], more)

@@ -182,8 +182,7 @@ class Policy:
             steps=self.steps,
         )
         self.list_by_id = self._writer.list_by_id
-        self.searched = self._writer.searched
-        self.counters = self._writer.counters
+        self.searched, self.counters = self._writer.searched, self._writer.counters
         self.started = not self.spds
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
@@ -197,6 +196,7 @@ class Policy:
         """Set while the policy in the switch equals the desired policy."""
         self._addresses_known = asyncio.Event()
         self._addresses_changed = asyncio.Event()
+        self._replaced: list[PolicyList | None] = []  # lists to be freed
         self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
         if self.spds:
             self._reconciler.hold(OPENING)
@@ -541,10 +541,10 @@ class Policy:
         self._check_committable(spd)
 
         async def edited() -> list[PolicyList]:
-            before = self.rules.by_list[name]
-            with paused_if(is_long(before)):
+            long_list = is_long(self.rules.by_list[name])
+            with paused_if(long_list):
                 try:
-                    rules = await call(partial(edit, before), in_thread=is_long(before))
+                    rules = await call(lambda: edit(self.rules.by_list[name]), in_thread=long_list)
                 except EditError as error:
                     raise PolicyError(f"{spd} {direction.value}: {error}") from error
                 return await self._commit_recorded({name: rules}, change, message)
@@ -584,19 +584,26 @@ class Policy:
             record = partial(self._record_commit, change, message, before, after)
             with self.steps.during(ChangeStep.HISTORY):
                 await asyncio.to_thread(record, REQUESTED_BY.get())
+        self._replaced.clear()
         return changed
 
     def _record_commit(
         self,
         change: str,
         message: str | None,
-        before: Mapping[str, RuleTuples],
+        before: dict[str, dict[Direction, tuple[Rule, ...]]],
         after: Mapping[str, RuleTuples],
         requester: Requester | None,
     ) -> None:
-        """Adds a commit to the history. `before` and `after` have the rules of all SPDs."""
+        """Adds a commit to the history. `before` and `after` have the rules of all SPDs.
+
+        Empties `before` and frees the replaced lists. Freeing lists of a million rules takes long,
+        so it is done in this thread, not in the event loop's.
+        """
         author = None if requester is None else author_of(requester.uid, requester.pid)
         self.history.append(change, after, before, message=message, author=author)
+        before.clear()
+        self._replaced.clear()
 
     async def rules_after(
         self, number: int, spds: Iterable[str]
@@ -707,6 +714,7 @@ class Policy:
                 await self._repair(session)
             self.record.save_again()
             raise
+        self._replaced = [one.before for one in lists]
         if lists:
             self.on_changed(change, commit.spds, lists)
 
@@ -760,6 +768,7 @@ class Policy:
             self.rules.by_list.update(rules)
         else:
             await self._commit(rules, "mirrored from the kernel")
+            self._replaced.clear()
         self._mirrored[spd] = mirrored.bundles
         changes = EntityChanges()
         self._release_bundles(changes, policy_entities.vrf_of(self._config, spd))
@@ -983,6 +992,7 @@ class Policy:
         would undo this commit.
         """
         await self._commit(self.rules.of([spd]), "addresses of this router")
+        self._replaced.clear()
 
 
 def _bundle_numbers(
