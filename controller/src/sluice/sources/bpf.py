@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creates BPF maps and loads BPF programs (bpf(2)).
+
+Needs CAP_BPF and CAP_NET_ADMIN, or root. Calls the C library, since Python's standard library lacks
+the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from enum import IntEnum
+from struct import Struct
+
+NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+"""Number of the system call bpf(2), by machine."""
+MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
+SCHED_CLS = 3
+NO_PREALLOC = 1
+NAME_SIZE = 16
+LOG_SIZE = 1 << 16
+
+# struct bpf_attr for MAP_CREATE: type, key size, value size, entries, flags, inner map, NUMA node,
+# name
+_CREATE = Struct("=7I16s")
+# for the elements of a map: descriptor, key, value, flags
+_ELEMENT = Struct("=I4xQQQ")
+# for PROG_LOAD: type, instructions, address of them, address of the licence, log level, log size,
+# address of the log, kernel version, flags, name
+_LOAD = Struct("=IIQQIIQII16s")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class MapType(IntEnum):
+    """Types of maps, with the values of the kernel's BPF_MAP_TYPE_*."""
+
+    HASH = 1
+    ARRAY = 2
+    PROGRAM_ARRAY = 3
+    LPM_TRIE = 11
+
+
+def _call(command: int, attributes: bytes, what: str) -> int:
+    number = NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(f"{what}: the number of bpf(2) is not known on {platform.machine()}")
+    data = ctypes.create_string_buffer(attributes, len(attributes))
+    result: int = _libc.syscall(number, command, data, len(attributes))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def _name(name: str) -> bytes:
+    return name.encode()[: NAME_SIZE - 1]
+
+
+class Map:
+    """Holds the descriptor of a map. `close` closes it."""
+
+    def __init__(self, kind: MapType, name: str, key: int, value: int, entries: int) -> None:
+        """Creates a map of `entries` entries. `key` and `value` are sizes in octets. Raises
+        OSError."""
+        flags = NO_PREALLOC if kind is MapType.LPM_TRIE else 0
+        attributes = _CREATE.pack(kind, key, value, entries, flags, 0, 0, _name(name))
+        self.descriptor = _call(MAP_CREATE, attributes, f"BPF map {name}")
+        os.set_inheritable(self.descriptor, False)
+        self._value_size = value
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Adds or replaces an entry. Raises OSError; E2BIG if the map is full."""
+        self._element(MAP_UPDATE, key, value)
+
+    def delete(self, key: bytes) -> None:
+        """Deletes an entry. Raises OSError; ENOENT if there is none."""
+        self._element(MAP_DELETE, key, b"")
+
+    def _element(self, command: int, key: bytes, value: bytes) -> None:
+        keys, values = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
+        attributes = _ELEMENT.pack(
+            self.descriptor, ctypes.addressof(keys), ctypes.addressof(values), 0
+        )
+        _call(command, attributes, "BPF map entry")
+
+    def set_program(self, slot: int, program: int) -> None:
+        """Puts a program, given by its descriptor, into a slot of a program array."""
+        self.set(slot.to_bytes(4, sys.byteorder), program.to_bytes(4, sys.byteorder))
+
+    def close(self) -> None:
+        """Closes the descriptor; idempotent."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def load(name: str, code: bytes) -> int:
+    """Loads a program for tc. Returns its descriptor. Raises OSError with the verifier's reason."""
+    instructions = ctypes.create_string_buffer(code, len(code))
+    licence = ctypes.create_string_buffer(b"Apache-2.0")
+    log = ctypes.create_string_buffer(LOG_SIZE)
+    attributes = _LOAD.pack(
+        SCHED_CLS,
+        len(code) // 8,
+        ctypes.addressof(instructions),
+        ctypes.addressof(licence),
+        1,
+        LOG_SIZE,
+        ctypes.addressof(log),
+        0,
+        0,
+        _name(name),
+    )
+    try:
+        descriptor = _call(PROG_LOAD, attributes, f"BPF program {name}")
+    except OSError as error:
+        lines = log.value.decode(errors="replace").strip().splitlines()
+        raise OSError(error.errno, f"{error.strerror}: {' / '.join(lines[-3:])}") from error
+    os.set_inheritable(descriptor, False)
+    return descriptor
