@@ -77,13 +77,12 @@ class Map:
 
     def delete(self, key: bytes) -> None:
         """Deletes an entry. Raises OSError; ENOENT if there is none."""
-        self._element(MAP_DELETE, key, b"")
+        self._element(MAP_DELETE, key, None)
 
-    def _element(self, command: int, key: bytes, value: bytes) -> None:
-        keys, values = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value)
-        attributes = _ELEMENT.pack(
-            self.descriptor, ctypes.addressof(keys), ctypes.addressof(values), 0
-        )
+    def _element(self, command: int, key: bytes, value: bytes | None) -> None:
+        keys, values = ctypes.create_string_buffer(key), ctypes.create_string_buffer(value or b"")
+        place = 0 if value is None else ctypes.addressof(values)
+        attributes = _ELEMENT.pack(self.descriptor, ctypes.addressof(keys), place, 0)
         _call(command, attributes, "BPF map entry")
 
     def set_program(self, slot: int, program: int) -> None:

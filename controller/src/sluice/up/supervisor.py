@@ -74,6 +74,7 @@ class Supervisor:
             if lock is None:
                 raise TakeoverError(f"a takeover called {self._files.name} runs; end it first")
             stack.callback(os.close, lock)
+            stack.callback(self._remove_sockets)
             self._claim(stack)
             _, planned, first = read_host(self._names)
             first.feed.close()
@@ -90,10 +91,14 @@ class Supervisor:
             report(self._summary(planned, processes))
             self._watch(host, wakeup)
 
+    def _remove_sockets(self) -> None:
+        for path in (self._files.api, self._files.p4runtime, self._files.admin):
+            path.unlink(missing_ok=True)
+
     def _claim(self, stack: contextlib.ExitStack) -> None:
         devices = Devices()
         stack.callback(devices.close)
-        for name in self._names:
+        for name in dict.fromkeys(self._names):
             devices.claim(name)
 
     def _start(
