@@ -61,6 +61,10 @@ setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch #
 demo: setup-run ## Run the demo: two sites and two transit routers, then policy and ESP; explains and checks each step
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
+.PHONY: demo-takeover
+demo-takeover: setup-run ## Run the demo of `sluice up`: a running router is taken over and given back under traffic
+	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.takeover_demo
+
 .PHONY: shell
 shell: $(STAMPS)/shell ## Start p4runtime-shell on a running switch: the demo's, or ADDR=HOST:PORT
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.shell $(if $(ADDR),--address $(ADDR)) $(ARGS)

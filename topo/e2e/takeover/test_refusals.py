@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that `sluice up` refuses, by name, hosts whose kernel treats forwarded packets in a way that
-the switch does not know, and that it gives a host back that becomes such a host.
+"""Tests the hosts that `sluice up` refuses by name.
+
+The kernel of such a host treats forwarded packets in a way that the switch does not know. A host
+that becomes such a host is given back to its kernel.
 """
 
 import json

@@ -91,24 +91,26 @@ def test_several_next_hops(taken: KernelRouter) -> None:
     for version, prefix in ((4, "203.0.113.0/24"), (6, "2001:db8:ff::/48")):
         hops = [word for host in (h2, h3) for word in ("nexthop", "via", host.address(version))]
         route(taken, f"-{version}", "route", "add", prefix, *hops)
-        wait_until(
-            lambda name=prefix: len(legs(taken, name)) == 2, 10, f"two next hops of {prefix}"
-        )
+        wait_for_legs(taken, prefix, 2)
         gateway = h3.address(version)
         if version == 6:
             route(taken, "-6", "route", "delete", prefix, "via", gateway)
         else:
             route(taken, "route", "replace", prefix, "via", h2.address(4))
-        wait_until(lambda name=prefix: len(legs(taken, name)) == 1, 10, f"one next hop of {prefix}")
+        wait_for_legs(taken, prefix, 1)
         passes(taken, {4: "203.0.113.1", 6: "2001:db8:ff::1"}[version], h2)
         route(taken, f"-{version}", "route", "delete", prefix)
 
 
-def legs(router: KernelRouter, prefix: str) -> list[str]:
-    """Returns the next hops of a prefix in the switch."""
+def wait_for_legs(router: KernelRouter, prefix: str, number: int) -> None:
+    """Waits until a prefix has this number of next hops in the switch."""
     words = ("show", "routes", prefix, "--json", "--socket", str(router.socket))
-    found = json.loads(router.command(*words, name=False).stdout)
-    return [str(one) for one in found[0]["nexthops"]] if found else []
+
+    def legs() -> int:
+        found = json.loads(router.command(*words, name=False).stdout)
+        return len(found[0]["nexthops"]) if found else 0
+
+    wait_until(lambda: legs() == number, 10, f"{number} next hops of {prefix}")
 
 
 def test_next_hop_objects(taken: KernelRouter) -> None:

@@ -8,6 +8,7 @@ the call.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
 import sys
@@ -16,7 +17,7 @@ from struct import Struct
 
 NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 """Number of the system call bpf(2), by machine."""
-MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
+MAP_CREATE, MAP_UPDATE, MAP_DELETE, PROG_LOAD, LINK_CREATE = 0, 2, 3, 5, 28
 SCHED_CLS = 3
 NO_PREALLOC = 1
 NAME_SIZE = 16
@@ -30,6 +31,9 @@ _ELEMENT = Struct("=I4xQQQ")
 # for PROG_LOAD: type, instructions, address of them, address of the licence, log level, log size,
 # address of the log, kernel version, flags, name
 _LOAD = Struct("=IIQQIIQII16s")
+
+# for LINK_CREATE: program, ifindex, attach type, flags, position among the programs, revision
+_LINK = Struct("=4I2IQ")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,6 +61,13 @@ def _call(command: int, attributes: bytes, what: str) -> int:
 
 def _name(name: str) -> bytes:
     return name.encode()[: NAME_SIZE - 1]
+
+
+class AttachType(IntEnum):
+    """Hooks of tcx (since Linux 6.6), with the values of the kernel's BPF_TCX_*."""
+
+    INGRESS = 46
+    EGRESS = 47
 
 
 class Map:
@@ -89,6 +100,12 @@ class Map:
         """Puts a program, given by its descriptor, into a slot of a program array."""
         self.set(slot.to_bytes(4, sys.byteorder), program.to_bytes(4, sys.byteorder))
 
+    def move_to(self, least: int) -> None:
+        """Gives the descriptor another number, which is at least `least`. Raises OSError."""
+        moved = fcntl.fcntl(self.descriptor, fcntl.F_DUPFD_CLOEXEC, least)
+        self.close()
+        self.descriptor = moved
+
     def close(self) -> None:
         """Closes the descriptor; idempotent."""
         if self.descriptor >= 0:
@@ -118,5 +135,17 @@ def load(name: str, code: bytes) -> int:
     except OSError as error:
         lines = log.value.decode(errors="replace").strip().splitlines()
         raise OSError(error.errno, f"{error.strerror}: {' / '.join(lines[-3:])}") from error
+    os.set_inheritable(descriptor, False)
+    return descriptor
+
+
+def attach(program: int, ifindex: int, hook: AttachType) -> int:
+    """Attaches a program to a tcx hook. Returns the descriptor of the link.
+
+    The program is detached when the last descriptor of the link is closed. Raises OSError; EINVAL
+    on a kernel without tcx.
+    """
+    attributes = _LINK.pack(program, ifindex, hook, 0, 0, 0, 0)
+    descriptor = _call(LINK_CREATE, attributes, f"BPF program on interface {ifindex}")
     os.set_inheritable(descriptor, False)
     return descriptor

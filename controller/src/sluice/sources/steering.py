@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steers the frames of taken interfaces to the switch, and those of the switch to the wire.
 
-`wire.steering_programs` describes the programs. `Steering` loads them, attaches them by tc, and
-changes their tables. Nothing is attached at the start, and steering is off.
+`wire.steering_programs` describes the programs. `Steering` loads them, attaches them, and changes
+their tables. Nothing is attached at the start, and steering is off.
 
-The filters stay attached if this process is killed. They then pass every frame to the kernel. The
-next `Steering` for the interface, or `detach`, removes them.
+The programs are attached to the hooks of tcx (since Linux 6.6), which end with this process. On
+older kernels they are filters of a `clsact` qdisc. There, the kernel stops sending on the card for
+a moment when the qdisc is added or removed (`dev_deactivate` in qdisc_graft), and a few frames are
+lost. The filters stay if this process is killed. They then pass every frame to the kernel. The next
+`Steering` for the interface removes them.
 
 Depends on sources.bpf and sources.links.
 """
@@ -26,6 +29,9 @@ from sluice.wire import tc
 from sluice.wire.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL
 
 MOST_INTERFACES = 4096
+GATE_DESCRIPTOR = 900
+"""Lowest number of the descriptors of program arrays: above the descriptors that a process opens
+itself, and below the usual limit of 1,024."""
 MOST_PREFIXES = 1 << 21
 ON, OFF = programs.SETTING.pack(programs.SWITCH_ON), programs.SETTING.pack(0)
 _FIRST = programs.SETTING.pack(0)
@@ -40,6 +46,8 @@ class Steering:
         with contextlib.ExitStack() as opened:
             self.controller_gate = self._map(opened, MapType.PROGRAM_ARRAY, "controller", 4, 4, 1)
             self.switch_gate = self._map(opened, MapType.PROGRAM_ARRAY, "switch", 4, 4, 1)
+            for gate in (self.controller_gate, self.switch_gate):
+                gate.move_to(GATE_DESCRIPTOR)
             self._settings = self._map(opened, MapType.ARRAY, "settings", 4, 4, 1)
             key, value = programs.PORT_KEY.size, programs.PORT_VALUE.size
             self._ports = self._map(opened, MapType.HASH, "ports", key, value, MOST_INTERFACES)
@@ -64,6 +72,7 @@ class Steering:
             self._silent = self._load(opened, "silent", programs.silent())
             self._without_probes = self._load(opened, "no_probes", programs.without_probes())
             self._stack = opened.pop_all()
+        self._links: list[int] = []
         self._port_entries: dict[bytes, bytes] = {}
         self._attached: list[int] = []
 
@@ -91,10 +100,19 @@ class Steering:
             self._hook(port, tc.Hook.INGRESS, to_wire)
             self._hook(port, tc.Hook.EGRESS, self._silent)
         finally:
-            os.close(to_wire)  # the filter keeps the program
+            os.close(to_wire)  # the hook keeps the program
+
+    def _hook(self, ifindex: int, hook: tc.Hook, program: int) -> None:
+        try:
+            self._links.append(bpf.attach(program, ifindex, bpf.AttachType[hook.name]))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._add_filter(ifindex, hook, program)
 
     @staticmethod
-    def _hook(ifindex: int, hook: tc.Hook, program: int) -> None:
+    def _add_filter(ifindex: int, hook: tc.Hook, program: int) -> None:
+        """Attaches a program on a kernel without tcx."""
         where = f"interface {ifindex}, {hook.name.lower()} filter"
         with contextlib.suppress(FileExistsError):
             ask(
@@ -128,11 +146,13 @@ class Steering:
         self._settings.set(_FIRST, ON if on else OFF)
 
     def close(self) -> None:
-        """Gives all frames to the kernel, removes the filters and closes the maps."""
+        """Gives all frames to the kernel, detaches the programs and closes the maps."""
         self.switch_on(False)
+        for link in self._links:
+            os.close(link)
         for card in self._attached:
             detach(card)
-        self._attached = []
+        self._links, self._attached = [], []
         self._stack.close()
 
 

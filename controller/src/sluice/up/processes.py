@@ -2,7 +2,9 @@
 """Starts the switch and the controller of a takeover.
 
 Each of them inherits the descriptor of one program array, and is then its only holder
-(`wire.steering_programs`). Both get SIGKILL when the supervisor dies. Neither keeps another
+(`wire.steering_programs`). The descriptor has a high number (`Map.move_to`): the kernel releases
+the files of a killed process from the highest descriptor on, and the release of a packet socket
+takes some 20 ms. Both get SIGKILL when the supervisor dies. Neither keeps another
 descriptor of the supervisor. The functions must be called in the main thread, because the kernel
 sends the signal when the thread ends that started the process.
 """
