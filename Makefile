@@ -159,6 +159,12 @@ prove-vrfs: setup-run ## Test VRFs with kernel VRF devices, on Debian's stock ke
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
+# This machine's kernel may lack VLAN devices. Debian's stock kernel also lacks tcx, so steering uses tc filters there.
+.PHONY: prove-takeover
+prove-takeover: setup-run ## Test `sluice up` with VLANs, on Debian's stock kernel in emulation (installs QEMU)
+	topo/debian_kernel/run bash -ec '$(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
+	  topo/e2e/takeover/test_vlans.py topo/e2e/takeover/test_takeover.py $(ARGS)'
+
 # The tests run IKE and ESP against other implementations. `make e2e` includes the tests that need no ESP in the kernel.
 # ARGS="-x topo/interop/test_strongswan.py" runs only this file.
 INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))

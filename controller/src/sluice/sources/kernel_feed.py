@@ -114,7 +114,10 @@ class KernelFeed:
         self._dump: int | None = None
         self._sequence = 0
         self._again = self._interrupted = False
+        # `_shown`: the routes that the dump or a notification has shown since the dump began.
+        # `_dumped`: those that the dump itself has shown.
         self._shown: set[tuple[RouteKey, int]] = set()
+        self._dumped: set[tuple[RouteKey, int]] = set()
         # Prefixes and metrics with several routes, of which the kernel uses the first.
         self._further: set[tuple[RouteKey, int]] = set()
         self._objects: set[int] = set()
@@ -180,6 +183,7 @@ class KernelFeed:
     def _ask(self, dump: int) -> None:
         if dump == NEXTHOPS:
             self._shown, self._shown_objects, self._interrupted = set(), set(), False
+            self._dumped.clear()
             self._further.clear()
         self._dump = dump
         self._sequence = self._socket.next_sequence()
@@ -207,7 +211,7 @@ class KernelFeed:
         events += self._table.keep_only(self._shown)
         events += [NexthopObjectDeleted(one) for one in self._objects - self._shown_objects]
         self._objects &= self._shown_objects
-        self._shown, self._shown_objects = set(), set()
+        self._shown, self._dumped, self._shown_objects = set(), set(), set()
         self.synced = True
 
     # --- messages --------------------------------------------------------------------------------
@@ -269,7 +273,8 @@ class KernelFeed:
         known = self._table.find(*one)
         is_ipv4 = len(route.key.prefix.address) == 4
         if of_dump:
-            is_further = one in self._shown
+            is_further = one in self._dumped
+            self._dumped.add(one)
         else:  # an appended IPv6 route comes with all next hops of its prefix
             is_further = known is not None and is_ipv4 and bool(message.flags & NLM_F_APPEND)
         if is_further:
