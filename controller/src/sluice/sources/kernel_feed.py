@@ -115,7 +115,7 @@ class KernelFeed:
         self._sequence = 0
         self._again = self._interrupted = False
         # `_shown`: the routes that the dump or a notification has shown since the dump began.
-        # `_dumped`: those that the dump itself has shown.
+        # `_dumped`: routes that the dump itself has shown.
         self._shown: set[tuple[RouteKey, int]] = set()
         self._dumped: set[tuple[RouteKey, int]] = set()
         # Prefixes and metrics with several routes, of which the kernel uses the first.
