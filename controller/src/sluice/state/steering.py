@@ -96,9 +96,9 @@ class SteeredPrefixes:
     def _verdict(self, prefix: Prefix) -> Verdict | None:
         if prefix in self._dominant or prefix in self._foreign:
             return Verdict.KERNEL
-        if prefix not in self._usable or self._dominant.covers(prefix):
+        if prefix not in self._usable or not self._foreign.covers(prefix):
             return None
-        return Verdict.SWITCH if self._foreign.covers(prefix) else None
+        return None if self._dominant.covers(prefix) else Verdict.SWITCH
 
 
 class _PrefixSet:
@@ -106,7 +106,8 @@ class _PrefixSet:
 
     def __init__(self) -> None:
         self._prefixes: set[Prefix] = set()
-        self._lengths: Counter[tuple[int, int]] = Counter()
+        # Number of prefixes of each length, by size of the address in octets.
+        self._lengths: dict[int, Counter[int]] = {4: Counter(), 16: Counter()}
 
     def __contains__(self, prefix: Prefix) -> bool:
         return prefix in self._prefixes
@@ -119,24 +120,24 @@ class _PrefixSet:
 
     def add(self, prefix: Prefix) -> None:
         self._prefixes.add(prefix)
-        self._lengths[len(prefix.address), prefix.length] += 1
+        self._lengths[len(prefix.address)][prefix.length] += 1
 
     def discard(self, prefix: Prefix) -> None:
         self._prefixes.discard(prefix)
-        self._lengths[len(prefix.address), prefix.length] -= 1
+        lengths = self._lengths[len(prefix.address)]
+        lengths[prefix.length] -= 1
+        if not lengths[prefix.length]:
+            del lengths[prefix.length]
 
     def replace(self, prefixes: Iterable[Prefix]) -> None:
-        self._prefixes, self._lengths = set(), Counter()
+        self._prefixes, self._lengths = set(), {4: Counter(), 16: Counter()}
         for prefix in prefixes:
             self.add(prefix)
 
     def covers(self, prefix: Prefix) -> bool:
         """Returns whether this set has the prefix or one that contains it."""
-        size = len(prefix.address)
         return any(
-            count > 0
-            and family == size
-            and length <= prefix.length
+            length <= prefix.length
             and Prefix(mask_address(prefix.address, length), length) in self._prefixes
-            for (family, length), count in self._lengths.items()
+            for length in self._lengths[len(prefix.address)]
         )

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from sluice import privileges
 from sluice.about import default_pipeline
 from sluice.config import Config
 from sluice.sources.switch_namespace import SwitchNamespace
@@ -29,6 +30,9 @@ from sluice.up.run_files import RunFiles
 
 PROGRAM = "sluice-switch"
 PR_SET_PDEATHSIG = 1
+CAP_NET_RAW, CAP_SYS_NICE = 13, 23
+SWITCH_CAPABILITIES = frozenset({privileges.CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_NICE})
+"""Capabilities of the switch, as in its systemd unit."""
 FIRST_OTHER = 3
 """The first descriptor after standard input, output and error."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -66,6 +70,7 @@ def start_switch(
 
     def prepare() -> None:
         namespace.enter()
+        privileges.give_up(SWITCH_CAPABILITIES)
         _die_with(supervisor)
 
     return subprocess.Popen(  # noqa: S603 - the operator names the program

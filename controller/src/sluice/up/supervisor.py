@@ -76,10 +76,7 @@ class Supervisor:
             stack.callback(os.close, lock)
             stack.callback(self._remove_sockets)
             self._claim(stack)
-            _, planned, first = read_host(self._names)
-            first.feed.close()
-            if planned.problems:
-                raise TakeoverError("\n".join(planned.problems))
+            planned = self._plan()
             steering = Steering()
             stack.callback(steering.close)
             processes, host = self._start(planned, steering, stack)
@@ -100,6 +97,15 @@ class Supervisor:
         stack.callback(devices.close)
         for name in dict.fromkeys(self._names):
             devices.claim(name)
+
+    def _plan(self) -> RouterPlan:
+        """Reads the host and plans. Keeps no routes: the controller is a copy of this process.
+        Raises TakeoverError."""
+        _, planned, routes = read_host(self._names)
+        routes.feed.close()
+        if planned.problems:
+            raise TakeoverError("\n".join(planned.problems))
+        return planned
 
     def _start(
         self, planned: RouterPlan, steering: Steering, stack: contextlib.ExitStack
@@ -142,6 +148,7 @@ class Supervisor:
 
     def _wait_until_programmed(self, host: SteeredHost, wakeup: int) -> None:
         """Waits until the switch holds the kernel's routes and neighbours."""
+        host.poll()
         end = time.monotonic() + START_SECONDS
         while not self._is_programmed():
             if time.monotonic() > end:
