@@ -10,6 +10,7 @@ that tests do not take over.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -125,8 +126,11 @@ class KernelRouter:
         return sum(one["received"]["packets"] for one in self.show("interfaces"))
 
     def close(self) -> None:
-        """Ends the takeover, if one runs."""
+        """Ends the takeover, if one runs, and removes its files."""
         self.command("down", check=False)
+        shutil.rmtree(RUN_DIRECTORY / f"{self.name}.up", ignore_errors=True)
+        for path in RUN_DIRECTORY.glob(f"{self.name}*.sock"):  # a killed takeover leaves them
+            path.unlink(missing_ok=True)
 
 
 def is_running(process: int) -> bool:

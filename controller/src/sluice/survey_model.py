@@ -63,7 +63,7 @@ class HostSurvey:
     - `firewall`: the rules and chains that may drop or change forwarded packets, as text.
     - `policies`: the kernel's IPsec policies that do more than bypass, as text.
     - `routes`: the kinds of routes that only the kernel can apply, as text.
-    - `filtered`: the interfaces that have an ingress or clsact qdisc of another program.
+    - `filtered`: the interfaces whose frames pass tc filters or tcx programs of other programs.
     - `route_count`, `neighbor_count`: numbers for the operator.
     """
 

@@ -22,7 +22,7 @@ import pytest
 
 from kernel_namespace import DEADLINE, ip, ip_shows, network_namespace, set_sysctl
 from sluice.model import Prefix, parse_address, parse_mac
-from sluice.sources import bpf
+from sluice.sources import bpf, host_survey
 from sluice.sources.bpf import Map, MapType
 from sluice.sources.steering import Steering, detach, port_entry
 from sluice.wire import steering_programs
@@ -174,6 +174,9 @@ def test_programs_are_attached_and_detached() -> None:
         with closing(Steering()) as steering:
             card, port = socket.if_nametoindex("v1"), socket.if_nametoindex("v2")
             steering.attach(card, port)
+            uses_tcx = bpf.attached(card, bpf.AttachType.INGRESS) == 1
+            assert (card in host_survey.survey().filtered) == uses_tcx
+            assert card not in host_survey.survey([card]).filtered
             assert not leaves("v2")  # what the host sends to the switch
         assert leaves("v2")
         assert not detach(card)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provides routers whose kernel forwards."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from sluice_testkit.namespaces import Lab
-from sluice_topo.kernel_router import RUN_DIRECTORY, KernelRouter
+from sluice_topo.kernel_router import KernelRouter
 
 
 @pytest.fixture
@@ -17,4 +16,3 @@ def router(lab: Lab) -> Iterator[KernelRouter]:
         yield made
     finally:
         made.close()
-        shutil.rmtree(RUN_DIRECTORY / f"{made.name}.up", ignore_errors=True)

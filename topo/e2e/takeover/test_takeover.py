@@ -3,6 +3,7 @@
 the takeover for any reason, and that sessions survive both.
 """
 
+import shutil
 import time
 from contextlib import ExitStack
 
@@ -11,7 +12,7 @@ import pytest
 from sluice_testkit.capture import Capture
 from sluice_testkit.packet import UDP
 from sluice_topo import probes
-from sluice_topo.kernel_router import PROCESSES, KernelRouter, address, sessions_of
+from sluice_topo.kernel_router import PROCESSES, RUN_DIRECTORY, KernelRouter, address, sessions_of
 from sluice_topo.traffic import PORT, UdpFlows
 
 RATE = 500.0
@@ -181,6 +182,7 @@ def test_two_takeovers_of_one_interface(router: KernelRouter) -> None:
     other = router.command("up", "eth1", "--name", f"{router.name}-2", name=False, check=False)
     assert other.returncode == 1
     assert "another controller has this interface" in other.stderr
+    shutil.rmtree(RUN_DIRECTORY / f"{router.name}-2.up")
 
 
 def test_reload_says_that_there_is_no_file(router: KernelRouter) -> None:

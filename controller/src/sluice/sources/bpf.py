@@ -8,6 +8,7 @@ the call.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -18,6 +19,7 @@ from struct import Struct
 NUMBERS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 """Number of the system call bpf(2), by machine."""
 MAP_CREATE, MAP_UPDATE, MAP_DELETE, PROG_LOAD, LINK_CREATE = 0, 2, 3, 5, 28
+PROG_QUERY = 16
 SCHED_CLS = 3
 NO_PREALLOC = 1
 NAME_SIZE = 16
@@ -34,6 +36,10 @@ _LOAD = Struct("=IIQQIIQII16s")
 
 # for LINK_CREATE: program, ifindex, attach type, flags, position among the programs, revision
 _LINK = Struct("=4I2IQ")
+# for PROG_QUERY: ifindex, attach type, flags, attach flags, address of the ids, number of the ids,
+# and four more addresses
+_QUERY = Struct("=4IQI4x4Q")
+_QUERIED = slice(24, 28)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,12 +53,22 @@ class MapType(IntEnum):
     LPM_TRIE = 11
 
 
-def _call(command: int, attributes: bytes, what: str) -> int:
+def _number(what: str) -> int:
     number = NUMBERS.get(platform.machine())
     if number is None:
         raise OSError(f"{what}: the number of bpf(2) is not known on {platform.machine()}")
+    return number
+
+
+def _call(command: int, attributes: bytes, what: str) -> int:
+    number = _number(what)
     data = ctypes.create_string_buffer(attributes, len(attributes))
-    result: int = _libc.syscall(number, command, data, len(attributes))
+    return _call_in_place(number, command, data, what)
+
+
+def _call_in_place(number: int, command: int, data: ctypes.Array[ctypes.c_char], what: str) -> int:
+    """Makes the system call. The kernel may change `data`."""
+    result: int = _libc.syscall(number, command, data, len(data))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")
@@ -149,3 +165,16 @@ def attach(program: int, ifindex: int, hook: AttachType) -> int:
     descriptor = _call(LINK_CREATE, attributes, f"BPF program on interface {ifindex}")
     os.set_inheritable(descriptor, False)
     return descriptor
+
+
+def attached(ifindex: int, hook: AttachType) -> int:
+    """Returns the number of programs at a tcx hook; 0 on a kernel without tcx. Raises OSError."""
+    data = ctypes.create_string_buffer(_QUERY.pack(ifindex, hook, *[0] * 8), _QUERY.size)
+    what = f"BPF programs on interface {ifindex}"
+    try:
+        _call_in_place(_number(what), PROG_QUERY, data, what)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT, errno.EPERM):
+            return 0
+        raise
+    return int.from_bytes(data.raw[_QUERIED], sys.byteorder)

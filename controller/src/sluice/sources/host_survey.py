@@ -8,9 +8,11 @@ firewall's rules.
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from pathlib import Path
 
 from sluice.model import AddressAdded, InterfaceAddress, NeighborChanged, Prefix
+from sluice.sources import bpf
 from sluice.sources.ike_ports import Netfilter
 from sluice.sources.interface_settings import PROC
 from sluice.sources.links import ask
@@ -28,8 +30,11 @@ LEGACY = (Path("/proc/net/ip_tables_names"), Path("/proc/net/ip6_tables_names"))
 NETLINK_NETFILTER = 12
 
 
-def survey() -> HostSurvey:
-    """Reads everything. Raises OSError if a part cannot be read."""
+def survey(own: Collection[int] = ()) -> HostSurvey:
+    """Reads everything. Raises OSError if a part cannot be read.
+
+    `own`: indexes of the interfaces to which this process has attached programs.
+    """
     links = read_links()
     return HostSurvey(
         links,
@@ -39,7 +44,7 @@ def survey() -> HostSurvey:
         _rules(),
         _firewall(),
         _policies(),
-        filtered=_filtered(links),
+        filtered=_filtered(links, own),
         neighbor_count=_neighbor_count(),
     )
 
@@ -108,14 +113,20 @@ def _rules() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _filtered(links: tuple[HostLink, ...]) -> frozenset[int]:
-    """Returns the interfaces with an ingress or clsact qdisc that has other filters than those
-    that a killed `sluice up` left."""
+def _filtered(links: tuple[HostLink, ...], own: Collection[int]) -> frozenset[int]:
+    """Returns the interfaces with programs at the ingress hook of tcx, or with an ingress or clsact
+    qdisc.
+
+    Leaves out the programs of this process, and a qdisc that a killed `sluice up` left.
+    """
     body = host_links.TCMSG.pack(0, 0, 0, 0, 0, 0, 0)
     answers = ask(host_links.RTM_GETQDISC, NLM_F_DUMP, body, "qdiscs")
     found = {host_links.decode_ingress_qdisc(one.body) for one in answers}
     return frozenset(
-        link.index for link in links if link.index in found and not has_our_filter(link.index)
+        link.index
+        for link in links
+        if (link.index in found and not has_our_filter(link.index))
+        or bpf.attached(link.index, bpf.AttachType.INGRESS) > (link.index in own)
     )
 
 

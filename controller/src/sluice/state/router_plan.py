@@ -125,8 +125,8 @@ def _reasons(card: HostLink, survey: HostSurvey) -> list[str]:
         reasons.append("has an XDP program, which frames of the switch would not pass")
     if card.index in survey.filtered:
         reasons.append(
-            "has an ingress or clsact qdisc, whose filters frames for the switch would not pass;"
-            f" remove it (`tc qdisc del dev {card.name} clsact`, or `ingress`)"
+            "has an ingress or clsact qdisc, or a tcx program, which frames for the switch would"
+            f" not pass; remove it (`tc qdisc del dev {card.name} clsact`, or `ingress`)"
         )
     return reasons
 

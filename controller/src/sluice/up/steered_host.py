@@ -147,7 +147,7 @@ class SteeredHost:
 
     def _review(self) -> None:
         """Makes the plan again, and sets the table of ports."""
-        planned = plan(host_survey.survey(), self._names)
+        planned = plan(host_survey.survey(self._ports), self._names)
         grown = tuple(
             f"{one.name}: has a larger MTU now, which its port does not have"
             for one in planned.interfaces
