@@ -163,7 +163,7 @@ prove-vrfs: setup-run ## Test VRFs with kernel VRF devices, on Debian's stock ke
 .PHONY: prove-takeover
 prove-takeover: setup-run ## Test `sluice up` with VLANs, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec '$(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
-	  topo/e2e/takeover/test_vlans.py topo/e2e/takeover/test_takeover.py $(ARGS)'
+	  topo/e2e/takeover/test_vlans.py $(ARGS)'
 
 # The tests run IKE and ESP against other implementations. `make e2e` includes the tests that need no ESP in the kernel.
 # ARGS="-x topo/interop/test_strongswan.py" runs only this file.
