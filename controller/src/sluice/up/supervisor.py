@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from sluice import privileges
 from sluice.api.client import DaemonAbsentError, RequestError, ask
 from sluice.app import run_without_file
 from sluice.host_sources import error_text
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
 """Time in which the switch must hold the kernel's routes, in seconds."""
+KEPT = frozenset({privileges.CAP_NET_ADMIN, 39})
+"""Capabilities of the supervisor once the others run: CAP_NET_ADMIN, and CAP_BPF for the maps."""
 STATUS_INTERVAL = 0.05
 DRAIN_SECONDS = 0.1
 """Time for which the switch sends on after the kernel gets all new frames, in seconds."""
@@ -137,6 +140,7 @@ class Supervisor:
         gate.close()
         stack.callback(_end, controller)
         self._watch_process("the controller", controller, stack)
+        privileges.give_up(KEPT)
         host = SteeredHost(self._names, planned, steering, ports)
         stack.callback(host.close)
         return Processes(os.getpid(), switch.pid, controller), host
@@ -238,7 +242,7 @@ def supervise(
     """Runs a takeover. Returns the reason why it ended, or None if a signal ended it."""
     try:
         Supervisor(names, files, switch, workers=workers).run(report)
-    except TakeoverError as error:
+    except (TakeoverError, privileges.PrivilegeError) as error:
         return str(error)
     except OSError as error:
         return error_text(error)
