@@ -192,3 +192,19 @@ def test_dry_run_says_what_would_be_done(kernel_router: KernelRouter) -> None:
     assert "the kernel goes on forwarding by these routes: 198.51.100.0/24" in told
     assert "note: eth1: the kernel does not forward IPv6, so neither does the switch" in told
     assert kernel_router.command("down", check=False).returncode == 1  # nothing was started
+
+
+def test_harmless_policy_does_not_end_the_takeover(router: KernelRouter) -> None:
+    """After a change of the IPsec policies, the host is reviewed, and the switch forwards again."""
+    h1, h2 = router.hosts[:2]
+    router.up()
+    router.namespace.run("ip", "xfrm", "policy", "add", *POLICY, "action", "allow")
+
+    def all_in_switch() -> bool:
+        before = router.switch_packets()
+        return (
+            probes.ping(h1.namespace, h2.address(4), count=5).lost == 0
+            and router.switch_packets() - before == 10
+        )
+
+    wait_until(all_in_switch, 10, "the switch to forward again")

@@ -72,6 +72,8 @@ class Steering:
             self._silent = self._load(opened, "silent", programs.silent())
             self._without_probes = self._load(opened, "no_probes", programs.without_probes())
             self._stack = opened.pop_all()
+        self.is_on = False
+        """Whether the switch gets frames."""
         self._links: list[int] = []
         self._port_entries: dict[bytes, bytes] = {}
         self._attached: list[int] = []
@@ -144,6 +146,7 @@ class Steering:
     def switch_on(self, on: bool) -> None:
         """Gives frames to the switch, or to the kernel. Takes effect with the next frame."""
         self._settings.set(_FIRST, ON if on else OFF)
+        self.is_on = on
 
     def close(self) -> None:
         """Gives all frames to the kernel, detaches the programs and closes the maps."""

@@ -33,7 +33,7 @@ RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE = 8, 19
 RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF = 24, 25
 HOST_GROUPS = (
     *(RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR),
-    *(RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE, RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF),
+    *(RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF),
 )
 XFRMNLGRP_POLICY, NFNLGRP_NFTABLES = 4, 7
 EVENTS = 1024
@@ -109,7 +109,7 @@ class SteeredHost:
         self._mtus = {one.index: one.mtu for one in planned.interfaces}
         # Order: the sockets are open before the host is read, so that no change is missed.
         self._host = NetlinkSocket(HOST_GROUPS)
-        self._others = _open_others()
+        self._policies = [NetlinkSocket((RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE)), *_open_policies()]
         self.routes = SurveyedRoutes(self._indexes)
         self._local_version = -1
         self._prefixes = SteeredPrefixes()
@@ -118,12 +118,21 @@ class SteeredHost:
 
     def descriptors(self) -> list[int]:
         """Returns descriptors that are readable while changes may wait."""
-        sockets = [one.fileno() for one in (self._host, *self._others)]
+        sockets = [one.fileno() for one in (self._host, *self._policies)]
         return [*sockets, self.routes.feed.fileno()]
 
     def poll(self) -> None:
-        """Reads all waiting changes, and changes the tables."""
-        changed = sum(map(_drain, (self._host, *self._others))) > 0
+        """Reads all waiting changes, and changes the tables.
+
+        After a change of rules, firewall or IPsec policies, the kernel forwards until the host is
+        reviewed.
+        """
+        was_on = self._steering.is_on
+        if sum(map(_drain, self._policies)):
+            self._steering.switch_on(False)
+            self._review()
+        if _drain(self._host):
+            self._review()
         while True:
             for prefix, usable in self.routes.poll():
                 self._set(self._prefixes.set_route(prefix, usable))
@@ -132,8 +141,8 @@ class SteeredHost:
                 self._set(self._prefixes.set_local(host_survey.read_local_prefixes()))
             elif self.routes.feed.idle:
                 break
-        if changed:
-            self._review()
+        if was_on and not self._steering.is_on and not self.problems:
+            self._steering.switch_on(True)
 
     @property
     def problems(self) -> list[str]:
@@ -171,12 +180,12 @@ class SteeredHost:
 
     def close(self) -> None:
         """Closes all sockets."""
-        for one in (self._host, *self._others):
+        for one in (self._host, *self._policies):
             one.close()
         self.routes.feed.close()
 
 
-def _open_others() -> list[NetlinkSocket]:
+def _open_policies() -> list[NetlinkSocket]:
     """Opens the sockets for changes of IPsec policies and of nftables, if the kernel has both."""
     found = []
     for group, protocol in (
