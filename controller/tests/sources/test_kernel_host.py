@@ -11,7 +11,7 @@ from sluice.sources.kernel_host import KernelHost
 def test_no_packet_passes() -> None:
     host = KernelHost()
     assert host.deliver([(1, b"frame"), (2, b"frame")]) == 0
-    assert host.counters["to_host_before_the_kernel_was_to_get_it"] == 2
+    assert host.counters["to_host_of_an_address_that_is_new"] == 2
     assert host.poll(64) == []
     assert host.vrf_devices == {}
     assert select.select([host.fileno()], [], [], 0) == ([], [], [])

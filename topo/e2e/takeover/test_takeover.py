@@ -82,7 +82,7 @@ def test_kernel_forwards_at_once_after_a_kill(router: KernelRouter, process: str
 
 
 def test_takeover_begins_again_after_a_killed_supervisor(router: KernelRouter) -> None:
-    """What the killed supervisor left does not hinder the next one."""
+    """The next takeover does not fail because of things that a killed supervisor left."""
     router.up()
     router.kill("supervisor")
     router.wait_for_end()

@@ -34,7 +34,7 @@ class KernelHost:
 
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
         """Drops and counts the frames. Returns 0."""
-        self.counters["to_host_before_the_kernel_was_to_get_it"] += sum(1 for _ in frames)
+        self.counters["to_host_of_an_address_that_is_new"] += sum(1 for _ in frames)
         return 0
 
     def apply(self, event: KernelEvent) -> None:
