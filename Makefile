@@ -61,6 +61,10 @@ setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch #
 demo: setup-run ## Run the demo: two sites and two transit routers, then policy and ESP; explains and checks each step
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
+.PHONY: demo-takeover
+demo-takeover: setup-run ## Run the demo of `sluice up`: a running router is taken over and given back under traffic
+	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.takeover_demo
+
 .PHONY: shell
 shell: $(STAMPS)/shell ## Start p4runtime-shell on a running switch: the demo's, or ADDR=HOST:PORT
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.shell $(if $(ADDR),--address $(ADDR)) $(ARGS)
@@ -154,6 +158,12 @@ prove-vrfs: setup-run ## Test VRFs with kernel VRF devices, on Debian's stock ke
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
+
+# This machine's kernel may lack VLAN devices. Debian's stock kernel also lacks tcx, so steering uses tc filters there.
+.PHONY: prove-takeover
+prove-takeover: setup-run ## Test `sluice up` with VLANs, on Debian's stock kernel in emulation (installs QEMU)
+	topo/debian_kernel/run bash -ec '$(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
+	  topo/e2e/takeover/test_vlans.py $(ARGS)'
 
 # The tests run IKE and ESP against other implementations. `make e2e` includes the tests that need no ESP in the kernel.
 # ARGS="-x topo/interop/test_strongswan.py" runs only this file.

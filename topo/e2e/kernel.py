@@ -13,3 +13,15 @@ def has_vrf_devices(place: Namespace) -> bool:
     if made.returncode == 0:
         place.run("ip", "link", "del", "probe")
     return made.returncode == 0
+
+
+def has_vlan_devices(place: Namespace, card: str) -> bool:
+    """Returns whether the kernel has VLAN devices, of which one can be on this card.
+
+    Deletes the device that it creates for the test.
+    """
+    words = ("name", "probe", "link", card, "type", "vlan", "id", "9")
+    made = place.run("ip", "link", "add", *words, check=False)
+    if made.returncode == 0:
+        place.run("ip", "link", "del", "probe")
+    return made.returncode == 0

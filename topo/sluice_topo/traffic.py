@@ -15,17 +15,28 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from sluice_testkit.capture import Capture
+from sluice_testkit.namespaces import Namespace
 from sluice_testkit.packet import UDP, Frame
 from sluice_testkit.wait import wait_until
 from sluice_topo.network import Network
-from sluice_topo.routers import HostNode
 
 PORT = 9000
 FIRST_SOURCE_PORT = 20000
 _HEADER = struct.Struct("!QH")
+
+
+class TrafficHost(Protocol):
+    """Describes a host that sends or receives flows."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """The host's network namespace."""
+
+    def address(self, version: int) -> str:
+        """Returns the host's IPv4 or IPv6 address."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,8 @@ class UdpFlows:
 
     def __init__(
         self,
-        sender: HostNode,
-        receiver: HostNode,
+        sender: TrafficHost,
+        receiver: TrafficHost,
         version: int = 4,
         *,
         flows: int = 16,

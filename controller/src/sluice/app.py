@@ -13,6 +13,7 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -37,11 +38,22 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
     With `configured_policy`, SPDs start with the rules of the configuration, not with those of the
     last commit.
     """
+    return _run_daemon(partial(load_config, config_path), config_path, configured_policy)
+
+
+def run_without_file(config: Config) -> int:
+    """Runs the daemon like `run`, with a configuration that is in no file (`sluice up`)."""
+    return _run_daemon(lambda: config, None, configured_policy=False)
+
+
+def _run_daemon(
+    read_config: Callable[[], Config], config_path: Path | None, configured_policy: bool
+) -> int:
     journal.start()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # too early: no configuration is loaded yet
     try:
         privileges.forbid_core()
-        read = load_config(config_path)
+        read = read_config()
         journal.name_router(read.router)
         prepare(read.state_dir)
         start = StartResources(read.state_dir)
@@ -64,7 +76,7 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
 
 
 async def _run(
-    parts: SharedState, path: Path, read: Config, decided: Config, configured_policy: bool
+    parts: SharedState, path: Path | None, read: Config, decided: Config, configured_policy: bool
 ) -> None:
     stalls, manager = parts.stalls, parts.manager
     async with contextlib.AsyncExitStack() as stack:

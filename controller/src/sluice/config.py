@@ -154,6 +154,9 @@ class Config:
     ike: IkeConfig = field(default_factory=IkeConfig)
     metrics_listen: SwitchAddress | None = None
     """Address that serves metrics to Prometheus. None: metrics are not served."""
+    is_taken_over: bool = False
+    """Whether `sluice up` made this configuration. The interfaces are then the kernel's own, and
+    the routes are the kernel's. A file cannot set this."""
 
     def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
         """Returns, for each VRF, the other VRFs whose interfaces the VRF's next hops may use."""

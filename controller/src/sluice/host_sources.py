@@ -32,6 +32,8 @@ from sluice.sources.handover import Handover
 from sluice.sources.host import HostInterfaces, TapNamespace
 from sluice.sources.ike_ports import IkePorts, SeveralIkePorts
 from sluice.sources.kernel import KernelMonitor
+from sluice.sources.kernel_feed import KernelFeed
+from sluice.sources.kernel_host import KernelHost
 from sluice.sources.kernel_routes import KernelRouteDump
 from sluice.sources.links import remove
 from sluice.sources.namespace import NetworkNamespace
@@ -44,6 +46,8 @@ from sluice.sources.tap_keeper import TapKeeper
 from sluice.sources.vrf_devices import VrfDevices
 from sluice.sources.vrf_namespaces import VrfNamespaces
 from sluice.sources.xfrm import XfrmMonitor
+from sluice.state.kernel_table import KernelTable
+from sluice.wire.steering_programs import PROBE_MARK
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +76,8 @@ class StartResources:
 
 def names_in(config: Config, namespace: int) -> list[str]:
     """Returns the names of the configured TAPs that are in a network namespace."""
+    if config.is_taken_over:
+        return []
     return [each.name for each in config.interfaces if each.vrf.namespace_number == namespace]
 
 
@@ -83,6 +89,8 @@ def open_sources(
     stack: contextlib.AsyncExitStack,
 ) -> Sources:
     """Opens all sources. `stack` closes them. Raises OSError with a complete sentence."""
+    if config.is_taken_over:
+        return _open_kernel_sources(config, start, fast_path, stack)
     namespaces = start.vrf_namespaces.namespaces
     stacks = {OWN_NAMESPACE: _HostStack(config, lambda act: act(), stack)}
     # Order: OWN_NAMESPACE first, so that the threads of `native` start in this namespace.
@@ -158,6 +166,33 @@ def open_sources(
         feeds_of_vrfs=tuple(feeds[1:]),
         engines=engines,
         xfrm=xfrm,
+    )
+
+
+def _open_kernel_sources(
+    config: Config, start: StartResources, fast_path: FastPath, stack: contextlib.AsyncExitStack
+) -> Sources:
+    """Opens the sources of a router whose interfaces and routes are the kernel's (`sluice up`)."""
+    probe = NeighborProbe(PROBE_MARK)
+    kernel = SeveralKernels({OWN_NAMESPACE: (KernelMonitor(probe=probe), probe)})
+    stack.callback(kernel.close)
+    host = KernelHost()
+    stack.callback(host.close)
+    feed = KernelFeed(KernelTable())
+    stack.callback(feed.close)
+    dump = KernelRouteDump()
+    stack.callback(dump.close)
+    fast_path.punts.set_limit(config.limits.punt_queue)
+    kernel.start()
+    return Sources(
+        routes=feed,
+        gate=ReplayGate(config.fpm.quiet_seconds),
+        dump=dump,
+        kernel=kernel,
+        host=host,
+        punts=fast_path.punts,
+        fast_path=fast_path,
+        vrf_devices=start.vrf_devices,
     )
 
 
@@ -268,6 +303,8 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     Skips the check while another controller holds this host's interfaces, since that controller
     also uses FPM's address until it ends. Raises OSError with a complete sentence.
     """
+    if config.is_taken_over:
+        return
     for one in config.interfaces:
         devices = Devices()
         try:

@@ -250,14 +250,14 @@ class ControllerRun:
 class Service:
     """Runs the daemon's lives, and answers API requests.
 
-    `path` is the configuration file and `read` its content. `decided` is the same configuration
-    with the isolation of each VRF filled in.
+    `path` is the configuration file, or None if there is none. `read` is its content. `decided` is
+    the same configuration with the isolation of each VRF filled in.
     """
 
     def __init__(
         self,
         shared: SharedState,
-        path: Path,
+        path: Path | None,
         read: Config,
         decided: Config,
         *,
@@ -348,6 +348,11 @@ class Service:
             return changed
 
     async def _reload(self) -> list[str]:
+        if self._path is None:
+            raise ReloadError(
+                "`sluice up` made this configuration from the kernel's state, which it follows;"
+                " there is no file to read"
+            )
         new = await asyncio.to_thread(load_config, self._path)
         found = differences(self._read, new)
         if found.fixed:

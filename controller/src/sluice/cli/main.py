@@ -29,6 +29,7 @@ from sluice.cli.shared import (
     request,
     show_view,
 )
+from sluice.cli.up import down, up
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
@@ -320,6 +321,8 @@ cli.add_command(spd)
 cli.add_command(flow_cache)
 cli.add_command(sa)
 cli.add_command(explain)
+cli.add_command(up)
+cli.add_command(down)
 show.add_command(show_flows)
 show.add_command(list_command, "sas")
 

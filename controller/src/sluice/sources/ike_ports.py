@@ -42,6 +42,8 @@ from sluice.sources.peer import user_number
 
 IKE_PORTS = (500, 4500)
 LIBRARY = "libnftables.so.1"
+OUTPUT_JSON = 1 << 4
+"""NFT_CTX_OUTPUT_JSON."""
 UNPRIVILEGED_PORT_START = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 ROOT = 0
 # Priority 300 is after source NAT (100), so that the rule sees the port of the packet on the wire.
@@ -197,8 +199,8 @@ def _ports() -> str:
 class Netfilter:
     """Holds a libnftables context. Its netlink socket owns the tables created through it."""
 
-    def __init__(self) -> None:
-        """Raises OSError if the library is missing."""
+    def __init__(self, *, as_json: bool = False) -> None:
+        """`as_json`: listings are JSON. Raises OSError if the library is missing."""
         self._library = ctypes.CDLL(LIBRARY)
         self._library.nft_ctx_new.restype = ctypes.c_void_p
         self._library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
@@ -209,6 +211,8 @@ class Netfilter:
         self._context = ctypes.c_void_p(context)
         self._library.nft_ctx_buffer_error(self._context)
         self._library.nft_ctx_buffer_output(self._context)
+        if as_json:
+            self._library.nft_ctx_output_set_flags(self._context, OUTPUT_JSON)
 
     def run(self, commands: str) -> str:
         """Runs commands of nft(8) as one transaction. Returns their output. Raises OSError."""

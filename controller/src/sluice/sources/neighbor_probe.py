@@ -7,7 +7,9 @@ controller's view of the entry is out of date. A netlink request cannot guarante
 with NTF_USE removes PERMANENT and NTF_EXT_LEARNED from an entry (since Linux 5.16).
 
 The datagrams must not leave the host. So the reader of the host interfaces drops the frames that
-`is_probe` recognizes by source port. No other socket of this host can send from that port.
+`is_probe` recognizes by source port. No other socket of this host can send from that port. If the
+interfaces are network cards (`sluice up`), the datagrams have a mark, and a filter on the card
+drops frames with this mark.
 """
 
 from __future__ import annotations
@@ -37,13 +39,14 @@ a datagram takes about 1 KB."""
 class NeighborProbe:
     """Holds one UDP socket for each address family, in the caller's network namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: int = 0) -> None:
+        """`mark`: the mark of the datagrams, or 0."""
         self._sockets: dict[int, socket.socket] = {}
         # First six bytes of a probe's UDP header, by address length in octets.
         self._headers: dict[int, bytes] = {}
         for size, family in ((4, socket.AF_INET), (16, socket.AF_INET6)):
             try:
-                self._sockets[size] = _open(family)
+                self._sockets[size] = _open(family, mark)
             except OSError:  # a host without IPv6 has no IPv6 neighbours
                 continue
             port = self._sockets[size].getsockname()[1]
@@ -86,9 +89,11 @@ class NeighborProbe:
             opened.close()
 
 
-def _open(family: int) -> socket.socket:
+def _open(family: int, mark: int) -> socket.socket:
     opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
+        if mark:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # never read

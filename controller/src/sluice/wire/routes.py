@@ -28,13 +28,22 @@ from sluice.model import (
     RouteUpdated,
 )
 from sluice.wire.errors import WireError
-from sluice.wire.netlink import I32, U16, U32, attributes, fixed
+from sluice.wire.netlink import (
+    I32,
+    NLM_F_DUMP,
+    NLM_F_REQUEST,
+    U16,
+    U32,
+    attributes,
+    fixed,
+    message,
+)
 
 AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
 ADDRESS_SIZE = {AF_INET: 4, AF_INET6: 16}
 
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
-RTM_NEWNEXTHOP, RTM_DELNEXTHOP = 104, 105
+RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
 ROUTE_MESSAGES = frozenset({RTM_NEWROUTE, RTM_DELROUTE, RTM_NEWNEXTHOP, RTM_DELNEXTHOP})
 
 # rtm_family, dst_len, src_len, tos, table, protocol, scope, type, flags
@@ -79,6 +88,18 @@ def decode_route_message(
     if kind in (RTM_NEWROUTE, RTM_DELROUTE):
         return _decode_route(kind, body, base, ignored)
     return _decode_nexthop_object(kind, body, base, ignored)
+
+
+def metric_of(body: bytes) -> int:
+    """Returns the metric in the body of an RTM_NEWROUTE or RTM_DELROUTE. Raises WireError."""
+    attrs = attributes(body, RTMSG.size)
+    return fixed(attrs[RTA_PRIORITY], "RTA_PRIORITY", U32, 0) if RTA_PRIORITY in attrs else 0
+
+
+def dump_nexthops(sequence: int) -> bytes:
+    """Encodes a dump request for all next-hop objects."""
+    body = NHMSG.pack(AF_UNSPEC, 0, 0, 0, 0)
+    return message(RTM_GETNEXTHOP, NLM_F_REQUEST | NLM_F_DUMP, sequence, body)
 
 
 def _decode_route(kind: int, body: bytes, base: int, ignored: Counter[str]) -> RouteEvent | None:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names the files of a takeover, and finds its supervisor.
+
+The supervisor's lock on a file says that it runs. The kernel releases the lock when the process
+ends. The file contains the ids of the processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sluice.connection_config import P4RUNTIME_SOCKET_END, RUN_DIRECTORY
+
+DEFAULT_NAME = "up"
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Holds the process ids of a takeover."""
+
+    supervisor: int
+    switch: int
+    controller: int
+
+
+class RunFiles(NamedTuple):
+    """Names the files of the takeover called `name`, in `directory`."""
+
+    name: str = DEFAULT_NAME
+    directory: Path = RUN_DIRECTORY
+
+    @property
+    def api(self) -> Path:
+        """Socket of the controller's API."""
+        return self.directory / f"{self.name}.sock"
+
+    @property
+    def p4runtime(self) -> Path:
+        """Socket of the switch's P4Runtime service."""
+        return self.directory / f"{self.name}{P4RUNTIME_SOCKET_END}"
+
+    @property
+    def private(self) -> Path:
+        """Directory of the files below."""
+        return self.directory / f"{self.name}.up"
+
+    @property
+    def log(self) -> Path:
+        """Log of all processes."""
+        return self.private / "log"
+
+    @property
+    def state(self) -> Path:
+        """The controller's state directory."""
+        return self.private / "state"
+
+    @property
+    def admin(self) -> Path:
+        """Socket for `sluice-switch ctl`."""
+        return self.private / "switch.sock"
+
+    @property
+    def lock(self) -> Path:
+        """File that the supervisor locks."""
+        return self.private / "processes.json"
+
+    def take(self) -> int | None:
+        """Locks the file for this process. Returns its descriptor, or None if a supervisor runs.
+
+        Raises OSError.
+        """
+        self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return None
+        os.ftruncate(file, 0)
+        return file
+
+    def record(self, file: int, processes: Processes) -> None:
+        """Writes the process ids to the locked file."""
+        text = json.dumps(asdict(processes)).encode()
+        os.pwrite(file, text, 0)
+        os.ftruncate(file, len(text))
+
+    def processes(self) -> Processes | None:
+        """Returns the processes of a takeover that runs, or None if none runs."""
+        try:
+            file = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = json.loads(os.pread(file, 4096, 0) or b"{}")
+            return Processes(**found) if found else None
+        finally:
+            os.close(file)
+        return None
