@@ -7,6 +7,8 @@ another pair, or leave in clear.
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -341,6 +343,67 @@ def test_a_commit_that_fails_is_tried_again(
         assert await cached(world, PAIR_A) == number(world, PAIR_A)
 
     run_pairs(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_no_state_of_the_switch_a_flow_has_the_sa_of_another_pair(
+    run_pairs: RunPairs, tmp_path: Path, seed: int
+) -> None:
+    """SAs are added and deleted at random while packets come. After each write, every valid flow is
+    compared with the SA that the switch would use for it. Between two runs, the controller
+    restarts, the second time without its record.
+    """
+    chance = random.Random(seed)
+    switch = FakeSwitch(CODEC)
+    pairs = [(f"10.1.0.{n}", f"10.2.0.{n}") for n in range(1, 5)]
+    names: dict[int, int] = {}
+    """Maps SPIs to the index of their pair."""
+    compared: Counter[str] = Counter()
+
+    def check(world: PolicyWorld) -> None:
+        engine = world.engines[1]
+        assert isinstance(engine, PlayedEngine)
+        spi_of = {one.number: one.settings.spi for one in engine.held.values()}
+        serving = sas(switch)
+        for flow_slot, flow in switch.live().items():
+            assert flow.action == PROTECT, "no packet of these pairs may leave in clear"
+            number = serving.get(flow.bundle)
+            compared["with SA" if number else "without SA"] += 1
+            if number is not None:
+                pair = pairs[names[spi_of[number]]]
+                assert flow_slot.key.destination == parse_address(pair[1])
+
+    async def scenario(world: PolicyWorld) -> None:
+        switch.watch = lambda: check(world)
+        for _ in range(12):
+            at = chance.randrange(len(pairs))
+            present = {one.name for one in world.controller.associations.table.wanted}
+            name = f"sa-{at}"
+            if chance.random() < 0.5:
+                await answered(world, udp(pairs[chance.randrange(len(pairs))]))
+            elif name in present:
+                await world.ask("sa del", name=name)
+            else:
+                spi = 0x1000 + len(names)
+                names[spi] = at
+                path = tmp_path / f"key-{spi}"
+                path.touch(mode=0o600)
+                path.write_text(f"{spi:040x}")
+                sa = (
+                    f"{{name: {name}, bundle: branch, direction: outbound, spi: {spi},"
+                    f" key_file: {path}, algorithm: aes-128-gcm, local: 10.0.0.1, remote: 10.0.0.2"
+                )
+                await _add(world, sa, pairs[at])
+            await answered(world, udp(pairs[at]))
+        check(world)
+        switch.watch = lambda: None
+
+    run_pairs(scenario, switch)
+    run_pairs(scenario, switch)
+    (tmp_path / FILE_NAME).unlink()
+    run_pairs(scenario, switch)
+    assert compared["with SA"] > 10
+    assert compared["without SA"] > 10
 
 
 @pytest.mark.parametrize("has_record", [True, False])

@@ -236,6 +236,15 @@ def test_what_a_rule_does_not_match_gets_no_rule() -> None:
     assert len(list(with_instances([tcp], Direction.OUTBOUND, ordered([without_ports])))) == 1
 
 
+def test_a_rule_of_both_families_has_instances_of_each() -> None:
+    both = (*NETWORK, AddressRange(bytes(16), bytes([255] * 16)))
+    rule = PAIRS._replace(destination=both, from_packet=("source",))
+    made = with_instances(
+        [rule], Direction.OUTBOUND, ordered([Instance("branch", Populated(HOST))])
+    )
+    assert searched(list(made), udp(1, 2))[1] == "branch (10.0.0.1 > *)"
+
+
 def test_instances_without_ports_come_last() -> None:
     opaque = Instance("branch", Populated(None, None, UDP, OPAQUE))
     numbered = Instance("branch", Populated(None, None, UDP, 5000))

@@ -286,10 +286,13 @@ def _only_opaque(selector: object) -> Opaque:
 
 
 def _may_match(rule: Rule) -> bool:
-    """Returns whether the addresses of a rule are of one family, and a protocol of the rule has its
-    numbers. Otherwise no packet matches."""
-    families = {len(one.low) for ranges in (rule.source, rule.destination) for one in ranges or ()}
-    return len(families) < 2 and all(
+    """Returns whether source and destination of a rule have a family in common, and a protocol of
+    the rule has its numbers. Otherwise no packet matches."""
+    sources, destinations = (
+        {4, 16} if ranges is None else {len(one.low) for one in ranges}
+        for ranges in (rule.source, rule.destination)
+    )
+    return not sources.isdisjoint(destinations) and all(
         rule.protocol is None
         or (rule.protocol is not OPAQUE and not protocols.isdisjoint(rule.protocol))
         for name, protocols in NUMBERED.items()
