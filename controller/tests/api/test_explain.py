@@ -14,7 +14,7 @@ from packets import ethernet, ipv4
 from policy_world import INBOUND, OUTBOUND, PolicyWorld
 from scenes import gateway, neighbor, route, slot
 from sluice.api.server import BadRequestError
-from sluice.entities import EntityKind, RouteTarget
+from sluice.entities import BundleInVrf, EntityChanges, EntityKind, RouteTarget
 from sluice.policy.model import Direction
 
 RunScenario = Callable[..., None]
@@ -122,6 +122,23 @@ def test_the_models_outcome(
         await began(world)
         found = (await explained(world, text))["outcome"]
         assert (found["result"], found["reason"]) == outcome
+
+    run_policy_scenario(scenario)
+
+
+def test_a_packet_without_an_sa_is_dropped(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
+        await began(world)
+        world.routes.put(route("10.9.0.0/16", gateway("10.0.1.9", 1)))
+        await world.synced()
+        outcomes = []
+        for _ in range(2):
+            found = await explained(world, "tcp 10.0.2.9:1 > 10.9.0.1:80 in eth2")
+            outcomes.append((found["outcome"]["result"], found["outcome"]["reason"]))
+            changes = EntityChanges()
+            changes.set(EntityKind.OUTBOUND_SA, BundleInVrf(0, 7), None)
+            world.controller.reconciler.submit(changes)
+        assert outcomes == [("protected", "bundle branch"), ("dropped", "NO_SA")]
 
     run_policy_scenario(scenario)
 

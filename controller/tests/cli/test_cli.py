@@ -813,3 +813,11 @@ def test_help_and_completion() -> None:
         assert "Exit codes" in shown.stdout
     for shell in ("bash", "zsh", "fish"):
         assert "_SLUICE_COMPLETE" in sluice("completion", shell).stdout
+
+
+@pytest.mark.parametrize("name", ["../r", "a b", "", ".r"])
+@pytest.mark.parametrize("command", [["up", "eth1"], ["down"]])
+def test_a_takeover_has_a_name_that_is_safe_in_paths(command: list[str], name: str) -> None:
+    found = CliRunner().invoke(cli, [*command, "--name", name], prog_name="sluice")
+    assert found.exit_code == 2
+    assert "Invalid value for '--name'" in found.stderr

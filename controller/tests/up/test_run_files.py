@@ -39,6 +39,7 @@ def test_takeover_of_another_process(tmp_path: Path) -> None:
         assert files.processes() == Processes(1, 2, 3)
         assert files.take() is None
         assert RunFiles("other", tmp_path).processes() is None
+        assert RunFiles("other", tmp_path).running() == ["r"]
         holder.kill()
     assert files.processes() is None
     file = files.take()

@@ -178,7 +178,7 @@ def test_two_takeovers_of_one_interface(router: KernelRouter) -> None:
     router.up()
     again = router.command("up", "eth1", check=False)
     assert again.returncode == 1
-    assert "runs; end it first" in again.stderr
+    assert "runs; end it first: `sluice down" in again.stderr
     other = router.command("up", "eth1", "--name", f"{router.name}-2", name=False, check=False)
     assert other.returncode == 1
     assert "another controller has this interface" in other.stderr

@@ -16,10 +16,10 @@ from sluice.api.route_lookup import RouteLookup
 from sluice.api.server import BadRequestError
 from sluice.config import InterfaceConfig
 from sluice.controller import Controller
+from sluice.entities import BundleInVrf, EntityKind
 from sluice.model import format_address
 from sluice.policy.decisions import Decision
 from sluice.policy.model import Action, Direction, FragmentClass, Verdict
-from sluice.policy.populated import is_without_sa
 from sluice.policy.review import describe
 from sluice.state.rule_search import matches
 from sluice.state.spd import FINAL_DISCARD, PolicyList
@@ -114,7 +114,7 @@ class ModelExplainer:
             if account is not None:
                 lists[account.state.list_id] = account
             outbound.append(account)
-        return ModelAccount(lists, route, self._after_routing(route, outbound))
+        return ModelAccount(lists, route, self._after_routing(question.vrf, route, outbound))
 
     async def _list(
         self, direction: Direction, question: Question, interface: InterfaceConfig | None
@@ -200,26 +200,29 @@ class ModelExplainer:
         names = {vrf.id: vrf.name for vrf in self._controller.config.vrfs}
         return await self._routes.answer({"address": address, "vrf": names[question.vrf]})
 
-    def _after_routing(self, route: dict[str, Any], outbound: list[ListAccount | None]) -> Outcome:
+    def _after_routing(
+        self, vrf: int, route: dict[str, Any], outbound: list[ListAccount | None]
+    ) -> Outcome:
         if route["own"]:
             return Outcome("to this router")
         if route["route"] is None:
             return Outcome("dropped", "NO_ROUTE")
         if not route["legs"]:
             return Outcome("dropped", str(route["route"]["action"]).upper())
-        outcomes = {self._after_outbound(account) for account in outbound}
+        outcomes = {self._after_outbound(vrf, account) for account in outbound}
         if len(outcomes) > 1:
             return Outcome("unknown", "the next hop decides")
         return outcomes.pop()
 
-    def _after_outbound(self, account: ListAccount | None) -> Outcome:
+    def _after_outbound(self, vrf: int, account: ListAccount | None) -> Outcome:
         if account is None:
             return Outcome("forwarded")
         if account.verdict is None:
             return Outcome("unknown", account.note)
         if account.verdict.action is Action.PROTECT:
             name = self.bundle_name(account.verdict.bundle)
-            if name is not None and is_without_sa(name):
+            in_vrf = BundleInVrf(vrf, account.verdict.bundle)
+            if in_vrf not in self._controller.reconciler.desired[EntityKind.OUTBOUND_SA]:
                 return Outcome("dropped", "NO_SA")
             return Outcome("protected", f"bundle {name}")
         if account.verdict.action is Action.BYPASS:

@@ -13,13 +13,24 @@ from pathlib import Path
 
 import click
 
+from sluice import scalars
 from sluice.cli.printable import printable
 from sluice.cli.shared import EPILOG, FAILED, CommandFailedError
 from sluice.up.run_files import DEFAULT_NAME, RunFiles
 
+
+def _checked_name(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    """Returns a name that is safe in file names. Raises BadParameter."""
+    try:
+        return scalars.name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 NAME = click.option(
     "--name",
     default=DEFAULT_NAME,
+    callback=_checked_name,
     show_default=True,
     help="Name of the takeover, for its sockets in /run/sluice.",
 )
@@ -149,7 +160,8 @@ def _run_daemon(
             interfaces, files, program, lambda text: answer(f"{STARTED}{text}"), workers
         )
         if reason is not None:
-            print(f"sluice: {reason}", file=sys.stderr, flush=True)
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            print(f"{now} sluice up: {reason}", file=sys.stderr, flush=True)
             answer(f"{FAILED_BEFORE}{reason}")
         code = FAILED if reason is not None else 0
     finally:
@@ -166,7 +178,9 @@ def down(name: str) -> None:
     files = RunFiles(name)
     found = files.processes()
     if found is None:
-        raise CommandFailedError(f"no takeover called {name} runs here; see `sluice up`")
+        others = ", ".join(files.running()) or "none"
+        why = f"; {files.log} says why it ended" if files.log.exists() else ""
+        raise CommandFailedError(f"no takeover called {name} runs here (running: {others}){why}")
     try:
         descriptor = os.pidfd_open(found.supervisor)
     except ProcessLookupError:

@@ -126,7 +126,8 @@ def _reasons(card: HostLink, survey: HostSurvey) -> list[str]:
     if card.index in survey.filtered:
         reasons.append(
             "has an ingress or clsact qdisc, or a tcx program, which frames for the switch would"
-            f" not pass; remove it (`tc qdisc del dev {card.name} clsact`, or `ingress`)"
+            f" not pass; end the takeover that it belongs to (`sluice down`), or remove it (`tc"
+            f" qdisc del dev {card.name} clsact`, or `ingress`)"
         )
     return reasons
 

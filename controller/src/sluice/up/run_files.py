@@ -105,3 +105,8 @@ class RunFiles(NamedTuple):
         finally:
             os.close(file)
         return None
+
+    def running(self) -> list[str]:
+        """Returns the names of all takeovers that run with files in this directory."""
+        names = sorted(path.stem for path in self.directory.glob("*.up"))
+        return [name for name in names if self._replace(name=name).processes() is not None]

@@ -158,7 +158,7 @@ class SteeredHost:
         """Makes the plan again, and sets the table of ports."""
         planned = plan(host_survey.survey(self._ports), self._names)
         grown = tuple(
-            f"{one.name}: has a larger MTU now, which its port does not have"
+            f"{one.name}: has a larger MTU now, which its port does not have; run `sluice up` again"
             for one in planned.interfaces
             if one.mtu > self._mtus.get(one.index, one.mtu)
         )

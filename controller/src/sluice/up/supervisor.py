@@ -75,7 +75,10 @@ class Supervisor:
             wakeup = stack.enter_context(_ending_signals())
             lock = self._files.take()
             if lock is None:
-                raise TakeoverError(f"a takeover called {self._files.name} runs; end it first")
+                name = self._files.name
+                raise TakeoverError(
+                    f"a takeover called {name} runs; end it first: `sluice down --name {name}`"
+                )
             stack.callback(os.close, lock)
             stack.callback(self._remove_sockets)
             self._claim(stack)
@@ -183,7 +186,7 @@ class Supervisor:
         ready, _, _ = select.select(waiting, [], [], seconds)
         for name, descriptor in self._watched.items():
             if descriptor in ready:
-                raise TakeoverError(f"{name} has ended; see {self._files.log}")
+                raise TakeoverError(f"{name} has ended, so the kernel forwards")
         if wakeup in ready:
             return True
         host.poll()
