@@ -34,7 +34,7 @@ class World:
         numbers = BundleNumbers({"branch": 5}, {})
         numbers.add([without_sa("branch")])
         rule = Rule("pairs", Action.PROTECT, without_sa("branch"), from_packet=from_packet)
-        state = SimpleNamespace(rules=(rule,), rule_ids=(RULE,))
+        state = SimpleNamespace(rules=(rule,), rule_ids=(RULE,), list_id=3, populates=True)
         policy: Any = SimpleNamespace(
             numbers=numbers,
             instances=BundleInstances(numbers),

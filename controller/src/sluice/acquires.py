@@ -18,6 +18,7 @@ from sluice.audit_log import AuditLog
 from sluice.model import PuntedPacket
 from sluice.p4.packets import PacketSchema
 from sluice.policy.enforcement import Policy
+from sluice.policy.model import Rule
 from sluice.policy.populated import (
     Instance,
     Populated,
@@ -26,6 +27,7 @@ from sluice.policy.populated import (
     populate,
     to_document,
 )
+from sluice.state.spd import PolicyList
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import selectors
 
@@ -47,6 +49,8 @@ class Acquires:
         self._audit = audit
         self.latest: OrderedDict[Instance, float] = OrderedDict()
         self.counters: Counter[str] = Counter()
+        self._populating: dict[int, tuple[PolicyList, dict[int, Rule]]] = {}
+        """The rules with `from_packet` of each list, by list id and rule number."""
 
     def dropped(self, packet: PuntedPacket, now: float) -> None:
         """Reports a packet that the switch dropped as NO_SA, if its rule has `from_packet`."""
@@ -77,13 +81,23 @@ class Acquires:
 
     def _populated(self, packet: PuntedPacket) -> Populated | None:
         state = self._policy.list_by_id(packet.list_id)
-        if state is None or packet.rule not in state.rule_ids:
+        rule = None if state is None else self._rule(state, packet.rule)
+        if rule is None:
             return None
-        rule = state.rules[state.rule_ids.index(packet.rule)]
         is_own = packet.origin == self._packets.origin_local
         try:
             seen = selectors(packet.frame, is_own=is_own)
         except WireError as error:
             self.counters[f"no report: {error.name}"] += 1
             return None
-        return populate(rule.from_packet, seen.selectors) if rule.from_packet else None
+        return populate(rule.from_packet, seen.selectors)
+
+    def _rule(self, state: PolicyList, number: int) -> Rule | None:
+        """Returns the rule of a list with this number, or None if it does not have
+        `from_packet`."""
+        known = self._populating.get(state.list_id)
+        if known is None or known[0] is not state:
+            numbered = zip(state.rule_ids, state.rules, strict=True) if state.populates else ()
+            known = state, {one: rule for one, rule in numbered if rule.from_packet}
+            self._populating[state.list_id] = known
+        return known[1].get(number)

@@ -430,6 +430,7 @@ class Controller:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.policy.close()
             if (punts := self.sources.punts.fileno()) is not None:
                 asyncio.get_running_loop().remove_reader(punts)
             if self._timer is not None:

@@ -3,17 +3,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from policy_world import COMMIT, OUTBOUND, PolicyWorld, RunScenario
+from fake_switch import FakeSwitch
+from policy_world import CODEC, COMMIT, CONFIG, OUTBOUND, PolicyWorld, RunScenario, filled
+from scenes import address
+from sluice.config import load_config
+from sluice.model import parse_address
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.policy import commit, encoded_rules
 from sluice.policy.change_steps import ChangeStep
 from sluice.policy.check import Checker
-from sluice.policy.spdstore import SpdStoreError
+from sluice.policy.spdstore import SpdStore, SpdStoreError
+from sluice.state.spd import SpdTable
 
 LONG = 40
 OUT: dict[str, Any] = {"spd": "corp", "direction": "outbound"}
@@ -38,6 +47,100 @@ def long_list(number: int = 2 * LONG) -> str:
 
 def names(world: PolicyWorld) -> list[str]:
     return [rule.name for rule in world.state("corp", OUTBOUND).rules if not rule.generated]
+
+
+class Gate:
+    """Holds a method of SpdTable in its thread until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        self.is_reached, self._opened = threading.Event(), threading.Event()
+        self._opened.set()
+        original: Callable[..., Any] = getattr(SpdTable, method)
+
+        def held(*given: Any, **named: Any) -> Any:
+            self.is_reached.set()
+            assert self._opened.wait(20)
+            return original(*given, **named)
+
+        monkeypatch.setattr(SpdTable, method, held)
+
+    def close(self) -> None:
+        self._opened.clear()
+        self.is_reached.clear()
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+def test_an_address_that_comes_while_a_start_is_planned_gets_its_rules(
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded_rules, "LONGEST_SHORT", 0)
+    gate = Gate(monkeypatch, "plan_start")
+    added = parse_address("192.0.2.77")
+
+    def named(world: PolicyWorld) -> set[bytes]:
+        rules = world.state("corp", OUTBOUND).rules
+        return {one.low for rule in rules if rule.generated for one in rule.source or ()}
+
+    async def scenario(world: PolicyWorld) -> None:
+        gate.close()
+        world.links()
+        await world.until(gate.is_reached.is_set)
+        world.kernel.put(address(1, "192.0.2.77/24"))
+        await world.until(lambda: added in world.policy.rules.own_addresses("corp"))
+        gate.open()
+        await asyncio.wait_for(world.ready.wait(), 5)
+        await world.until(lambda: added in named(world))
+
+    run_scenario(scenario)
+
+
+def test_a_change_that_outlives_its_controller_saves_nothing_over_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = Gate(monkeypatch, "plan_commit")
+    path = tmp_path / "r1.yaml"
+    path.write_text(filled(CONFIG, tmp_path))
+    switch = FakeSwitch(CODEC)
+
+    async def started() -> tuple[PolicyWorld, asyncio.Task[None]]:
+        world = PolicyWorld(load_config(path), switch)
+        run = asyncio.create_task(world.controller.run())
+        await world.began()
+        return world, run
+
+    async def ended(world: PolicyWorld, run: asyncio.Task[None]) -> None:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        world.close()
+
+    async def scene() -> None:
+        old, run = await started()
+        await old.commit(long_list())
+        gate.close()
+        late = asyncio.create_task(old.commit(long_list(3 * LONG)))
+        await old.until(gate.is_reached.is_set)
+        waiting = asyncio.create_task(old.commit(COMMIT))
+        old.client.hang_up()
+        run.cancel()
+        done, _ = await asyncio.wait({run}, timeout=0.1)
+        assert not done, "it waits for the change"
+        gate.open()
+        await ended(old, run)
+        for failed in await asyncio.gather(late, waiting, return_exceptions=True):
+            assert isinstance(failed, Exception)
+        new, run = await started()
+        await new.commit(long_list(LONG + 1))
+        (on_disk,) = (
+            [rule.name for rule in one.rules or ()]
+            for one in SpdStore(tmp_path).load().lists
+            if (one.spd, one.direction) == ("corp", OUTBOUND)
+        )
+        assert on_disk == names(new)
+        await ended(new, run)
+
+    asyncio.run(scene())
 
 
 def test_a_rule_is_added_to_a_long_list_without_an_analysis_of_the_list(

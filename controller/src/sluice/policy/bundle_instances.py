@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 from itertools import chain
 
-from sluice.policy.populated import Instance
+from sluice.policy.populated import Instance, named_bundle
 from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
 
 NONE: frozenset[Instance] = frozenset()
@@ -32,6 +32,8 @@ class BundleInstances:
         self.wanted = self.listed = self.in_force = NONE
         self.changed = asyncio.Event()
         """Set when `wanted` changes."""
+        self._named: tuple[tuple[frozenset[Instance], ...], dict[str, Instance]] = (), {}
+        """The instances by name, with the sets from which they were collected."""
         self.on_in_force: Callable[[], None] = lambda: None
         """Called when `in_force` has changed."""
 
@@ -64,8 +66,12 @@ class BundleInstances:
     def named(self, number: int) -> Instance | None:
         """Returns the instance with this bundle number, or None."""
         name = self._numbers.name_of(number)
-        known = chain(self.wanted, self.listed, self.in_force)
-        return next((one for one in known if one.name == name), None)
+        if name is None or named_bundle(name) == name:
+            return None
+        sets = self.wanted, self.listed, self.in_force
+        if self._named[0] != sets:
+            self._named = sets, {one.name: one for one in chain(*sets)}
+        return self._named[1].get(name)
 
     def is_in_force(self, number: int) -> bool:
         """Returns whether the lists in force have the rules of the instance with this number.

@@ -116,6 +116,7 @@ class Policy:
 
     in_force_at = 0.0
     """Time at which the switch acknowledged the last commit, by the event loop's clock."""
+    _closed = False
 
     def __init__(
         self,
@@ -302,7 +303,8 @@ class Policy:
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, ListVersion(epoch, 0))
-        generated = self.rules.generated(self.spds)
+        # Order: before the first await, so that both name the same addresses.
+        generated, named = self.rules.generated(self.spds), self.rules.named_by(self.spds)
         in_thread = any(map(is_long, self.rules.by_list.values()))
 
         def plan() -> Commit:
@@ -317,7 +319,6 @@ class Policy:
                 commit = await call(plan, in_thread=in_thread)
         except (TooManyRulesError, TooManyListsError, TooManyBundlesError) as error:
             raise PolicyError(str(error)) from error
-        named = self.rules.named_by(self.spds)
         await self._adopt_rule_sets()
         commit = self._with_lost(commit, self.spds, lists)
         flows = await self._without_wrapped(session, flows, commit)
@@ -896,6 +897,16 @@ class Policy:
 
     # -- shared by all changes
 
+    async def close(self) -> None:
+        """Waits for the change that is under way, and refuses all others.
+
+        Order: before another controller loads the record. A change that ended later would save its
+        own rules over those of that controller.
+        """
+        self._closed = True
+        async with self._lock:
+            self.record.close()
+
     def _connected(self) -> Session:
         if self._session is None or not self.started:
             raise PolicyError(
@@ -911,6 +922,8 @@ class Policy:
 
         async def locked() -> T:
             async with self._lock:
+                if self._closed:
+                    raise PolicyError("the controller was reloaded meanwhile; try again")
                 return await change()
 
         task = asyncio.create_task(locked())

@@ -46,6 +46,7 @@ class PolicyRecord:
         self._store = store
         self._table = table
         self._is_changing = is_changing
+        self._closed = False
         self.path = store.path
         self.caches: dict[str, bool] = dict(loaded.caches)
         """Flow caches that an operator turned on or off, by SPD. All other flow caches follow the
@@ -77,6 +78,10 @@ class PolicyRecord:
             if not self._is_current():
                 asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
 
+    def close(self) -> None:
+        """Ends the retries of failed writes."""
+        self._closed = True
+
     def rules_after_restart(self) -> str:
         """Returns a sentence that says which rules a restart would load."""
         return after_a_restart(self._store.on_disk, self._after(NO_CHANGE))
@@ -89,6 +94,8 @@ class PolicyRecord:
         return would_resume(self._store.on_disk, self._after(NO_CHANGE))
 
     def _retry(self) -> None:
+        if self._closed:
+            return
         if self._is_changing():
             asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
         elif not self._is_current():
