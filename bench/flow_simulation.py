@@ -2,9 +2,9 @@
 """Simulates a flow cache under a Zipf trace, beside a true LRU cache that takes the same packets.
 
 The simulation runs the controller's own `NativeFlowCache` and `FlowTables`, with their ageing
-rounds, in an event loop whose time is simulated. `SimulatedSwitch` holds the flows and counts their packets.
-It answers writes and reads of counters after a delay. Writes and requests are not encoded, because
-that would take most of the time and change no decision.
+rounds, in an event loop whose time is simulated. `SimulatedSwitch` holds the flows and counts their
+packets. It answers writes and reads of counters after a delay. Writes and requests are not encoded,
+because that would take most of the time and change no decision.
 
 Each packet belongs to one of a population of flows. The n-th flow has a probability proportional to
 1 / n^s (Zipf). A trace may also have packets of flows that have no other packet.

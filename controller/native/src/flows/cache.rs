@@ -181,14 +181,19 @@ impl Cache {
 
     /// Returns all flows with their verdicts, in the order of eviction.
     pub fn flows(&self) -> Vec<(FlowKey, FlowVerdict)> {
-        let pools = self.pools_in_order();
-        pools.flat_map(|pool| self.with_verdicts(pool)).collect()
+        let mut flows = Vec::with_capacity(self.recorded);
+        for pool in self.pools_in_order() {
+            flows.extend(self.with_verdicts(pool));
+        }
+        flows
     }
 
     /// Returns the flows of the current epoch.
     pub fn live_flows(&self) -> Vec<(FlowKey, FlowVerdict)> {
-        self.with_verdicts(&self.pools[self.live() as usize])
-            .collect()
+        let live = &self.pools[self.live() as usize];
+        let mut flows = Vec::with_capacity(live.len());
+        flows.extend(self.with_verdicts(live));
+        flows
     }
 
     fn with_verdicts(&self, pool: &Pool) -> impl Iterator<Item = (FlowKey, FlowVerdict)> {
@@ -198,7 +203,9 @@ impl Cache {
 
     /// Returns all flows, in no particular order.
     pub fn keys(&self) -> Vec<FlowKey> {
-        self.recorded_flows().map(|flow| flow.key).collect()
+        let mut keys = Vec::with_capacity(self.recorded);
+        keys.extend(self.recorded_flows().map(|flow| flow.key));
+        keys
     }
 
     /// Returns the flows without a packet or write since `before`, in no particular order.
@@ -603,5 +610,71 @@ fn deletion(key: FlowKey) -> Write {
         operation: Operation::Delete,
         key,
         verdict: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(port: u16) -> FlowKey {
+        let mut key = FlowKey::EMPTY;
+        key.source_port = port;
+        key
+    }
+
+    fn verdict(epoch: u32) -> FlowVerdict {
+        FlowVerdict {
+            epoch,
+            ..FlowVerdict::EMPTY
+        }
+    }
+
+    /// Offers a flow. Returns the operations of the writes, all of which are done.
+    fn offer(cache: &mut Cache, port: u16) -> Vec<(Operation, u16)> {
+        let (epoch, mut writes) = (cache.epoch(), Vec::new());
+        cache.offer(key(port), verdict(epoch), 0.0, &mut writes);
+        for write in &writes {
+            cache.written(write, Answer::Done, 0.0, &mut Vec::new());
+        }
+        let told = writes.iter();
+        told.map(|write| (write.operation, write.key.source_port))
+            .collect()
+    }
+
+    #[test]
+    fn stale_flows_are_evicted_first() {
+        let mut cache = Cache::new(2, 1, true);
+        assert_eq!(offer(&mut cache, 1), [(Operation::Insert, 1)]);
+        cache.retire(2);
+        assert_eq!(offer(&mut cache, 2), [(Operation::Insert, 2)]);
+        cache.used(&key(1), 9.0);
+        let writes = [(Operation::Delete, 1), (Operation::Insert, 3)];
+        assert_eq!(offer(&mut cache, 3), writes);
+        let writes = [(Operation::Delete, 2), (Operation::Insert, 4)];
+        assert_eq!(offer(&mut cache, 4), writes);
+    }
+
+    #[test]
+    fn pools_of_old_epochs_are_used_again() {
+        let mut cache = Cache::new(2, 1, true);
+        for epoch in 2..100 {
+            offer(&mut cache, epoch as u16);
+            cache.retire(epoch);
+        }
+        assert_eq!(cache.len(), 2);
+        assert!(cache.pools.len() <= 4, "{}", cache.pools.len());
+    }
+
+    #[test]
+    fn a_flow_being_deleted_is_not_recorded_but_blocks_its_key() {
+        let mut cache = Cache::new(2, 1, true);
+        offer(&mut cache, 1);
+        assert!(cache.discard(&key(1)).is_some());
+        assert_eq!((cache.len(), cache.keys().len()), (0, 0));
+        let mut writes = Vec::new();
+        let outcome = cache.offer(key(1), verdict(1), 0.0, &mut writes);
+        assert_eq!((outcome, writes.len()), (Outcome::UnderWay, 0));
+        assert_eq!(cache.discard(&key(1)), None);
     }
 }
